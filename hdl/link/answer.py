@@ -15,8 +15,8 @@ ANSWER = data.StructLayout({"status": unsigned(8), "tag": unsigned(8), "length":
 class AnswerSender(Component):
     """Sends answers of ``celosia.arch.link``: a header from ``i``, its payload from ``i_bytes``.
 
-    ``o`` offers a frame's bytes one by one, as fast as they are accepted and the payload arrives;
-    two cycles pass between frames.
+    ``o`` offers the bytes of a frame one by one, as fast as they are accepted and the payload
+    arrives. Two cycles pass between frames.
     """
 
     i: In(stream.Signature(ANSWER))

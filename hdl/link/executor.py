@@ -1,4 +1,4 @@
-"""Executes requests: on the accelerator's registers, its program and external memory."""
+"""Executes requests of the host link: accesses to registers, program and external memory."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import stream
@@ -27,13 +27,14 @@ _WAITING = (Command.READ_MEMORY, Command.WRITE_MEMORY, Command.LOAD_PROGRAM, Com
 class LinkExecutor(Component):
     """Executes the requests of ``celosia.arch.link`` one after another.
 
-    ``i`` receives a request. Its payload is read byte by byte: ``payload_data`` is the byte at the
-    previous cycle's ``payload_addr``. ``o`` outputs the answer's header and ``o_bytes`` its
-    payload. External memory is accessed one word at a time; ``owns`` is 1 during an access, and
-    never during a run. Between requests STATUS is read continually, and ``status`` shows it.
+    ``i`` receives a request. The payload of the request is read byte by byte: ``payload_data`` is
+    the byte at ``payload_addr`` of the previous cycle. ``o`` outputs the header of the answer, and
+    ``o_bytes`` the payload of the answer. External memory is accessed one word at a time; ``owns``
+    is 1 during an access, and never during a run. Between requests STATUS is read repeatedly, and
+    ``status`` is the value last read.
 
-    ``identity`` is the answer to HELLO. A START with the tag of the previous request, if that was a
-    START that was executed, is answered again but not executed again.
+    ``identity`` is the payload of the answer to HELLO. A START with the same tag as the previous
+    request, if that was an executed START, is answered again but not executed again.
     """
 
     def __init__(self, config: Config, identity: Identity):

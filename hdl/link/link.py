@@ -18,11 +18,11 @@ from celosia.hdl.stream.flow import Flow
 class Link(Component):
     """Answers requests of ``celosia.arch.link``: bytes arrive on ``i``, answers leave on ``o``.
 
-    It drives an accelerator's host port (``host``), and its external memory (``mem_read``,
-    ``mem_write``) while ``owns`` is 1. ``status`` is STATUS as last read. A request that pauses for
-    ``timeout`` cycles is dropped and answered as corrupt. The parts are :class:`RequestReceiver`,
-    :class:`LinkExecutor` and :class:`celosia.hdl.link.answer.AnswerSender`; docs/protocol.md
-    describes the frames.
+    The link drives an accelerator's host port (``host``) and, while ``owns`` is 1, external memory
+    (``mem_read``, ``mem_write``). ``status`` is STATUS as last read. A request whose bytes pause
+    for ``timeout`` cycles is dropped and answered as corrupt. The parts are
+    :class:`RequestReceiver`, :class:`LinkExecutor` and
+    :class:`celosia.hdl.link.answer.AnswerSender`; docs/protocol.md describes the frames.
     """
 
     def __init__(self, config: Config, identity: Identity, timeout: int):

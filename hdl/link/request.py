@@ -15,22 +15,23 @@ from celosia.hdl.stream.flow import Flow
 HEADER = data.StructLayout(
     {"command": unsigned(8), "tag": unsigned(8), "length": unsigned(16), "addr": unsigned(32)}
 )
-"""The fields after the sync byte of a request."""
+"""Layout of the header of a request, the fields after the sync byte."""
 
 REQUEST = data.StructLayout({"header": HEADER, "corrupt": 1})
-"""A request; if it is corrupt, its header is undefined."""
+"""Layout of a received request; the header of a ``corrupt`` request is undefined."""
 
 
 class RequestReceiver(Component):
     """Assembles the bytes of ``i`` into requests of ``celosia.arch.link``.
 
-    ``o`` offers a request once its last byte has arrived and its CRC is right. Its payload is
-    readable until the request is accepted: ``payload_data`` is the byte at the previous cycle's
-    ``payload_addr``. A request is corrupt if its CRC or a byte's stop bit is wrong, its payload is
-    longer than ``payload_bytes``, or no byte arrives for ``timeout`` cycles. A corrupt request is
-    offered only after ``timeout`` cycles without a byte, so that its remaining bytes are never
-    taken for another request. Bytes before a sync byte, and while a request is offered, are
-    ignored. Raises :class:`InputError` if ``payload_bytes`` is not a power of two from 32 to 32768.
+    ``o`` offers a request once the last byte has arrived and the CRC is right. The payload of the
+    request can be read until the request is accepted: ``payload_data`` is the byte at
+    ``payload_addr`` of the previous cycle. A request is corrupt if the CRC or the stop bit of a
+    byte is wrong, the payload is longer than ``payload_bytes``, or no byte arrives for ``timeout``
+    cycles. A corrupt request is offered only after ``timeout`` cycles without a byte, so that
+    remaining bytes are never taken for another request. Bytes before a sync byte, and bytes that
+    arrive while a request is offered, are ignored. Raises :class:`InputError` if ``payload_bytes``
+    is not a power of two from 32 to 32768.
     """
 
     def __init__(self, payload_bytes: int, timeout: int):

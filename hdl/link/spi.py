@@ -1,4 +1,4 @@
-"""The link as an SPI peripheral: mode 0, most significant bit first."""
+"""An SPI peripheral for the host link: mode 0, most significant bit first."""
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import stream
@@ -9,14 +9,14 @@ from celosia.hdl.link.uart import RECEIVED
 from celosia.hdl.stream.flow import Flow
 
 FILL = 0x00
-"""The byte sent if no other is available."""
+"""The byte that is sent if ``i`` has no byte."""
 
 LATE = 3
-"""Most cycles from a falling edge of ``sck`` to the new bit on ``cipo``."""
+"""Largest number of cycles from a falling edge of ``sck`` to the new bit on ``cipo``."""
 
 CYCLES = 12
-"""Fewest cycles of a period of ``sck``, half at each level. The peripheral takes ``LATE`` of a
-half; the rest is for pads and wires in both directions and the host's setup time."""
+"""Fewest machine cycles in a period of ``sck``, half at each level. The peripheral takes ``LATE``
+cycles of a half; the rest is for pads, wires in both directions, and the host's setup time."""
 
 
 class SpiPeripheral(Component):
@@ -27,10 +27,10 @@ class SpiPeripheral(Component):
     before the first. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls. It is driven
     even if ``cs_n`` is high, so the peripheral must be alone on its line.
 
-    Every eight bits output a byte on ``o`` and consume one from ``i``, or send ``FILL`` if ``i``
-    has none when the byte begins. While ``cs_n`` is high no bit is received. If it rises within a
-    byte, the received part is output as ``broken`` and the byte being sent is lost; a waiting byte
-    remains. The mode is that of Motorola's SPI Block Guide V03.06 with CPOL = CPHA = 0.
+    Every eight bits output a byte on ``o`` and send a byte from ``i``, or ``FILL`` if ``i`` has no
+    byte when the eight bits begin. While ``cs_n`` is high no bit is received. If ``cs_n`` rises
+    within a byte, the received part is output as ``broken`` and the byte being sent is lost; a byte
+    that waits on ``i`` remains. The mode is CPOL = CPHA = 0 of Motorola's SPI Block Guide V03.06.
     """
 
     sck: In(1)

@@ -1,4 +1,4 @@
-"""The serial line: 8 data bits, no parity, one stop bit."""
+"""A UART for the serial line: 8 data bits, no parity, one stop bit."""
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, stream
@@ -9,14 +9,14 @@ from celosia.hdl.component import Component
 from celosia.hdl.stream.flow import Flow
 
 SMALLEST_DIVISOR = 4
-"""Fewest cycles of a bit with which the receiver finds its middle."""
+"""Fewest cycles per bit with which the receiver can sample the middle of a bit."""
 
 RECEIVED = data.StructLayout({"byte": unsigned(8), "broken": 1})
-"""A received byte; ``broken`` if its stop bit was not 1, when its value is unreliable."""
+"""Layout of a received byte; ``broken``: the stop bit was not 1, and ``byte`` may be wrong."""
 
 
 def check_divisor(divisor: int) -> None:
-    """Raise :class:`InputError` if ``divisor`` makes bits too short."""
+    """Raise :class:`InputError` if ``divisor`` (cycles per bit) is less than 4."""
     if divisor < SMALLEST_DIVISOR:
         raise InputError(
             f"UART divisor must be at least {SMALLEST_DIVISOR} cycles a bit, not {divisor}"
@@ -24,12 +24,13 @@ def check_divisor(divisor: int) -> None:
 
 
 def tolerance(divisor: int) -> float:
-    """Return the relative error allowed for the length of a sender's bits.
+    """Return the relative error by which the bits of a sender may be too short for the receiver.
 
-    An edge is seen up to one cycle late, so the stop bit's middle is sampled up to one cycle late;
-    the next start bit must not have begun by then. For an even divisor the tolerance is (divisor /
-    2 - 1) / (10 * divisor): 2.5 % for 4, 3.3 % for 6, 4.4 % for 16. Slower senders have almost
-    twice that. Raises :class:`InputError` if the divisor is less than 4.
+    An edge is detected up to one cycle late, so the middle of the stop bit is sampled up to one
+    cycle late; the next start bit must not have begun by then. For an even divisor the tolerance is
+    ``(divisor / 2 - 1) / (10 * divisor)``: 2.5 % for 4, 3.3 % for 6, 4.4 % for 16. The tolerance
+    for bits that are too long is almost twice that. Raises :class:`InputError` if the divisor is
+    less than 4.
     """
     check_divisor(divisor)
     return (divisor - divisor // 2 - 1) / (10 * divisor)
@@ -41,9 +42,9 @@ class UartReceiver(Component):
     ``rx`` may change at any time: it passes two synchronizing registers. Every bit is the majority
     of three samples around its middle, so glitches of one cycle have no effect. A start bit that
     ends before its middle is ignored. Bytes may follow each other without a pause if the sender's
-    bits are within :func:`tolerance`. ``o`` has a byte in the cycle after the middle of its stop
-    bit; from then on the next start bit is awaited. After a ``broken`` byte, reception stops until
-    the line is 1. Raises :class:`InputError` if the divisor is less than 4.
+    bits are within :func:`tolerance`. ``o`` has a byte in the cycle after the middle of the byte's
+    stop bit; from then on the next start bit is awaited. After a ``broken`` byte, reception stops
+    until the line is 1. Raises :class:`InputError` if the divisor is less than 4.
     """
 
     rx: In(1, init=1)

@@ -1,1 +1,1 @@
-"""The matrix engine: arrays of multipliers, and the units that feed and drain them."""
+"""The matrix engine: arrays of multipliers, and the units that feed the arrays."""

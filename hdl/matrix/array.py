@@ -1,4 +1,4 @@
-"""Ports and parameters of the multiplier array of either kind."""
+"""Ports and parameters shared by both multiplier arrays, systolic array and adder trees."""
 
 from typing import Any
 
@@ -18,10 +18,11 @@ from celosia.hdl.stream.pipeline import delay, domain_of
 
 
 def array_members(config: Config) -> dict[str, Any]:
-    """Return the ports of an array: activations, lines of weights, and sums.
+    """Return the ports of an array, a dictionary by name: activations, lines of weights, and sums.
 
     With ``operand_gating``, ``zeros`` is the number of zero activations two cycles before. With
-    scales in slots, ``scales`` accompany the sums, to be multiplied with them if ``scaled``.
+    scales in weight slots, ``scales`` accompany the sums; a column's sum must be multiplied by the
+    column's scale if ``scaled`` is 1.
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -32,14 +33,15 @@ def array_members(config: Config) -> dict[str, Any]:
 
 
 def gated_width(config: Config) -> int:
-    """Return the width of a number of operands at which multipliers rest (bits); 0: none does."""
+    """Return the width of the number of gated multipliers (bits); 0 without operand gating."""
     return config.array.operand_gating * config.array.rows.bit_length()
 
 
 def activation_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a vector of activations, one per row, with its weights' slot and part.
+    """Return the layout of a vector of activations, one per row, and of the weights to use.
 
-    With ``sleep``, ``n`` is the number of columns that have a sum.
+    ``slot`` is the slot of the weights, ``part`` the part of each weight. With ``sleep``, ``n`` is
+    the number of columns that compute a sum.
     """
     return data.StructLayout(
         {
@@ -53,18 +55,22 @@ def activation_layout(config: Config) -> data.StructLayout:
 
 
 def slot_layout(config: Config) -> Any:
-    """Return the shape of a slot number, or of a copy for each column if they are far apart."""
+    """Return the shape of a slot number: one number or, with far columns, a copy for each column.
+
+    Columns are far apart if :func:`is_far` is true.
+    """
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
 
 
 NEAR_COLUMNS = 2
-"""Columns that share the registers of a line's data, if columns are far apart."""
+"""Number of columns that share the registers of a line of weights, if columns are far apart."""
 
 
 def is_far(config: Config) -> bool:
-    """Return whether columns are far apart: memories of a tree in a ``registered`` machine.
+    """Return whether the columns of a configuration's array are far apart on a device.
 
+    They are if the machine is ``registered`` and each column of a tree has a weight memory.
     Broadcasts to such columns use separate registers.
     """
     return (
@@ -75,7 +81,10 @@ def is_far(config: Config) -> bool:
 
 
 def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
-    """Return for each column of a tree the mask of its rows that a line writes."""
+    """Return for each column of a tree the mask of the rows that a line of weights writes.
+
+    The masks are 0 unless ``valid`` is 1.
+    """
     here = Mux(valid, 1 << line.index, 0)
     if not config.array.b_transpose:
         return [here[: config.array.rows]] * config.array.cols
@@ -86,13 +95,16 @@ def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
 
 
 def slots_of(payload: Any) -> list[Value]:
-    """Return the slot number of activations or weights, or its copies, as a list."""
+    """Return a list of the slot number in a payload of activations or weights, or of its copies."""
     slot = payload.slot
     return [*slot] if isinstance(slot, data.View) else [slot]
 
 
 def part_member(config: Config) -> dict[str, Any]:
-    """Return the layout fields for vectors that use parts of weights, scales, or exponents."""
+    """Return the optional fields of a vector: part of weights, scales, lower bits, exponents.
+
+    The result is a dictionary with the fields that the configuration needs.
+    """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),
         scaled=config.slot_scales > 0,
@@ -104,11 +116,11 @@ def part_member(config: Config) -> dict[str, Any]:
 def weight_layout(config: Config) -> data.StructLayout:
     """Return the layout of a line of weights: a row of a tile or, with ``column``, a column.
 
-    ``index`` is the number of the row or column.
+    ``index`` is the number of the row or column in the tile.
 
-    If columns are far apart (:func:`is_far`), ``strobe`` gives for each column the rows that are
-    written; it is 0 without a line. The first ``NEAR_COLUMNS`` columns use the line's data, and
-    each further group of them one element of ``far``.
+    If columns are far apart (:func:`is_far`), ``strobe`` has for each column a mask of the rows
+    that are written, 0 in cycles without a line. The first ``NEAR_COLUMNS`` columns use the data of
+    the line; each further group of ``NEAR_COLUMNS`` columns uses a copy in ``far``.
     """
     rows, cols, far = config.array.rows, config.array.cols, is_far(config)
     line = {"data": data.ArrayLayout(signed(config.element_width), config.line_elements)}
@@ -131,7 +143,7 @@ def sum_layout(config: Config) -> data.ArrayLayout:
 
 
 def sum_width(config: Config, products: int) -> int:
-    """Return the width of a sum of ``products`` products (bits)."""
+    """Return the width of the sum of ``products`` products of operands (bits)."""
     largest = weight = (
         (1 << config.array.operand_width) - 1 if config.array.zero_points else -config.operand_min
     )
@@ -141,11 +153,11 @@ def sum_width(config: Config, products: int) -> int:
 
 
 def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, zero: Any) -> None:
-    """Drive operands with the previous cycle's elements minus their zero point.
+    """Drive ``operands`` with the ``elements`` of the previous cycle minus ``zero``.
 
-    Elements have one bit more if they may be bytes of INT16 (:mod:`celosia.hdl.matrix.wide`).
-    Elements from ``count`` on become 0. With ``registered`` and a systolic array, which has a
-    register at its edge, the register precedes the subtraction.
+    Operands from ``count`` on become 0. Elements have one bit more if they may be bytes of INT16
+    (:mod:`celosia.hdl.matrix.wide`). The register is after the subtraction, but before it with
+    ``registered`` and a systolic array, whose edge has another register.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)
@@ -158,9 +170,9 @@ def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, z
 
 
 def side(config: Config, col: int) -> str:
-    """Return whether a column is the ``left`` or the ``right`` of a pair that shares multipliers.
+    """Return the position of a column in a pair that shares multipliers: ``left`` or ``right``.
 
-    The result is "" for a column with separate multipliers.
+    The result is "" for a column that shares no multipliers.
     """
     if not config.array.packed or (col == config.array.cols - 1 and not col % 2):
         return ""

@@ -1,4 +1,4 @@
-"""Blocks of values with a shared exponent, from slots to multipliers."""
+"""Blocks of values that share an exponent: encoding, storage, and decoding to operands."""
 
 from functools import reduce
 from operator import or_
@@ -14,12 +14,13 @@ from celosia.hdl.component import Component
 
 
 class BlockEncoder(Component):
-    """Encodes two rows of values as the bytes and the exponent of a slot's row: equation (22).
+    """Encodes two rows of values with a shared exponent: equation (22) of docs/formats.md.
 
-    With ``first``, ``elements`` are the first row; its first ``count`` elements are valid. ``held``
-    keeps it from the next cycle on. With ``second``, in a later cycle, they are the second row.
-    From the cycle after that on, ``o`` holds the mantissas of both, the first row's in the low
-    halves, and ``exponent`` their shared exponent minus 1. Bytes from ``count`` on are undefined.
+    With ``first``, ``elements`` are the first row, with ``count`` valid elements; ``held`` must
+    have this row from the next cycle on. With ``second``, in a later cycle, ``elements`` are the
+    second row. From the next cycle on, ``o`` has the 4-bit mantissas of both rows, those of the
+    first row in the low halves of bytes. ``exponent`` is their shared exponent minus 1. Bytes from
+    ``count`` on are undefined.
     """
 
     def __init__(self, *, rows: int, cols: int):
@@ -69,12 +70,15 @@ class BlockEncoder(Component):
 
 
 def exponent_widths(config: Config) -> list[int]:
-    """Return the bits of a row's exponent in each column's memory, lowest first [cols]."""
+    """Return the number of exponent bits that the memory of each column stores per row [cols].
+
+    The first columns store the lowest bits.
+    """
     above = config.slot_exponents
     left = EXPONENT_BITS if above else 0
     return [max(0, min(above, left - column * above)) for column in range(config.array.cols)]
 
 
 def operand(half: Value) -> Value:
-    """Return the signed operand of a 4-bit mantissa, before its exponent is applied."""
+    """Return the signed operand of a 4-bit mantissa, without the shift by the exponent."""
     return Cat(1, half[:PAIRED_BITS]).as_signed()

@@ -18,14 +18,16 @@ from celosia.hdl.stream.fields import inputs, outputs
 class ElementColumn(Component):
     """A column of processing elements; ``sum_o`` is the sum of their products.
 
-    Row-wise signals enter and leave as arrays over the rows: activations ``a_i`` with ``slot_i``
-    (and ``live_i`` with ``gating``), and strobes ``row_strobe_i`` with ``row_slot_i`` that write
-    ``column_data``. With ``transpose``, ``column_strobe_i`` with ``column_slot_i`` moves down the
-    column and writes ``row_data``. The element of row r adds one cycle after the element above it,
-    to a sum of ``sum_widths[r]`` bits. ``side`` applies to all elements, with arrays ``beside`` and
-    ``product`` over the rows; a ``pass_width`` below 8 adds ``part_i``. With ``sleep``, ``awake_i``
-    of the first activation moves down the column. Everything else is as in
-    :class:`celosia.hdl.matrix.element.ProcessingElement`.
+    Signals that move along the rows enter and leave as arrays over the rows. These are activations
+    ``a_i`` with ``slot_i`` (and ``live_i`` with ``gating``), and strobes ``row_strobe_i`` with
+    ``row_slot_i``, which write ``column_data``. With ``transpose``, ``column_strobe_i`` with
+    ``column_slot_i`` moves down the column and writes ``row_data``. The element of row r adds its
+    product one cycle after the element above, to a sum of ``sum_widths[r]`` bits.
+
+    ``side`` applies to all elements, with arrays ``beside`` and ``product`` over the rows. A
+    ``pass_width`` below 8 adds the port ``part_i``. With ``sleep``, ``awake_i`` of the first row's
+    activation moves down the column. :class:`celosia.hdl.matrix.element.ProcessingElement`
+    describes the signals.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Decodes rows of stored weight codes into lines of 8-bit weights, at full rate."""
+"""Decodes rows of stored weight codes into lines of 8-bit weights, one line per cycle."""
 
 import math
 
@@ -15,14 +15,15 @@ from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import delay
 
 REST = OPERAND_BITS - 1
-"""Most bits of a column that are kept for later lines (bits)."""
+"""Most bits of a column's codes that are kept for later lines (bits)."""
 
 
 def step_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a decoder step: no code with ``format`` 0, else a line of codes.
+    """Return the layout of a decoder step, which decodes one line of codes.
 
-    ``fetch`` consumes a new row of bytes, in addition to ``have`` bits kept from earlier rows;
-    ``scale`` consumes it as a group's scales. ``grouped`` multiplies by the scales.
+    ``format`` is the number of the weight format; 0 means INT8 bytes without codes. ``have`` is the
+    number of bits kept from earlier rows for each column. ``fetch`` consumes a new row of bytes for
+    codes, ``scale`` a new row for the scales of a group. ``grouped`` multiplies by the scales.
     """
     members = {"format": range(len(config.formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
     groups = config.weight_group > 0
@@ -30,11 +31,12 @@ def step_layout(config: Config) -> data.StructLayout:
 
 
 class DecodeSteps(Component):
-    """Determines for each line of a tile column the decoder's step.
+    """Generates the decoder steps for the lines of a tile column.
 
-    ``step`` is the step of the next line, in the format given by ``format`` if it is not 0;
-    ``reads`` says that it needs a row of bytes. ``advance`` moves to the next line. ``restart``
-    begins another tile column, ``tile`` another tile of this one.
+    ``step`` is the step of the next line, in the weight format number ``format`` (0 for INT8).
+    ``reads`` is 1 if the step needs a row of bytes, ``scales`` if this row has scales. ``advance``
+    moves to the next step. ``tile`` begins the next tile of the tile column, and ``restart``
+    another tile column.
     """
 
     def __init__(self, config: Config):
@@ -97,12 +99,12 @@ class DecodeSteps(Component):
 
 
 class WeightDecoder(Component):
-    """Decodes one row of ``bytes`` per cycle into ``o``, which follows one cycle later.
+    """Decodes one row of ``bytes`` per cycle into the line of weights ``o``, one cycle later.
 
-    ``step`` controls the decoding of a row or, if it does not fetch one, of the bits kept from
-    earlier rows. With ``format`` 0, bytes pass unchanged. Only the first ``cols`` elements can be
-    codes. ``scales`` are stored in slots together with ``o``. See equations (11) and (12); a
-    product with a scale is taken modulo 2**8.
+    ``step`` controls the decoding of a row or, without ``fetch``, of the bits kept from earlier
+    rows. With ``format`` 0, bytes pass unchanged. Only the first ``cols`` elements can be codes.
+    ``scales``, for scales in weight slots, are stored together with ``o``. Equations (11) and (12)
+    of docs/formats.md define codes and scales; a product with a scale is taken modulo 2**8.
     """
 
     def __init__(self, config: Config):

@@ -1,4 +1,4 @@
-"""The edges of the systolic array, which skew vectors into diagonals and back."""
+"""The edges of the systolic array, which delay each row and column of vectors differently."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,11 @@ from celosia.hdl.stream.pipeline import delay, history, ring, stairs
 
 
 class ActivationEdge(Component):
-    """The array's left edge: row r gets its activation and slot r + 1 cycles after they enter.
+    """The array's left edge: delays the activation of row r, and its slot, by r + 1 cycles.
 
-    Without ``valid`` no row is live. With ``gating``, ``zeros`` is the number of zero activations
-    two cycles before, and 0 if there was no vector.
+    With ``gating``, bit r of ``o_live`` is 1 if the activation of row r belongs to a ``valid``
+    vector and is not zero. ``zeros`` is then the number of zero activations two cycles before, 0 in
+    cycles without a vector.
     """
 
     def __init__(
@@ -63,10 +64,11 @@ class ActivationEdge(Component):
 
 
 class SleepEdge(Component):
-    """The array's upper edge: reports whether column c is awake, c + 1 cycles after a vector.
+    """The array's upper edge with ``sleep``: enables the columns that a vector needs.
 
-    The first ``n`` columns are awake if there is a vector. A column with a 1 in ``together`` is at
-    the right of a pair that shares multipliers, and is awake whenever its left neighbour is.
+    Bit c of ``o`` enables column c, c + 1 cycles after a vector with ``valid``. A vector of ``n``
+    columns enables the first ``n`` columns. If ``together[c]`` is true, column c is the right of a
+    pair that shares multipliers, and is enabled whenever column c - 1 is.
     """
 
     def __init__(self, *, together: Sequence[bool]):
@@ -82,11 +84,11 @@ class SleepEdge(Component):
 
 
 class WeightEdge(Component):
-    """The array's left and upper edge for weights: converts lines to strobes and delayed data.
+    """The array's left and upper edges for weights: convert lines to strobes and delayed data.
 
-    Row ``index`` gets its strobe at the left one cycle after the line. Strobes move one column per
-    cycle, so column c gets the data c cycles later. With ``column``, rows and columns are
-    exchanged.
+    One cycle after a line with ``en``, row ``index`` receives a strobe at the left edge. The strobe
+    moves by one column per cycle, so column c receives its element of the line c cycles later. With
+    ``column``, rows and columns are exchanged.
     """
 
     def __init__(
@@ -140,11 +142,11 @@ class WeightEdge(Component):
 
 
 class SumEdge(Component):
-    """The array's lower edge: delays each column's sum until the last column's is available.
+    """The array's lower edge: delays the sum of each column until the sum of the last is available.
 
-    ``late`` gives for each column the cycles by which its sums are delayed already; the edge delays
-    them by fewer cycles accordingly. ``o_valid`` is ``valid`` of ``latency`` cycles before, the
-    time of activations from the left edge through the array and this edge.
+    ``late`` has for each column the cycles by which the column's sums are already late; the edge
+    delays these sums by as many cycles less. ``o_valid`` is ``valid`` of ``latency`` cycles before,
+    the latency of activations from the left edge through the array and this edge.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

@@ -21,9 +21,9 @@ def weight_registers(
     data: Value,
     slot: ValueLike,
 ) -> Value:
-    """Return the weight of ``slot`` from ``depth`` weights in registers.
+    """Place registers for ``depth`` weights, and return the weight of ``slot``.
 
-    ``write_en`` writes ``data`` to ``write_slot``; later cycles see it.
+    ``write_en`` writes ``data`` to ``write_slot``; the returned value changes in the next cycle.
     """
     held = [Signal(len(data), name=f"{name}_{index}") for index in range(depth)]
     for index, weight in enumerate(held):
@@ -37,28 +37,29 @@ def weight_registers(
 class ProcessingElement(Component):
     """Multiplies a passing activation by one of its weights and adds the sum from above.
 
-    The activation ``a_i`` and its weight's ``slot_i`` leave to the right one cycle later. The
-    product is added to the ``sum_i`` of three cycles later, and the result leaves below as
-    ``sum_o`` one cycle after that: four registers in a row, the two inner ones being those of a
-    hardware multiplier. A ``sum_i_width`` of 0 stands for the top row, which has no ``sum_i``.
+    The activation ``a_i`` and the slot of its weight ``slot_i`` leave to the right one cycle later.
+    The product is added to the ``sum_i`` of three cycles later. The result leaves below as
+    ``sum_o`` one cycle after that. So there are four registers in series; the two inner ones belong
+    to a hardware multiplier. A ``sum_i_width`` of 0 stands for the top row, which has no ``sum_i``.
 
     ``row_strobe_i`` writes ``column_data`` to ``row_slot_i`` and leaves to the right one cycle
     later. With ``transpose``, ``column_strobe_i`` writes ``row_data`` to ``column_slot_i`` and
-    leaves below. The two never occur in the same cycle. Activations of later cycles use the new
-    weight, those of earlier cycles the old one; no activation may use the slot in the cycle of the
-    write.
+    leaves below. These strobes are never 1 in the same cycle. Activations of later cycles use the
+    new weight, activations of earlier cycles the old weight. No activation may use the slot in the
+    cycle of the write.
 
     With ``gating``, ``live`` bits are 0 for zero operands. The multiplier's inputs then hold, and
     so does the activation register for a zero activation. The product register is cleared, so that
-    no gate is between it and the adder. With ``sleep``, an activation with ``awake_i`` at 0 does
-    not enter: the registers of activation and slot hold, and the product is 0. The bit leaves below
-    one cycle later.
+    no gate is between the register and the adder. With ``sleep``, an activation with ``awake_i`` at
+    0 does not enter: the registers of activation and slot hold, and the product is 0. ``awake_i``
+    leaves below one cycle later.
 
-    Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has none: its
-    weight leaves on ``beside`` one cycle later, together with its activation, and its ``product``
-    returns from the other element, so its sums are one cycle later too. The element with ``side``
-    ``right`` computes both products. With a ``pass_width`` below 8 an activation is multiplied by
-    ``part_i`` of its weight; ``part_i`` travels with it. Parts of one bit need no multiplier.
+    Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has no
+    multiplier. Its weight leaves on ``beside`` one cycle later, together with the activation. Its
+    ``product`` returns from the other element, so its sums are one cycle later too. The element
+    with ``side`` ``right`` computes both products. With a ``pass_width`` below 8 an activation is
+    multiplied by a part of its weight; the number of the part, ``part_i``, moves along with the
+    activation. Parts of one bit need no multiplier.
     """
 
     def __init__(

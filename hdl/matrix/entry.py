@@ -14,11 +14,12 @@ from celosia.hdl.stream.pipeline import delay, spread
 
 
 class ActivationEntry(Component):
-    """Subtracts the zero point, and replaces elements past the end of the sum by zero.
+    """Subtracts the zero point from activations, and sets elements past the end of a sum to zero.
 
-    ``o`` is the vector of the previous cycle. ``macs`` counts the vector's useful products two
-    cycles later; all parts of a weight and both bytes count as one. ``gated`` counts the zeros
-    among its valid elements three cycles later, from the array's ``zeros``.
+    ``o`` is the vector for the array, one cycle after ``elements``. ``macs``, two cycles after, is
+    the number of the vector's useful products; products of all parts of a weight, or of both bytes
+    of an INT16 element, count as one. ``gated``, three cycles after, is the number of zeros among
+    the valid elements, from the array's ``zeros``.
     """
 
     def __init__(self, config: Config):

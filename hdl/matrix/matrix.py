@@ -1,4 +1,4 @@
-"""The matrix engine: products of scratchpad matrices, added to the accumulators."""
+"""The matrix engine: products of matrices in the scratchpad, added to the accumulators."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
@@ -24,28 +24,29 @@ class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD on the array selected by the configuration's field ``array``.
 
     Weights are loaded up to one tile ahead of the activations. A tile takes ``m`` cycles if port
-    ``a`` answers without waits and its weights are in place. Loading them takes one cycle for each
-    row, or for each of ``cols`` columns if transposed, while the previous tile computes. So a tile
-    takes the larger of both numbers, across commands too. Resident weights need no loading. Port
-    ``b`` must deliver a tile's lines without a wait after the first. If weights have several parts
-    (``pass_width``), m counts once for each.
+    ``a`` answers without waits and the tile's weights are in place. Loading these takes one cycle
+    for each row, or for each of ``cols`` columns if transposed, while the previous tile computes.
+    So a tile takes the larger of the two numbers, across commands too. Resident weights need no
+    loading. Port ``b`` must deliver the lines of a tile without a wait after the first line. If
+    weights have several parts (``pass_width``), ``m`` counts once for each part.
 
-    PRELOAD takes one cycle for each line that it writes: all of a tile, or with ``append`` those
-    given. Its lines are read while products on other slots run, which it delays by one cycle for
-    each of its tiles. A tile waits for products on its slot, and line r of it r cycles more.
+    PRELOAD takes one cycle for each line that it writes: all lines of a tile or, with ``append``,
+    some. Lines are read while products on other slots run; each tile of the PRELOAD delays these by
+    one cycle. A tile waits for products on its slot, and line r of the tile r cycles more.
 
-    From first request to last accumulated sum, a product of T tiles with L lines each takes ``(T -
-    1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles, and L - 1 more with
-    a tree. For resident weights L is 1, and it takes one cycle less. With ``registered`` it takes
-    one more. ``working`` is 1 in these cycles. The first request is one cycle after a command is
-    accepted, two with ``registered``.
+    From first request to last accumulated sum, a product of T tiles with L lines each takes
+    ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles. With a tree
+    it takes L - 1 cycles more, with ``registered`` one more. For resident weights L is 1, and the
+    product takes one cycle less. ``working`` is 1 in these cycles. The first request is one cycle
+    after a command is accepted, two with ``registered``.
 
-    ``status.done`` is timed so that a drain which requests its first row ``dispatch_cycles`` later
-    (``celosia.hdl.matrix.retirement``) reads complete sums; a drain that waits for the token does.
-    ``status.stall`` is 1 while a scratchpad port waits. Counters, a few cycles late: ``macs``
-    counts useful products, ``gated`` the zero activations among their operands. ``sends`` is 1 in
-    each cycle in which a vector enters the array. ``refused`` is 1 if a scratchpad port keeps the
-    next one waiting, and ``filling`` while commands have vectors left to send.
+    ``status.done`` is timed so that a drain whose first request is ``dispatch_cycles`` later reads
+    complete sums (``celosia.hdl.matrix.retirement``). A drain that waits for the command's token is
+    late enough. ``status.stall`` is 1 while a scratchpad port waits. ``macs`` is the number of
+    useful products, and ``gated`` the number of zero activations among their operands, a few cycles
+    late. ``sends`` is 1 in each cycle in which a vector enters the array. ``refused`` is 1 if a
+    scratchpad port keeps the next vector waiting. ``filling`` is 1 while commands have vectors left
+    to send.
     """
 
     def __init__(self, config: Config):

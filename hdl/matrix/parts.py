@@ -1,4 +1,4 @@
-"""Parts of weights, which elements multiply one after another: equation (14)."""
+"""Parts of weights, multiplied one after another: equation (14) of docs/formats.md."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value, ValueLike, signed
 from amaranth.lib import data
@@ -11,10 +11,11 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
-    """Return the layout of the part of weights used by a vector, and its mark as the last one.
+    """Return the layout that selects the part of each weight that a vector is multiplied by.
 
-    The last part is signed. If slots hold pairs of weights, a part that is ``alone`` is one weight
-    of a pair. Without parts and pairs the layout has no bits.
+    ``place`` is the number of the part, lowest bits first. ``last`` marks the last part, which is
+    signed. If slots contain pairs of weights, ``alone`` selects one weight of a pair. Without parts
+    and pairs the layout has no bits.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
     alone = present(alone=paired)
@@ -22,7 +23,7 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
 
 
 def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return a part of an 8-bit weight, or the weight if it has only one part."""
+    """Return the signed operand of a part of an 8-bit weight; the weight if it is not split."""
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:
         half = weight.word_select(view.place, PAIRED_BITS).as_signed()
@@ -33,16 +34,17 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return a sum of products with parts, shifted to the position of its part."""
+    """Return ``total``, a sum of products with a part, shifted to the position of the part."""
     view = data.View(part_layout(width, paired=paired), part)
     place = Mux(view.alone, 0, view.place) if paired else view.place
     return total << Cat(Const(0, width.bit_length() - 1), place)
 
 
 class PartAdder(Component):
-    """Product of activation ``a`` and ``b`` (-1, 0 or 1), two cycles later, without multiplier.
+    """A multiplier of ``a`` by ``b`` (-1, 0 or 1), made of gates.
 
-    The product is ``p + carry``; the adder that consumes it has a free carry input.
+    The product, two cycles later, is ``p + carry``; the adder that consumes it has a free carry
+    input.
     """
 
     def __init__(self, width: int):
@@ -60,6 +62,6 @@ class PartAdder(Component):
 
 
 def add_carry(total: Value, product: Value, carry: Value) -> Value:
-    """Return the sum of a total, a product and its carry, as one addition."""
+    """Return ``total + product + carry``, as one adder with a carry input."""
     both = Cat(Const(1, 1), total).as_signed() + Cat(carry, product).as_signed()
     return both[1:].as_signed()

@@ -1,4 +1,4 @@
-"""Retirement of vectors and commands when their sums leave the array."""
+"""Destinations of the sums that leave the array, and the completion of matrix commands."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -12,17 +12,18 @@ from celosia.hdl.ports import EngineStatus
 from celosia.hdl.stream.pipeline import delay, history
 
 IN_FLIGHT_WIDTH = 9
-"""Width of the number of commands in progress; it covers any array's latency (bits)."""
+"""Width of the number of commands in progress, enough for the latency of any array (bits)."""
 
 
 class Retirement(Component):
-    """Keeps the destination of each vector while the array computes it.
+    """Delays the accumulator address of each vector until the array has computed the sums.
 
-    ``acc_addr`` leaves ``latency`` cycles after it entered. ``status.done`` with ``push`` follows
-    ``last`` so late that a drain whose first request is ``dispatch_cycles`` after it reads complete
-    sums. ``offered`` and ``taken`` are 1 when a command is offered and accepted, ``named`` while
-    there is a tile to fetch, ``waiting`` while a tile waits for a memory. ``working`` is 1 from the
-    first tile until the last sum of all commands has been written.
+    ``acc_addr`` is ``i_addr`` of ``latency`` cycles before. ``status.done`` with ``status.push``
+    follows ``last`` so late that a drain whose first request is ``dispatch_cycles`` after
+    ``status.done`` reads complete sums. ``offered`` is 1 if a command is offered, and ``taken`` if
+    it is accepted. ``named`` is 1 while there is a tile to fetch, ``waiting`` while a tile waits
+    for a memory. ``working`` is 1 from the first tile until the last sum of all commands has been
+    written.
     """
 
     def __init__(self, config: Config, latency: int):

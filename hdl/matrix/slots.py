@@ -1,4 +1,4 @@
-"""Guards weight slots that products in flight still need."""
+"""Protection of weight slots that products in flight still need."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -7,25 +7,25 @@ from celosia.arch.config import Config
 from celosia.hdl.component import Component
 
 JOBS_AHEAD = 2
-"""Tiles that compute, or whose weights are in place or in flight."""
+"""Most tiles that compute, or whose weights are in place or in flight."""
 
 REGISTERED_AHEAD = 2
-"""Further tiles, of one vector each, that can wait in the request register."""
+"""Most further tiles, of one vector each, that can wait in the request register."""
 
 
 class SlotGuard(Component):
     """Decides whether the first line of a tile, ``line`` of ``slot``, may be requested.
 
-    ``hold`` reports that products will use ``slot``, in the order of the tiles. ``freed`` reports
-    that the oldest of them (also if it is held in this cycle) has requested its last vector.
-    ``free`` is 1 if no product needs the content of ``slot``, from the cycle after ``freed`` on. A
-    systolic array needs two more conditions.
+    ``free`` is 1 if it may. ``hold`` reports that the products of a tile will use ``slot``, in the
+    order of the tiles. ``freed`` reports that the oldest of these tiles, which may be held in the
+    same cycle, has requested its last vector. The slot is free from the cycle after ``freed`` on,
+    unless products of another tile use it. A systolic array has two more conditions.
 
-    Row r of the array sees vectors r cycles after row 0, so line r must arrive r cycles later.
-    ``written`` reports the request of line ``index`` of any slot. Rows of weights enter at the left
-    and columns at the top, so a row could meet an earlier column at an element. To prevent that,
-    the time of each line minus its index must be later than that of the line before. Lines in
-    ascending order from 0 always satisfy this.
+    Row r of the array receives vectors r cycles after row 0, so line r may arrive r cycles later.
+    Rows of weights enter at the left and columns at the top, so a row could meet an earlier column
+    at an element. To prevent that, the cycle of each line minus the line's index must increase from
+    line to line; ``written`` reports the request of line ``index`` of any slot. Lines in ascending
+    order from 0 always satisfy this.
     """
 
     def __init__(self, config: Config):
@@ -50,7 +50,7 @@ class SlotGuard(Component):
     def watch(self, m, tiles):
         """Connect the next tile of ``tiles``, a :class:`~celosia.hdl.matrix.tiles.TileWalker`.
 
-        This guard does not use it.
+        This guard does not use the next tile, so nothing is connected.
         """
 
     def elaborate(self, _platform):
@@ -107,10 +107,10 @@ class SlotGuard(Component):
 
 
 class StagedSlotGuard(SlotGuard):
-    """A guard that computes ``free`` one cycle ahead, so that it comes from a register.
+    """A slot guard whose ``free`` comes from a register, because it is computed one cycle ahead.
 
     If ``moves`` is 1, ``slot`` and ``line`` become ``next_slot`` and ``next_line`` in the next
-    cycle; else they stay.
+    cycle; otherwise ``slot`` and ``line`` do not change.
     """
 
     def _more_members(self):
@@ -138,4 +138,4 @@ class StagedSlotGuard(SlotGuard):
 
 
 SLOT_GUARDS = (SlotGuard, StagedSlotGuard)
-"""The guard of a machine, by its ``stages``."""
+"""Classes of the slot guard, by a configuration's ``stages`` (0 or 1)."""

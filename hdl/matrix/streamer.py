@@ -1,4 +1,4 @@
-"""Streams activations through the array and its sums into the accumulators."""
+"""Streams activations through the array, and sums into the accumulators."""
 
 from amaranth.hdl import Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
@@ -17,9 +17,10 @@ from celosia.hdl.stream.slice import slices
 
 
 def vector_layout(config: Config) -> data.StructLayout:
-    """Return the layout of the notes of a vector of activations, or of a gap if not ``valid``.
+    """Return the layout of the description that accompanies a vector of activations.
 
-    ``last`` and ``push`` describe the command that is complete once this vector has passed.
+    ``valid`` is 0 for a cycle without a vector. ``k`` and ``n`` are the used rows and columns of
+    the tile. ``last`` marks the last vector of a command, whose mask of tokens is ``push``.
     """
     return data.StructLayout(
         {
@@ -39,14 +40,17 @@ def vector_layout(config: Config) -> data.StructLayout:
 
 
 class ActivationStreamer(Component):
-    """Reads the activations of each job's tile row by row, and sends them to the array.
+    """Reads the activations of tiles row by row, and sends them to the array.
 
-    It sends one vector per cycle in the order of the jobs, without back-pressure: ``elements`` as
-    read from ``a``, and their ``note``. ``freed`` releases a job's slot, once for each job of a
-    product, as soon as weights requested from the next cycle on cannot arrive too early. ``idle``
-    is 1 if no job is left. ``sends`` is 1 once for each vector, when it is requested. With
-    ``registered``, requests wait in a register first. If weights have parts, or elements two bytes,
-    a job's vectors are sent once for each; elements that may be bytes of INT16 have one bit more.
+    ``i`` receives tiles as jobs. One vector per cycle is sent in the order of the jobs, without
+    backpressure: ``elements`` as read from port ``a``, and the description ``note``. ``freed``
+    releases the weight slot of a job, once for each job of a product. It is early enough that
+    weights requested from the next cycle on arrive after the last use of the slot. ``idle`` is 1 if
+    no job is left. ``sends`` is 1 in the cycle in which a vector is requested. With ``registered``,
+    requests pass a register first.
+
+    If weights have parts, or elements have two bytes, the vectors of a job are sent once for each
+    part or byte. Elements that may be bytes of INT16 have one bit more.
     """
 
     def __init__(self, config: Config):
@@ -174,9 +178,9 @@ class ActivationStreamer(Component):
 
 
 def line_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a request: an address, and the notes of the line read there.
+    """Return the layout of a request for a line: the address and the description of the vector.
 
-    ``frees`` marks a job's last vector.
+    ``frees`` marks the last vector of a job.
     """
     return data.StructLayout(
         {"addr": unsigned(config.sp_addr_width), "note": vector_layout(config), "frees": 1}

@@ -25,18 +25,18 @@ class SystolicArray(Component):
     2**(operand_width - 1) without zero points). Internal sums are as wide as that requires.
 
     ``i_weights`` writes one line of weights per cycle: a row (an element per column) or, with
-    ``column``, a column (an element per row). The lines of a tile are all of one kind, in ascending
-    order from 0. Writes move through the array like activations. So a tile's lines may arrive from
-    the cycle after the last activations that use the slot's old weights. Activations may use the
-    slot if every line r arrives at most r - 1 cycles after them: from the cycle after the first
-    line if lines arrive in consecutive cycles.
+    ``column``, a column (an element per row). The lines of a tile are all rows or all columns, in
+    ascending order from 0. Writes move through the array like activations. So the lines of a tile
+    may arrive from the cycle after the last activations that use the old weights of the slot.
+    Activations may use the new weights if every line r arrives at most r - 1 cycles after them.
+    This is from the cycle after the first line on if lines arrive in consecutive cycles.
 
     With ``operand_gating``, zero operands leave the multipliers' inputs unchanged. With ``packed``,
-    pairs of columns share multipliers. With a ``pass_width`` below 8 a vector uses ``part`` of its
-    weights, and its sums are shifted to the part's position. With ``wide_operands`` the sums of
-    bytes that are ``shifted`` are multiplied by 256. With ``sleep``, activations do not enter
-    columns from ``n`` on: their registers of activations and multipliers hold, and their sums are
-    zero.
+    pairs of columns share multipliers. With a ``pass_width`` below 8 a vector is multiplied by the
+    part ``part`` of each weight, and the sums are shifted to the position of the part. With
+    ``wide_operands`` the sums of ``shifted`` bytes are multiplied by 256. With ``sleep``,
+    activations do not enter columns from ``n`` on: the registers of activations and multipliers of
+    these columns hold, and their sums are zero.
     """
 
     def __init__(self, config: Config):

@@ -1,4 +1,4 @@
-"""The tiles of a matrix product, in order."""
+"""The sequence of tiles of a matrix product."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
@@ -14,7 +14,7 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 def times(value, factor: int):
-    """Return a value times a constant as a sum of shifts, without a multiplier."""
+    """Return ``value`` times the constant ``factor``, as a sum of shifted values."""
     total = 0
     for bit in range(factor.bit_length()):
         if factor >> bit & 1:
@@ -23,15 +23,19 @@ def times(value, factor: int):
 
 
 def tile_layout(config: Config) -> data.StructLayout:
-    """Return the layout of one tile: the addresses of its operands and sums, and its used size.
+    """Return the layout of one tile: addresses of operands and sums, used size, and flags.
 
-    Its lines of weights are ``line`` to ``end - 1``. With ``onward`` the next tile's lines follow
-    them in B, else they are at ``b_addr`` plus the lines passed by ``onward`` before. In a weight
-    format each column's tiles are consecutive, from ``b_addr`` on. ``last`` marks the end of a
-    command; ``parity`` alternates between commands. ``product`` marks tiles of a MATMUL, ``loads``
-    those whose lines are read, ``column`` those whose lines are columns. ``single`` means that
-    there is one line, ``vector`` that A has one row. A product that loads uses the next slot of the
-    ring. In a format with pairs, ``half`` selects the tile within a slot's bytes.
+    ``a_addr``, ``b_addr`` and ``acc_addr`` are the addresses of activations, weights and sums;
+    ``k`` and ``n`` are the used rows and columns. Lines ``line`` to ``end - 1`` of weights are
+    loaded. With ``onward`` the lines of the next tile follow these lines in B. Otherwise the next
+    tile's lines are at its ``b_addr`` plus the lines passed by ``onward`` before. In a weight
+    format the tiles of a tile column are consecutive, from ``b_addr`` on.
+
+    ``last`` marks the last tile of a command; ``parity`` alternates between commands. ``product``
+    marks tiles of a MATMUL, ``loads`` tiles whose lines are read, ``column`` tiles whose lines are
+    columns. ``single`` marks tiles with one line, ``vector`` tiles for which A has one row. A
+    product that loads uses the next slot of the ring. With two tiles in each slot, ``half`` selects
+    the tile.
     """
     lines = config.lines
     return data.StructLayout(
@@ -60,10 +64,10 @@ def tile_layout(config: Config) -> data.StructLayout:
 class TileWalker(Component):
     """Generates the tiles of MATMUL and PRELOAD commands.
 
-    Tiles are generated tile column by tile column, K tiles in ascending order, one per cycle from
-    the cycle after a command is accepted. The next command is accepted while the last tiles of the
-    current one wait, so there is no pause between them. ``command`` is that of the tile on ``o``.
-    Sizes must be at least 1.
+    Tiles are generated tile column by tile column, in ascending order of k within a column, one per
+    cycle from the cycle after a command is accepted. The next command is accepted while the last
+    tiles of the current command wait, so there is no pause between the tiles of two commands.
+    ``command`` is the command of the tile on ``o``. Sizes must be at least 1.
     """
 
     def __init__(self, config: Config):
@@ -261,9 +265,9 @@ class TileWalker(Component):
 
 
 class StagedTileWalker(TileWalker):
-    """A walker whose tiles come from a register, one cycle later.
+    """A :class:`TileWalker` whose tiles come from a register, one cycle later.
 
-    ``moves`` says that ``o`` changes to ``following`` next, or to no tile.
+    If ``moves`` is 1, ``o`` becomes ``following``, or no tile, in the next cycle.
     """
 
     def _more_members(self):
@@ -280,7 +284,7 @@ class StagedTileWalker(TileWalker):
 
 
 TILE_WALKERS = (TileWalker, StagedTileWalker)
-"""The walker of a machine, by its ``stages``."""
+"""Classes of the tile walker, by a configuration's ``stages`` (0 or 1)."""
 
 
 def _fits(count, before, size: int):
@@ -293,39 +297,42 @@ def _fits(count, before, size: int):
 
 
 def appends(command):
-    """Return 1 for a PRELOAD that writes some lines of tiles and keeps the others."""
+    """Return 1 for a PRELOAD that writes some lines of tiles and leaves the others unchanged."""
     bit = DEFINITIONS[Opcode.PRELOAD].flag_bit("append")
     return (command.opcode == Opcode.PRELOAD) & command.flags[bit]
 
 
 def format_of(command):
-    """Return the number of B's weight format in the machine, from 1 on; 0 for INT8."""
+    """Return the number, from 1 on, of the weight format of B in a command; 0 for INT8."""
     return _flags_of(command, "format_1", "format_2", "format_4")
 
 
 def paired(command):
-    """Return 1 for a product of resident weights in a format, which slots hold in pairs."""
+    """Return 1 for a product of resident weights in a format; a slot has a pair of such weights."""
     bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
 
 
 def one_of_pair(config: Config, command):
-    """Return 1 for a product with one of two tiles in each byte, or for a PRELOAD of both."""
+    """Return 1 for a command with two tiles in the bytes of a slot.
+
+    It is a product with one of these tiles, or a PRELOAD of both tiles.
+    """
     return flag_if(config.packed_cache, command, "pair")
 
 
 def second_of_pair(config: Config, command):
-    """Return 1 for a product of the second of two tiles in each byte."""
+    """Return 1 for a product with the second of two tiles in the bytes of a slot."""
     return flag_if(config.packed_cache, command, "second")
 
 
 def lower_bits(config: Config, command):
-    """Return 1 if the last rows of slots hold lower bits of the first rows."""
+    """Return 1 for a command whose slots have the lower bits of the first rows in the last rows."""
     return flag_if(config.low_rows, command, "lower")
 
 
 def in_blocks(config: Config, command):
-    """Return 1 if rows of slots have an exponent."""
+    """Return 1 for a command whose slots have a shared exponent for each row."""
     return flag_if(config.block_exponents, command, "block")
 
 
@@ -335,19 +342,25 @@ def b_transposed(config: Config, command):
 
 
 def flag_if(unit, command, name: str):
-    """Return a flag of a MATMUL or PRELOAD, or 0 in a machine without the flag's unit."""
+    """Return the flag ``name`` of a MATMUL or PRELOAD; 0 if the machine lacks the flag's unit.
+
+    ``unit`` is true if the machine has the unit.
+    """
     return _flags_of(command, name) if unit else Const(0, 1)
 
 
 def stacked(config: Config, command):
-    """Return 1 if the tiles of a column of B are consecutive rows, with scales among them."""
+    """Return 1 for a command that reads each tile column of B as consecutive rows of bytes.
+
+    These rows include the scales of groups.
+    """
     if not config.formats:
         return Const(0, 1)
     return (format_of(command) != 0) | grouped(command)
 
 
 def grouped(command):
-    """Return 1 if B of a command has scales for groups."""
+    """Return 1 for a command whose weights B have a scale for each group."""
     return _flags_of(command, "grouped")
 
 

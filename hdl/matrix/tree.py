@@ -39,21 +39,22 @@ from celosia.hdl.stream.pipeline import delay, spread
 class TreeColumn(Component):
     """A column of elements with weights and multipliers, and the tree that adds their products.
 
-    ``slot`` belongs to the activations ``a`` of ``weights_latency`` cycles later. Their sum is on
-    ``o`` ``product_latency + ceil(log2(rows))`` cycles after them. ``strobe`` writes ``weights`` to
-    ``write_slot`` of its rows, for activations whose ``slot`` arrives later; no ``slot`` of this
-    cycle may be the one written. More than ``REGISTER_DEPTH`` slots are one memory for the column;
-    a word holds a slot's weights of all rows, which uses block RAM at its full width.
+    ``slot`` is the weight slot for the activations ``a`` of ``weights_latency`` cycles later. ``o``
+    is their sum, ``product_latency + ceil(log2(rows))`` cycles after ``a``. ``strobe`` is a mask of
+    rows whose ``weights`` are written to ``write_slot``, for activations whose ``slot`` arrives
+    later; ``slot`` must not be ``write_slot`` in this cycle. For more than ``REGISTER_DEPTH`` slots
+    the column has one memory. A word of this memory has the weights of a slot for all rows, which
+    uses block RAM at full width.
 
-    With ``gating``, ``live`` (with the slot) marks nonzero activations, and the uppermost bit of a
-    weight marks a nonzero weight; the multiplier's inputs hold for a zero. With ``low_rows``,
-    ``lower`` (one cycle before the sum) makes the sum 16 times that over the first ``high_rows``
-    rows, plus that over the others. With ``block_exponents``, ``exponents`` outputs
-    ``exponent_width`` bits of the exponents of the slot's rows; with ``block`` each half of a byte
-    counts as twice its value plus one.
+    With ``operand_gating``, ``live`` (with ``slot``) marks nonzero activations, and the uppermost
+    bit of a weight marks a nonzero weight; the multiplier's inputs hold for a zero. With
+    ``low_rows`` and ``lower`` (one cycle before the sum), ``o`` is 16 times the sum over the first
+    ``high_rows`` rows, plus the sum over the other rows. With ``block_exponents``, ``exponents``
+    outputs ``exponent_width`` bits of the exponents of the slot's rows. With ``block`` each half of
+    a byte counts as twice its value plus one.
 
-    A column with ``side`` ``left`` has no multipliers: its right neighbour, with ``side``
-    ``right``, gets its weights through ``beside`` and computes its ``product``.
+    A column with ``side`` ``left`` has no multipliers. Its right neighbour, with ``side``
+    ``right``, receives its weights through ``beside`` and computes its ``product``.
     """
 
     def __init__(self, config: Config, side: str = "", exponent_width: int = 0):
@@ -216,18 +217,18 @@ class TreeColumn(Component):
 class TreeArray(Component):
     """``rows`` x ``cols`` elements that sum products over the rows, one vector per cycle.
 
-    For each vector of activations on ``i``, ``o`` holds ``latency`` cycles later, for each column,
-    the sum over the rows of activation times weight, modulo 2**acc_width. Results equal those of
+    ``latency`` cycles after a vector of activations on ``i``, ``o`` has for each column the sum
+    over the rows of activation times weight, modulo 2**acc_width. Results equal those of
     :class:`SystolicArray` bit for bit. ``latency`` is
-    ``weights_latency + product_latency + ceil(log2(rows))``. An activation goes to all columns at
-    once, and each column adds its products in a tree.
+    ``weights_latency + product_latency + ceil(log2(rows))``. An activation goes to all columns in
+    the same cycle, and each column adds its products in a tree.
 
     ``i_weights`` writes one line of weights per cycle: a row (an element per column) or, with
     ``column``, a column (an element per row), in any order. A vector uses lines written in earlier
-    cycles; it must not use a slot in the cycle in which a line of it is written. With
+    cycles; it must not use a slot in a cycle in which a line of this slot is written. With
     ``operand_gating``, zero operands leave the multipliers' inputs unchanged. With ``packed``,
-    pairs of columns share multipliers. Parts of weights and bytes are handled as in a systolic
-    array.
+    pairs of columns share multipliers. Parts of weights and bytes of INT16 are multiplied as in
+    :class:`SystolicArray`.
     """
 
     def __init__(self, config: Config):

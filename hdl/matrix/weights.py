@@ -31,10 +31,10 @@ from celosia.hdl.stream.pipeline import KEPT, delay, spread
 
 
 def job_layout(config: Config) -> data.StructLayout:
-    """Return the layout of one tile for the streamer, with the fields of its command that it needs.
+    """Return the layout of a job for the streamer: a tile, and fields of the tile's command.
 
-    ``parts`` is the number of further passes that its vectors take; ``wide`` vectors are INT16;
-    ``paired`` weights share a slot with another tile's.
+    ``parts`` is the number of passes of each vector minus one. ``wide`` means that vectors are
+    INT16, and ``paired`` that the weights share a slot with the weights of another tile.
     """
     return data.StructLayout(
         {
@@ -254,13 +254,14 @@ class WeightFetcher(Component):
 
 
 class WeightWriter(Component):
-    """Converts a scratchpad line to a line of weights.
+    """Converts a line of bytes from the scratchpad to a line of weights.
 
-    ``i`` describes a line in the cycle of its request: its destination, its index among ``k`` rows
-    or ``n`` columns (elements beyond become zero), and its zero point. ``data`` is the line,
-    ``weight_latency`` cycles later, and ``o`` the weights one cycle after that, two with formats.
-    An ``early`` line of a ``pair`` is held for the next line, whose upper bits go above it. In a
-    ``block`` the ``second`` line is ``early`` too, and no line is requested with the third.
+    ``i`` describes a line in the cycle of the request: its destination, its index among ``k`` rows
+    or ``n`` columns (elements beyond these become zero), and its zero point. ``data`` is the line,
+    ``weight_latency`` cycles later. ``o`` are the weights, one cycle after ``data``, or two with
+    weight formats. The ``early`` line of a ``pair`` is stored until the next line; the upper bits
+    of that line are placed above the bits of the early line. In a ``block`` the ``second`` line is
+    ``early`` too, and the third line is described without a request.
     """
 
     def __init__(self, config: Config):

@@ -1,4 +1,4 @@
-"""The accumulator memory, which adds up the array's sums and drains them."""
+"""The accumulator memory, which adds up the array's sums until they are drained."""
 
 from functools import reduce
 from operator import or_
@@ -17,8 +17,7 @@ from celosia.hdl.ports import AccumulatePort, DrainPort
 from celosia.hdl.stream.pipeline import delay
 
 ACC_SETTLE = 3
-"""Cycles from an accepted drain request to the first accumulated row, or first drain request, that
-finds the row cleared."""
+"""Cycles from an accepted drain request until the row is zero for accumulation and drain."""
 
 
 class AccumulatorMemory(Component):
@@ -27,19 +26,19 @@ class AccumulatorMemory(Component):
     In a cycle with ``scrub``, which must have no requests, the row at ``scrub_addr`` becomes zero;
     a row is undefined until it is scrubbed or drained. ``accumulate`` adds a row to the row at
     ``addr``, modulo 2**acc_width, one row per cycle, even to the same row in consecutive cycles.
-    ``drain`` reads a row and clears it: the row appears ``acc_latency`` cycles after the request
-    was accepted, one row per cycle.
+    ``drain`` reads and clears a row: the row appears ``acc_latency`` cycles after the request was
+    accepted, one row per cycle.
 
     Rows are in two banks by the parity of their address. A drain request waits in every cycle in
     which an accumulated row has the same parity. Consecutive rows alternate, so half of the cycles
-    of a running array remain for each parity. With the field ``throttle`` no drain request is
-    accepted in a cycle with ``hold``. The registers between the block RAM and the adder are those
-    of :mod:`celosia.hdl.memory.sums`.
+    of a running array remain for each parity. With the configuration field ``throttle`` no drain
+    request is accepted in a cycle with ``hold``. :mod:`celosia.hdl.memory.sums` describes the
+    registers between the block RAM and the adder.
 
-    A drain request ``acc_settle`` cycles after the accumulation of a row, or later, reads the new
-    sum. An access ``ACC_SETTLE`` cycles after an accepted drain request of a row, or later, finds
-    the row zero. Earlier accesses are undefined: the engine's ``done`` and the program's tokens
-    keep the order. Addresses must be below ``acc_depth``.
+    A drain request at least ``acc_settle`` cycles after the accumulation of a row reads the new
+    sum. An access at least ``ACC_SETTLE`` cycles after an accepted drain request of a row finds the
+    row zero. Earlier accesses are undefined; the engine's ``done`` and the program's tokens keep
+    the order. Addresses must be below ``acc_depth``.
     """
 
     accumulate: wiring.PureInterface

@@ -16,16 +16,16 @@ from celosia.hdl.stream.skid import skids
 
 
 def word_addr_width(config: Config) -> int:
-    """Return the width of an external address in words (bits)."""
+    """Return the width of the address of a word in external memory (bits)."""
     return config.memory.addr_width - (config.mem_bytes - 1).bit_length()
 
 
 def span_layout(config: Config) -> data.StructLayout:
-    """Return the layout of the scratchpad side of one row of a LOAD or STORE.
+    """Return the layout of one row of a LOAD or STORE in the scratchpad.
 
-    It starts at byte ``sp_addr`` and has ``words + 1`` memory words; the last has ``tail + 1``
-    bytes. ``last`` marks the end of the command and carries its ``push``. ``empty``, which occurs
-    only with ``last``, stands for no row.
+    The row begins at byte address ``sp_addr`` and has ``words + 1`` memory words; the last word has
+    ``tail + 1`` bytes. ``last`` marks the last row of a command, whose mask of tokens is ``push``.
+    ``empty``, which occurs only with ``last``, marks a command without rows.
     """
     return data.StructLayout(
         {
@@ -40,7 +40,10 @@ def span_layout(config: Config) -> data.StructLayout:
 
 
 def row_layout(config: Config) -> data.StructLayout:
-    """Return the layout of one row of a LOAD or STORE; it starts at external word ``word_addr``."""
+    """Return the layout of one row of a LOAD or STORE in both memories.
+
+    The row begins at word ``word_addr`` of external memory; ``span`` is the scratchpad side.
+    """
     return data.StructLayout(
         {"word_addr": unsigned(word_addr_width(config)), "span": span_layout(config)}
     )
@@ -49,8 +52,8 @@ def row_layout(config: Config) -> data.StructLayout:
 def piece_layout(config: Config) -> data.StructLayout:
     """Return the layout of one burst of ``last + 1`` words from word ``word_addr`` on.
 
-    ``end`` marks the last burst of a command and carries its ``push``; an ``empty`` one has no
-    words.
+    ``end`` marks the last burst of a command, whose mask of tokens is ``push``. An ``empty`` burst
+    has no words.
     """
     return data.StructLayout(
         {
@@ -66,8 +69,8 @@ def piece_layout(config: Config) -> data.StructLayout:
 class Rows(Component):
     """Generates the rows of LOAD and STORE commands, one per cycle.
 
-    ``i`` receives commands, ``o`` outputs the rows to move; a command without rows or bytes makes
-    one that is ``empty``. ``busy`` is 1 while a command is unfinished. There is one idle cycle
+    ``i`` receives commands, and ``o`` outputs the rows to move. A command without rows or bytes
+    makes one ``empty`` row. ``busy`` is 1 while a command is unfinished. There is one idle cycle
     between commands. With ``registered`` the signals that make a row wait come from a register.
     """
 
@@ -138,9 +141,9 @@ class Rows(Component):
 class Bursts(Component):
     """Cuts rows into bursts of external memory, one burst per cycle.
 
-    A burst ends at the row's end, or before an address that is a multiple of ``burst_words`` words.
-    So every burst of a row but the first starts at such a multiple. An empty row makes one burst to
-    be ignored. The first burst of a row is output in the cycle after the row was accepted.
+    A burst ends at the end of the row, or before an address that is a multiple of ``burst_words``
+    words. So every burst of a row but the first starts at such a multiple. An empty row makes one
+    ``empty`` burst. The first burst of a row is output in the cycle after the row was accepted.
     """
 
     def __init__(self, config: Config):

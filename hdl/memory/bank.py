@@ -1,4 +1,4 @@
-"""One bank of byte-addressed memory."""
+"""One byte-addressed bank of the scratchpad."""
 
 from collections.abc import Sequence
 
@@ -93,16 +93,17 @@ class Bank(Component):
 
 
 def together(values: Sequence[Value], count: int) -> Sequence[Value]:
-    """Return the values in groups of ``count``, concatenated with the first in the low bits."""
+    """Return concatenations of each ``count`` consecutive values, the first in the low bits."""
     if count == 1:
         return values
     return [Cat(*values[first : first + count]) for first in range(0, len(values), count)]
 
 
 def rotate(m: Module, name: str, lanes: Sequence[Value], amount: Value) -> list[Value]:
-    """Return equally wide lanes rotated down: result i is lane (i + amount) modulo their number.
+    """Return rotated lanes: result i is lane ``i + amount`` modulo the number of lanes.
 
-    ``name`` is the prefix of intermediate signals; ``amount`` is below the number of lanes.
+    All lanes have the same width, and ``amount`` is below the number of lanes. ``name`` is the
+    prefix of the names of intermediate signals.
     """
     width = len(lanes[0])
     value = Cat(lanes)

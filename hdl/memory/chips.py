@@ -10,7 +10,7 @@ from celosia.arch.sdram import SdramChip
 
 
 def check_holds(chip: Ddr3Chip | PsramChip | SdramChip, memory: Memory) -> None:
-    """Raise :class:`InputError` if the memory port addresses more bytes than a chip has."""
+    """Raise :class:`InputError` if a memory port addresses more bytes than a memory chip has."""
     if 1 << memory.addr_width > chip.size:
         raise InputError(
             f"mem_addr_width must be at most {exact_log2(chip.size)}, as {chip.name} has "

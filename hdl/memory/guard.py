@@ -10,25 +10,27 @@ from celosia.hdl.memory.store import BURSTS_AHEAD
 from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 WRITE_WORDS_WIDTH = 11
-"""Width of the number of requested write words: more than twice the longest burst (bits)."""
+"""Width of the number of requested write words, which can exceed twice the longest burst (bits)."""
 
 
 class MemoryGuard(Component):
-    """Passes ``core_read`` and ``core_write`` on to ``read`` and ``write``, within the cycle.
+    """Connects the core's ``core_read`` and ``core_write`` to ``read`` and ``write`` of memory.
 
-    It counts three kinds of outstanding transfers: words requested from memory, words of bursts
-    promised to memory, and bursts that memory has not reported as written. With ``close`` each of
-    the core's three streams is cut off as soon as it offers no unaccepted transfer. ``closed`` says
-    that all three are: the core may then be reset at any time. From then on requested words are
-    received and dropped, promised words are sent with an empty mask, and reports are counted, until
-    ``owed`` is 0. Without ``close`` the core is connected again in the next cycle.
+    The connection is combinational. The guard counts three kinds of outstanding transfers: words
+    requested from memory, words of bursts promised to memory, and bursts that memory has not
+    reported as written. With ``close`` each of the core's three streams is cut off as soon as it
+    offers no unaccepted transfer. ``closed`` is 1 when all three streams are cut off; the core may
+    then be reset at any time. From then on requested words are received and dropped, promised words
+    are sent with an empty mask, and reports are counted, until ``owed`` is 0. Without ``close`` the
+    core is connected again in the next cycle.
 
-    ``rst`` cuts the core off but keeps the counts: these registers have no reset. ``forget`` clears
-    them and cuts the core off at once, for when external memory is being reset or has no power yet,
-    and will not answer earlier requests.
+    ``rst`` cuts the core off but leaves the counts, whose registers have no reset. ``forget``
+    clears the counts and cuts the core off at once. It is for external memory that is being reset
+    or has no power yet, and will not answer earlier requests.
 
-    ``waits`` has a bit for reading and one for writing: in this cycle the next step is memory's,
-    and it makes none. A request that waits for bursts whose words move does not count as a wait.
+    ``waits`` has a bit for reading and a bit for writing. A bit is 1 in a cycle in which the core
+    waits for memory, and memory does nothing. A request that waits while words of earlier bursts
+    move does not count.
     """
 
     def __init__(self, config: Config):

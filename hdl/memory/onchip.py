@@ -13,19 +13,18 @@ from celosia.hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
 from celosia.hdl.stream.skid import Skid
 
 READ_AHEAD = 4
-"""Words read before the first one is consumed, so that one can be consumed per cycle (a power of
-two)."""
+"""Words that are read before the first is consumed, a power of two; 4 allow one word per cycle."""
 
 
 class OnchipMemory(Component):
     """A memory of ``size`` bytes on the external memory port, seen from the memory.
 
-    One word moves per cycle, writes before reads. A read's first word is available four cycles
-    after its request; ``written`` follows a burst's last word by two cycles. A read request may
-    wait for the end of the previous burst, and follows it without a gap; a write burst occupies its
-    half of the port until its last word, and one cycle more. ``failed`` is 1 for one cycle for each
-    word past the end, which is not written, or reads as some other word. Raises :class:`InputError`
-    if the size is not a number of whole words within the address width.
+    One word moves per cycle, writes before reads. The first word of a read burst is available four
+    cycles after the request; ``written`` follows the last word of a write burst by two cycles. A
+    read request may wait for the end of the previous burst, and follows without a gap. A write
+    burst occupies the write half of the port until its last word, and one cycle more. ``failed`` is
+    1 for one cycle for each word past the end, which is not written, or reads as another word.
+    Raises :class:`InputError` if ``size`` is not a number of whole words within the address width.
     """
 
     def __init__(self, memory: Memory, size: int):

@@ -13,16 +13,19 @@ from celosia.hdl.memory.ram import Ram
 from celosia.hdl.stream.pipeline import delay
 
 ERRORS = 2
-"""Error bits of a protected memory: a word was corrected; a word was wrong and not correctable."""
+"""Number of error bits of a protected memory; bit 0: a word was corrected; bit 1: uncorrectable."""
 
 
 def error_port(level: str) -> dict:
-    """Return the port ``errors`` of a component with protected memories; none for ``none``."""
+    """Return the port ``errors`` of a component with memories of a protection level.
+
+    The result is a dictionary, empty for level ``none``.
+    """
     return {} if level == "none" else {"errors": Out(ERRORS)}
 
 
 def gather(m: Module, component, sources: Iterable[Value]) -> None:
-    """Drive a component's ``errors`` with those of its memories, one cycle later."""
+    """Drive the port ``errors`` of a component with the errors of its memories, one cycle later."""
     if "errors" in component.signature.members:
         m.d.sync += component.errors.eq(_any(sources))
 
@@ -32,12 +35,12 @@ def _any(sources: Iterable[Value]) -> Value:
 
 
 def check(word: Value, columns: Sequence[int]) -> Value:
-    """Return the check bits of a word, each a tree of XOR gates."""
+    """Return the check bits of a word for the code with these columns, by trees of XOR gates."""
     return Cat(bits.xor() for bits in _checked(word, columns))
 
 
 def syndrome(word: Value, stored: Value, columns: Sequence[int]) -> Value:
-    """Return the syndrome: the check bits in which a word differs from its ``stored`` ones."""
+    """Return the syndrome: the XOR of the check bits of a word and its ``stored`` check bits."""
     pairs = zip(_checked(word, columns), stored, strict=True)
     return Cat(Cat(bits, bit).xor() for bits, bit in pairs)
 
@@ -51,9 +54,9 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 
 
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
-    """Return the bits of a word to flip according to its syndrome, and its errors.
+    """Return (mask of the bits of a word to flip, error bits) for the syndrome ``found``.
 
-    If two bits are wrong, which is an uncorrectable error, the bits to flip are arbitrary.
+    If two bits are wrong, which is an uncorrectable error, the mask is arbitrary.
     """
     flipped = [
         _picked(found, wrong).all() & ~_picked(found, right).any()
@@ -63,7 +66,7 @@ def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
 
 
 def errors_found(found: Value, level: str) -> Value:
-    """Return the errors of a word according to its syndrome."""
+    """Return the ``ERRORS`` error bits of a word with the syndrome ``found``."""
     if level == "detect":
         return Cat(Const(0, 1), found.any())
     odd = found.xor()
@@ -71,7 +74,7 @@ def errors_found(found: Value, level: str) -> Value:
 
 
 def coded(word: Value, part: int, columns: Sequence[int]) -> Value:
-    """Split a word into parts of ``part`` bits, and return it with check bits after each part."""
+    """Return a word with check bits inserted after each part of ``part`` bits."""
     parts = (word[low : low + part] for low in range(0, len(word), part))
     return Cat(Cat(bits, check(bits, columns)) for bits in parts)
 
@@ -84,8 +87,8 @@ def _picked(found: Value, mask: int) -> Value:
 class WordDecoder(Component):
     """Decodes ``stored``, a word of ``width`` bits followed by its check bits, into ``word``.
 
-    It is combinational. ``errors`` is the result of ``celosia.sim.protection.decode``, in
-    ``ERRORS`` bits, and ``found`` the syndrome.
+    The decoder is combinational. ``errors`` are the error bits, as in
+    ``celosia.sim.protection.decode``, and ``found`` is the syndrome.
     """
 
     def __init__(self, width: int, level: str):
@@ -117,13 +120,14 @@ class WordDecoder(Component):
 class ProtectedRam(Component):
     """A :class:`Ram` whose words have check bits for each ``part`` bits.
 
-    ``level`` is ``detect`` or ``correct``; the codes are those of :mod:`celosia.arch.protection`.
-    With ``correct`` one wrong bit of each part is corrected in ``read_data``; the stored word is
-    unchanged. ``errors`` reports the word in ``read_data`` one cycle after it first appears, from a
-    register of each part's syndrome. It does not report a word that was written in the cycle of its
-    read, which is undefined. With ``held`` it reports a word in the cycle in which it appears, or
-    in which it becomes wrong before the next read, once for each word. ``write_en`` has a bit for
-    each part with ``parts``, else one bit. Words are 0 at first, with right check bits.
+    ``level`` is ``detect`` or ``correct``; :mod:`celosia.arch.protection` defines the codes. With
+    ``correct`` one wrong bit of each part is corrected in ``read_data``; the stored word is
+    unchanged. ``errors`` reports the errors of the word in ``read_data`` one cycle after the word
+    first appears, from a register of each part's syndrome. A word that was written in the cycle of
+    its read is undefined and not reported. With ``held`` a word is reported in the cycle in which
+    it appears, or in which it becomes wrong before the next read, once for each word. ``write_en``
+    has a bit for each part with ``parts``, else one bit. Words are initially 0, with right check
+    bits.
     """
 
     def __init__(
@@ -242,7 +246,10 @@ def protected_ram(
     parts: bool = False,
     held: bool = False,
 ):
-    """Return a memory of a protection level, unordered; for ``none`` a :class:`Ram`."""
+    """Return a memory of a protection level: a :class:`ProtectedRam`, or a :class:`Ram` for none.
+
+    A read in the cycle of a write to the same word is undefined.
+    """
     if level == "none":
         return Ram(width, depth, part=part if parts else None, ordered=False)
     return ProtectedRam(width, depth, level=level, part=part, parts=parts, held=held)
@@ -256,5 +263,5 @@ def protected_fifo(width: int, depth: int, level: str) -> SyncFIFOBuffered | Pro
 
 
 def errors_of(memories: Iterable) -> list[Value]:
-    """Return the errors of those memories or components that report any."""
+    """Return the outputs ``errors`` of the memories or components that have this output."""
     return [one.errors for one in memories if isinstance(getattr(one, "errors", None), Value)]

@@ -8,14 +8,14 @@ from celosia.hdl.component import Component
 
 
 class Ram(Component):
-    """``depth`` words of ``width`` bits with one write port and one read port, all 0 at first.
+    """``depth`` words of ``width`` bits with one write port and one read port, initially 0.
 
     ``write_data`` is written to ``write_addr``. ``write_en`` has a bit for each ``part`` bits of a
     word; without ``part`` it has one bit. ``read_data`` is the word at ``read_addr`` of the last
-    cycle with ``read_en``. A read in the cycle of a write to the same word sees the old word, or
-    the new one with ``transparent``. Without ``ordered`` the result of such a read is undefined.
-    This saves the comparators and registers that a block RAM without that order needs; the
-    attribute ``no_rw_check`` passes this on to Yosys.
+    cycle with ``read_en``. A read in the cycle of a write to the same word returns the old word, or
+    with ``transparent`` the new word. Without ``ordered`` the result of such a read is undefined.
+    This saves the comparators and registers that a block RAM without this order needs; the
+    attribute ``no_rw_check`` informs Yosys.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Scratchpad read requests, each with a note that accompanies its answer."""
+"""Scratchpad read requests, each with a tag that accompanies the answer."""
 
 from amaranth.hdl import Module, ShapeLike, unsigned
 from amaranth.lib import data, stream
@@ -12,11 +12,12 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 class Requests(Component):
-    """Requests the address of each item of ``i`` from ``port``; outputs its note with the answer.
+    """Sends the requests of ``i`` to the scratchpad, and delays each request's tag ``note``.
 
-    ``note`` belongs to the data of ``port`` in the same cycle, ``sram_latency`` cycles after the
-    request was accepted. With ``registered`` requests pass registers, because the arbiter is far
-    away: an answer arrives one cycle later. Throughput is one request per cycle.
+    A request has an address ``addr`` and a tag ``note``. The output ``note`` is the tag of the data
+    that ``port`` returns in the same cycle, ``sram_latency`` cycles after the request was accepted.
+    With ``registered`` requests pass registers, because the arbiter is far away; an answer then
+    arrives one cycle later. Throughput is one request per cycle.
     """
 
     def __init__(self, config: Config, note: ShapeLike):

@@ -1,4 +1,4 @@
-"""The scratchpad: banks of byte-addressed memory shared by all engines."""
+"""The scratchpad: byte-addressed memory in banks, shared by all engines."""
 
 from collections.abc import Sequence
 
@@ -14,24 +14,24 @@ from celosia.hdl.ports import ReadPort, WritePort, write_layout
 from celosia.hdl.stream.pipeline import data_register, delay, domain_of
 
 READERS = ("b", "a", "v", "r", "store")
-"""Readers in a machine: the array's weights and activations, the vector engine's input and second
-input, and the store engine."""
+"""Readers of the scratchpad: the array's weights and activations, the vector engine's input and
+second input, and the store engine."""
 
 WRITERS = ("o", "s", "load")
-"""Writers in a machine: the vector engine's output and its written-back sum, and the load
+"""Writers of the scratchpad: the vector engine's output and its written-back sum, and the load
 engine."""
 
 
 def written_bytes(config: Config, writer: str) -> int:
-    """Return the most bytes that a writer writes at once."""
+    """Return the largest number of bytes in one write of a writer of ``WRITERS``."""
     return config.mem_bytes if writer == "load" else max(2 * config.vector.lanes, config.beat_lanes)
 
 
 class WriteLine(Component):
     """Moves a write of up to ``width`` bytes to its position in a bank's row.
 
-    ``mask`` marks the bytes that are written, ``data`` holds their values, both in the same cycle.
-    Address bits below ``scratchpad_align`` are ignored.
+    ``mask`` marks the bytes of the row that are written, and ``data`` has their values; both are
+    combinational. Address bits below ``scratchpad_align`` are ignored.
     """
 
     def __init__(self, config: Config, width: int):
@@ -66,25 +66,25 @@ class WriteLine(Component):
 class Scratchpad(Component):
     """``scratchpad_bytes`` bytes in ``scratchpad_banks`` banks, shared by readers and writers.
 
-    It has ports ``read_NAME`` and ``write_NAME`` for each name, as ``celosia.hdl.ports`` defines
-    them. The high address bits select the bank; each bank takes one read and one write per cycle.
-    If several ports request the same bank, the first named wins, in the same cycle (``ready``
-    depends on ``valid``). The order is fixed: ``b`` is first because a tile's weights must arrive
-    without a gap, and ``a`` next because an array without activations loses ``rows * cols``
-    products per cycle. No port starves: a later engine waits at most until a command ends. Weights
-    in the same bank as the activations cost one cycle per line in any order. No write is longer
-    than ``written_bytes``.
+    Each reader has a port ``read_NAME``, and each writer a port ``write_NAME``
+    (``celosia.hdl.ports``). The high address bits select the bank; each bank takes one read and one
+    write per cycle. If several ports request the same bank, the port named first is granted, in the
+    same cycle (``ready`` depends on ``valid``). The order is fixed. ``b`` is first because the
+    weights of a tile must arrive without a gap. ``a`` is next because an array without activations
+    loses ``rows * cols`` products per cycle. No port starves: a later engine waits at most until a
+    command ends. Weights in the same bank as the activations cost one cycle per line in any order.
+    No write is longer than ``written_bytes``.
 
-    With ``registered`` a bank performs a granted access one cycle later. The first reader's
-    requests are then granted in the next cycle, since it never waits: its data arrive after
-    ``weight_latency`` cycles, those of the others after ``sram_latency``. With the field
-    ``throttle``, in a cycle with ``hold`` neither the last writer nor any reader but the first is
-    granted: weights of a tile arrive without a gap.
+    With ``registered`` a bank performs a granted access one cycle later. Requests of the first
+    reader, which never waits, are then granted in the next cycle. Its data arrive after
+    ``weight_latency`` cycles, the data of other readers after ``sram_latency`` cycles. With the
+    configuration field ``throttle``, a cycle with ``hold`` grants neither the last writer nor any
+    reader but the first, because the weights of a tile must arrive without a gap.
 
-    Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read sees every write
-    of an earlier cycle; a read of bytes written in the same cycle is undefined, because tokens
-    order the engines. An access must not cross from one bank to the next: bytes past a bank's end
-    are undefined when read, and written to the bank's start.
+    Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read returns the
+    writes of all earlier cycles. A read of bytes written in the same cycle is undefined; tokens
+    order the engines. An access must not cross from one bank to the next: bytes past the end of a
+    bank are undefined when read, and written to the start of the bank.
     """
 
     def __init__(

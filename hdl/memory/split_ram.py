@@ -1,4 +1,4 @@
-"""A deep memory in two parts, which avoids a wide multiplexer after many block RAMs."""
+"""A deep memory in two parts, without a wide multiplexer after many block RAMs."""
 
 from amaranth.hdl import Module, Mux, Signal
 
@@ -18,8 +18,8 @@ class SplitRam(Ram):
     2-to-1 multiplexer. Memories of up to ``WHOLE`` words are not split, because a block RAM is at
     least that deep.
 
-    With a stage (``stages`` of 1) words are read one cycle later, from a register for each of the
-    two parts, which block RAM includes. The select bit of the multiplexer has a register for each
+    With ``stages`` of 1, words are read one cycle later, from a register for each of the two
+    memories, which block RAM includes. The select bit of the multiplexer has a register for each
     part of a word, because the block RAMs of a word are far apart.
     """
 

@@ -16,7 +16,7 @@ from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.skid import skids
 
 BURSTS_AHEAD = 16
-"""Most bursts that wait for the memory's report of a completed write."""
+"""Most write bursts that memory has not yet reported as written."""
 
 _EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
 

@@ -1,4 +1,4 @@
-"""Rows of accumulators in block RAM: read corrected, or as they are stored."""
+"""Banks of accumulator rows in block RAM, which read rows corrected or as stored."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
@@ -15,14 +15,14 @@ WRITTEN_LATER = 2
 
 
 class AccumulatorBank(Component):
-    """Rows of sums, each with a bit for whether it holds a sum; one read and one write per cycle.
+    """A bank of accumulator rows, each with a bit ``filled`` that is 0 for a cleared row.
 
-    ``row`` and ``filled`` are the content of ``read_addr`` in the last cycle with ``read_en``. Both
-    are undefined at first; a clear writes ``filled`` only, so that no gate is between an adder and
-    the memory. Both are undefined for a row that is written in the cycle of its read. ``write_row``
-    arrives ``later`` cycles after ``write_stb`` and ``write_addr``; ``filled`` changes without this
-    delay. With a ``level`` of protection, ``errors`` reports wrong words one cycle after they are
-    read.
+    One row is read and one row written per cycle. ``row`` and ``filled`` are the content of
+    ``read_addr`` of the last cycle with ``read_en``. They are undefined at first, and for a row
+    that is written in the cycle of its read. A clear writes ``filled`` only, so that no gate is
+    between an adder and the memory. ``write_row`` arrives ``later`` cycles after ``write_stb`` and
+    ``write_addr``; ``filled`` changes without this delay. With a ``level`` of protection,
+    ``errors`` reports wrong words one cycle after they are read.
     """
 
     read_en: Signal
@@ -83,11 +83,11 @@ class AccumulatorBank(Component):
 
 
 class StoredBank(Component):
-    """An :class:`AccumulatorBank` whose reader corrects the rows.
+    """An :class:`AccumulatorBank` that reads rows uncorrected, for a reader that corrects them.
 
-    ``row`` has each sum as stored, followed by its check bits of ``correct``. ``errors`` covers
-    ``filled`` only. ``write_row`` arrives WRITTEN_LATER cycles after ``write_stb`` and
-    ``write_addr``; ``filled`` changes without this delay.
+    Each sum in ``row`` is as stored, followed by the check bits of level ``correct``. ``errors``
+    reports errors of ``filled`` only. ``write_row`` arrives ``WRITTEN_LATER`` cycles after
+    ``write_stb`` and ``write_addr``; ``filled`` changes without this delay.
     """
 
     def __init__(self, depth: int, layout: data.ArrayLayout):

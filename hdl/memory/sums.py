@@ -1,4 +1,4 @@
-"""Registers between the rows of accumulators and their adder, in three kinds."""
+"""Pipeline registers between the accumulator rows in block RAM and their adder, in three kinds."""
 
 from functools import reduce
 from operator import or_
@@ -12,10 +12,10 @@ from celosia.hdl.stream.pipeline import delay, near
 
 
 class DirectSums:
-    """A sum is written in the cycle that computes it: no register after the adder.
+    """The shortest pipeline: a sum is written in the cycle that computes it.
 
-    ``later`` is the delay of a row's write (cycles), ``latency`` that of the registers between a
-    row and the adder (cycles). With ``sleep`` registers hold if they have no new value.
+    ``later`` is the number of cycles from the sum to its write, ``latency`` the number of further
+    cycles between a row and the adder. With ``sleep`` registers hold if they have no new value.
     """
 
     later = 0
@@ -27,27 +27,30 @@ class DirectSums:
         self._sleep = sleep
 
     def enable(self, strobe):
-        """Return the enable of a register that is used in cycles with ``strobe``."""
+        """Return the enable of a register that must load in cycles with ``strobe``."""
         return strobe if self._sleep else 1
 
     def bank(self, depth: int) -> AccumulatorBank | StoredBank:
-        """Return a bank of ``depth`` rows."""
+        """Return a memory bank of ``depth`` rows for this pipeline."""
         return AccumulatorBank(depth, self._layout, self._level, later=self.later)
 
     def begin(self, m, marks, early):
-        """Return whether a column adds to the last sum, and if not, whether to its row.
+        """Return two select bits for a column of the adder.
 
-        ``marks`` are these two bits, and ``early`` the same bits one cycle before.
+        The first is 1 if the column adds to its last sum. The second is 1 if it adds to the row
+        from memory otherwise. ``marks`` are these bits, and ``early`` the same bits one cycle
+        earlier, for pipelines that register them.
         """
         return marks
 
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
-        """Return the row to add to, the row to drain, and the errors in both.
+        """Return the row to add to, the row to drain, and the list of errors in these rows.
 
-        The rows come one cycle after the banks output them. ``adds`` and ``drains`` are their
-        banks; ``add_1`` and ``drained_1`` say that there is such a row, ``add_2`` one cycle later.
-        ``before`` says which of the sums of two or more requests before belong to the same row;
-        ``total`` was the last of them one cycle ago. The nearest is added to.
+        The rows come one cycle after the banks output them. ``adds`` and ``drains`` are the numbers
+        of their banks. ``add_1`` and ``drained_1`` are 1 if there is such a row; ``add_2`` is
+        ``add_1`` one cycle later. ``before`` has a bit for each of the sums of two or more requests
+        before, which is 1 if the sum belongs to the same row; the nearest such sum replaces the row
+        to add to. ``total`` is the latest sum.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)
@@ -60,7 +63,7 @@ class DirectSums:
 
 
 class StagedSums(DirectSums):
-    """A register is between the adder and the block RAM: a row is written one cycle later.
+    """A pipeline with a register between the adder and the block RAM, which delays writes by one.
 
     Rows are selected after a register for each bank, which block RAM includes. Each column has
     separate registers that select its row or its last sum.
@@ -86,7 +89,7 @@ class StagedSums(DirectSums):
 
 
 class CorrectedSums(StagedSums):
-    """Rows are corrected from registers, which are on both sides of their decoder.
+    """A pipeline with a decoder that corrects rows, between registers.
 
     A row is written one cycle later than with :class:`StagedSums`. The errors of both rows are
     reported one cycle after the correction.
@@ -129,4 +132,4 @@ class CorrectedSums(StagedSums):
 
 
 SUMS = (DirectSums, StagedSums, CorrectedSums)
-"""The kinds, by a machine's ``stages`` and one more where rows are corrected from registers."""
+"""The pipelines, by a configuration's ``stages`` (0 or 1); the last one corrects rows."""

@@ -12,10 +12,10 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 class WordSplitter(Component):
-    """Outputs written words column by column, lowest column first.
+    """Splits the words to write into columns of a memory chip, lowest column first.
 
-    ``data`` and ``mask`` (a bit for each byte to write) are those of a column if ``valid`` is 1;
-    ``take`` advances to the next. Throughput is one column per cycle.
+    If ``valid`` is 1, ``data`` is the next column, and ``mask`` has a bit for each byte to write;
+    ``take`` advances to the next column. Throughput is one column per cycle.
     """
 
     def __init__(self, memory: Memory, width: int):
@@ -53,11 +53,11 @@ class WordSplitter(Component):
 
 
 class WordCollector(Component):
-    """Joins columns from the chip to words, lowest column first.
+    """Joins columns from a memory chip to words, lowest column first.
 
-    A word's first column is requested in a cycle with ``take``, which requires the register
-    ``room``. At most ``depth`` words are requested, in flight or waiting on ``o``; ``room`` is 1
-    while ``more`` further words may be requested. ``i`` is a column if ``i_valid`` is 1.
+    ``take`` reports the request of the first column of a word, which is allowed while the register
+    ``room`` is 1. At most ``depth`` words are requested, in flight or waiting on ``o``; ``room`` is
+    1 while ``more`` further words may be requested. If ``i_valid`` is 1, ``i`` is the next column.
     """
 
     def __init__(self, memory: Memory, width: int, depth: int, more: int = 1):

@@ -1,1 +1,1 @@
-"""The zero-skip multiply-accumulate unit."""
+"""The sparse unit: products of sparse matrices that skip zero weights."""

@@ -13,10 +13,11 @@ from celosia.hdl.sparse.sparse import SparseUnit
 class SparseMatrixEngine(Component):
     """A :class:`MatrixEngine` that also runs SPARSE, on a :class:`SparseUnit`.
 
-    The two units receive their commands in program order and never work at the same time: each
-    waits until the other is done, so they share the ports to scratchpad and accumulators. The ports
-    are those of :class:`MatrixEngine`. ``skipped`` counts the zero weights that SPARSE skips;
-    ``sends`` is 1 in each cycle in which either unit multiplies.
+    The array and the sparse unit receive commands in program order, and never work at the same
+    time: each waits until the other is done. So they share the ports to scratchpad and
+    accumulators. The ports are those of :class:`MatrixEngine`, and ``skipped``, the number of zero
+    weights that SPARSE skips. ``sends`` is 1 in each cycle in which the array or the unit
+    multiplies.
     """
 
     def __init__(self, config: Config):

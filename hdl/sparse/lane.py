@@ -1,4 +1,4 @@
-"""One lane of the zero-skip unit: a stretch of a sparse matrix times a row of activations."""
+"""One lane of the sparse unit: a range of columns of a sparse matrix times a row of activations."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
@@ -11,11 +11,11 @@ from celosia.arch.sparse import ENTRY_WIDTH, NOTHING, RUN_WIDTH, VALUE_WIDTH
 from celosia.hdl.component import Component
 
 BANKS = 2
-"""Rows of activations in a lane: one is used while the other is loaded."""
+"""Number of rows of activations in a lane: one is used while the other is loaded."""
 
 
 def sum_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a sum of one column's products: ``column`` of a tile of the result."""
+    """Return the layout of the sum of a column: its tile, its column in the tile, and its value."""
     return data.StructLayout(
         {
             "tile": unsigned(ENTRY_WIDTH),
@@ -28,16 +28,16 @@ def sum_layout(config: Config) -> data.StructLayout:
 class SparseLane(Component):
     """Multiplies a lane's entries (``celosia.arch.sparse``) and outputs the sums of its columns.
 
-    With bit i of ``begin``, ``field`` is the lane's field of header beat i. With ``take`` it is its
-    next entry, at most one per cycle. An entry must not arrive in a cycle with ``stall``: it would
-    complete a column before the previous column's sum has left on ``o``. In that cycle ``product``
-    says that the entry is a product, and ``zeros`` how many zeros it skips. ``finish`` outputs the
-    last column's sum too, at least ``LANE_LATENCY`` cycles after the last entry. ``idle`` is 1 if
-    no sum is in flight.
+    With bit i of ``begin``, ``field`` is the lane's field of header beat i. With ``take``,
+    ``field`` is the next entry, at most one per cycle; ``product`` is then 1 if the entry is a
+    product, and ``zeros`` is the number of zeros that it skips. No entry may arrive in a cycle with
+    ``stall``, because it would complete a column before the sum of the previous column has left on
+    ``o``. ``finish``, at least ``LANE_LATENCY`` cycles after the last entry, outputs the sum of the
+    last column. ``idle`` is 1 if no sum is in flight.
 
     ``x_en`` writes ``load_bytes`` activations to word ``x_addr`` of bank ``x_bank``. The lane
-    multiplies the activations of ``bank``, minus ``zero``. ``k`` is the number of rows and must
-    hold.
+    multiplies the activations of bank ``bank``, minus ``zero``. ``k`` is the number of rows of the
+    matrix, and must hold.
     """
 
     def __init__(self, config: Config):

@@ -1,4 +1,4 @@
-"""The zero-skip unit: a sparse matrix times rows of activations, into the accumulators."""
+"""The sparse unit: a sparse matrix times rows of activations, added to the accumulators."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream
@@ -15,23 +15,23 @@ from celosia.hdl.sparse.lane import BANKS, SparseLane, sum_layout
 from celosia.hdl.stream.pipeline import delay
 
 BEATS_AHEAD = 8
-"""Most beats that are requested before they are consumed."""
+"""Most beats of the code that are requested before they are consumed."""
 
 
 class SparseUnit(Component):
     """Runs SPARSE: one entry per lane and cycle, so that a zero weight costs no cycle.
 
-    The rows of A are read through ``a``, ``load_bytes`` activations per cycle, each during the
+    The rows of A are read through ``a``, ``load_bytes`` activations per cycle, each row during the
     products of the previous row. The code of B is read through ``b``, one beat per cycle, once for
-    each row. A lane sums the products of one column after another; sums are added to the
+    each row. A lane sums the products of one column after another. Sums are added to the
     accumulators one per cycle, lowest lane first. All lanes wait if a lane would complete a column
-    before its last column's sum has been added. From first request to last accumulated sum, a
-    command takes the cycles of :func:`sparse_cycles` if its ports do not wait.
+    before the sum of the lane's previous column has been added. From first request to last
+    accumulated sum, a command takes :func:`sparse_cycles` cycles if its ports do not wait.
 
     A command is accepted while ``busy`` is 0. ``done`` with ``push`` is timed so that a drain whose
     first request is ``dispatch_cycles`` later reads every sum. ``stall`` is 1 while a port waits,
-    ``sends`` in every cycle in which a beat of entries is consumed. ``macs`` and ``skipped`` count
-    products and skipped zero weights.
+    and ``sends`` in every cycle in which a beat of entries is consumed. ``macs`` is the number of
+    products in a cycle, and ``skipped`` the number of skipped zero weights.
     """
 
     def __init__(self, config: Config, lanes: int | None = None):

@@ -1,1 +1,1 @@
-"""Registers in streams and pipelines."""
+"""Registers, queues and optional fields of streams and pipelines."""

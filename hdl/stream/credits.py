@@ -1,4 +1,4 @@
-"""A queue after a pipeline that never stalls."""
+"""A queue with credits after a pipeline that never stalls."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream
@@ -10,13 +10,13 @@ from celosia.hdl.stream.flow import Flow
 
 
 class CreditQueue(Component):
-    """Queues the output of a pipeline of ``latency`` cycles, so that its registers need no enable.
+    """Queues the output of a pipeline of ``latency`` cycles, whose registers then need no enable.
 
-    A payload may enter the pipeline, as reported by ``taken``, only while ``room``, a credit, is 1.
-    Then there is a place for it when it arrives on ``i``. ``room`` depends on no input. ``o``
-    outputs payloads in order, each no earlier than the cycle of its arrival. Throughput is one per
-    cycle, also after a wait. A payload is written to the memory even if it does not wait, so that
-    ``o.ready`` is not in the memory's timing path.
+    ``taken`` reports that a payload enters the pipeline, which is allowed only while ``room``, a
+    credit, is 1. Then the queue has space for the payload when it arrives on ``i``. ``room``
+    depends on no input. ``o`` outputs payloads in order, at the earliest in the cycle of arrival.
+    Throughput is one payload per cycle, also after a wait. A payload is written to the memory even
+    if it does not wait, so that ``o.ready`` is not in the memory's timing path.
     """
 
     def __init__(self, payload: ShapeLike, latency: int):

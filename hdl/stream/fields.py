@@ -1,7 +1,7 @@
-"""Fields of payloads and ports of units that a machine may not have.
+"""Optional fields of payloads, and optional ports, for units that a machine may not have.
 
-A unit's layouts and signatures say once which fields it has. The circuit that drives them gives all
-values; those of an absent unit are dropped, so that it leaves no logic.
+Layouts and signatures define which fields and ports exist. The circuit that drives these gives all
+values; values of absent fields are dropped, so that an absent unit leaves no logic.
 """
 
 from typing import Any
@@ -12,11 +12,14 @@ from amaranth.lib.wiring import In, Out
 from celosia.hdl.stream.pipeline import delay
 
 _OPTIONAL: set[str] = set()
-"""Names of fields that some layout or signature may lack."""
+"""Names of all optional fields and ports."""
 
 
 def present(**fields: Any) -> dict[str, Any]:
-    """Return those shapes that have bits: a flag that a unit lacks is one of no bits (False)."""
+    """Return the fields whose shapes have bits, a dictionary from name to shape.
+
+    A flag can be given as a Boolean: True is a shape of one bit, False of none.
+    """
     _OPTIONAL.update(fields)
     shapes = {
         name: int(shape) if isinstance(shape, bool) else shape for name, shape in fields.items()
@@ -25,19 +28,19 @@ def present(**fields: Any) -> dict[str, Any]:
 
 
 def inputs(**fields: Any) -> dict[str, Any]:
-    """Return input ports of those shapes that have bits."""
+    """Return input ports for the fields whose shapes have bits, a dictionary by name."""
     return {name: In(shape) for name, shape in present(**fields).items()}
 
 
 def outputs(**fields: Any) -> dict[str, Any]:
-    """Return output ports of those shapes that have bits."""
+    """Return output ports for the fields whose shapes have bits, a dictionary by name."""
     return {name: Out(shape) for name, shape in present(**fields).items()}
 
 
 def has(record: Any, name: str) -> bool:
-    """Return whether a payload has a field, or a component or an interface a port.
+    """Return whether a payload has the field ``name``, or a component or interface has that port.
 
-    Raises :class:`AttributeError` if no layout or signature made by :func:`present` names it.
+    Raises :class:`AttributeError` if the name was never given to :func:`present`.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members
@@ -47,23 +50,26 @@ def has(record: Any, name: str) -> bool:
 
 
 def assign(sink: Any, **values: Any) -> list[Any]:
-    """Return assignments of values to those fields or ports that a sink has, in their order."""
+    """Return assignments of ``values`` to those of these fields or ports that a sink has."""
     return [getattr(sink, name).eq(value) for name, value in values.items() if has(sink, name)]
 
 
 def carry(sink: Any, source: Any, *names: str) -> list[Any]:
-    """Return assignments to a sink of those fields or ports that both it and a source have."""
+    """Return assignments from a source to a sink, for each of ``names`` that both of them have."""
     return assign(sink, **{name: getattr(source, name) for name in names if has(source, name)})
 
 
 def chain(sink: Any, source: Any, *names: str) -> list[Any]:
-    """Return assignments of a source's ports NAME_o to the ports NAME_i that a sink has."""
+    """Return assignments from ports NAME_o of a source to ports NAME_i of a sink.
+
+    Of ``names``, only those for which the source and the sink have these ports are assigned.
+    """
     present_names = [name for name in names if has(source, f"{name}_o")]
     return assign(sink, **{f"{name}_i": getattr(source, f"{name}_o") for name in present_names})
 
 
 def late_field(m: Module, record: Any, name: str, cycles: int) -> Value:
-    """Return a field of ``cycles`` cycles ago, or 0 if the record has none of this name."""
+    """Return the field ``name`` of a record, delayed by ``cycles`` cycles; 0 if it is absent."""
     if not has(record, name):
         return Const(0, 1)
     return delay(m, getattr(record, name), cycles, name=name)

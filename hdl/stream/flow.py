@@ -6,7 +6,7 @@ from amaranth.lib.wiring import Out
 
 
 class Flow(wiring.Signature):
-    """A ``payload`` in each cycle with ``valid``, which the receiver must accept at once."""
+    """A stream without ``ready``: the receiver must accept ``payload`` in cycles with ``valid``."""
 
     def __init__(self, payload: ShapeLike):
         super().__init__({"valid": Out(1), "payload": Out(payload)})

@@ -6,7 +6,7 @@ from typing import Any
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueLike
 
 KEPT = {"keep": 1}
-"""Attributes of a duplicated register, so that synthesis does not merge it with its copies."""
+"""Attributes of a duplicated register, so that synthesis does not merge the duplicates."""
 
 
 def delay(
@@ -20,10 +20,10 @@ def delay(
 ) -> Value:
     """Return a value delayed by ``cycles`` cycles with ``en`` at 1.
 
-    The registers are added to ``m`` in the domain ``sync``. With ``reset`` they are 0 after a
-    reset, as valid bits need; else the outputs of the first ``cycles`` cycles are stale. Synthesis
-    merges identical delays of one value. The registers have the name ``name``, or else that of the
-    variable to which the result is assigned, if any.
+    The registers are added to ``m`` in the domain ``sync``. With ``reset`` the registers are 0
+    after a reset, as valid bits need; otherwise the outputs of the first ``cycles`` cycles are
+    stale. Synthesis merges identical delays of one value. The registers are named ``name``, by
+    default like the variable to which the result is assigned.
     """
     value = Value.cast(value)
     # The variable that the caller assigns to, where it does.
@@ -39,14 +39,14 @@ def delay(
 
 
 def domain_of(m: Module, stages: int) -> Any:
-    """Return the domain in which an assignment takes effect ``stages`` (0 or 1) cycles later."""
+    """Return the domain whose assignments take effect after ``stages`` cycles: comb or sync."""
     return (m.d.comb, m.d.sync)[stages]
 
 
 def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -> ValueLike:
-    """Return a value after ``stages`` (0 or 1) registers that synthesis does not share.
+    """Return a value after ``stages`` (0 or 1) registers that synthesis does not merge with others.
 
-    The register can be placed near the logic that reads it. ``reset`` as in :func:`delay`.
+    So the register can be placed near the logic that reads it. ``reset`` is as in :func:`delay`.
     """
     for _ in range(stages):
         shape = Value.cast(value).shape()
@@ -57,10 +57,10 @@ def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -
 
 
 def data_register(m: Module, port: Any, *, stages: int = 1) -> Any:
-    """Return a register without reset that drives ``port``, for data with a valid bit.
+    """Return a register without reset that drives ``port``, for data with a separate valid bit.
 
-    A reset of data would need a net to all registers, and would keep a register out of a block RAM.
-    Without ``stages`` (0) the port itself is returned.
+    A reset would need a net to all data registers, and block RAM could not include the register. If
+    ``stages`` is 0, the port itself is returned.
     """
     for _ in range(stages):
         register = Signal.like(port, name=f"{Value.cast(port).name}_register", reset_less=True)
@@ -70,10 +70,10 @@ def data_register(m: Module, port: Any, *, stages: int = 1) -> Any:
 
 
 def spread(m: Module, value: ValueLike, ends: Sequence[Value], *, stages: int = 1) -> None:
-    """Drive each end with the previous cycle's value, from a separate register.
+    """Drive each of the signals ``ends`` with ``value`` through a separate register.
 
-    Synthesis keeps the registers apart, so that each can be placed near the logic it drives.
-    Without ``stages`` (0) the ends have the value of the same cycle.
+    Synthesis does not merge the registers, so that each can be placed near the logic that it
+    drives. If ``stages`` is 0, there is no register.
     """
     if not stages:
         m.d.comb += [end.eq(value) for end in ends]
@@ -88,7 +88,10 @@ def spread(m: Module, value: ValueLike, ends: Sequence[Value], *, stages: int = 
 
 
 def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
-    """Return a bit and its values in each of ``cycles`` cycles before; 0 before a reset."""
+    """Return the list of a bit and of its values 1 to ``cycles`` cycles before.
+
+    A reset sets the earlier values to 0.
+    """
     found = [Value.cast(valid)]
     for _ in range(cycles):
         found.append(delay(m, found[-1], 1, reset=True))
@@ -96,9 +99,9 @@ def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
 
 
 def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Value:
-    """Return a value delayed by ``cycles`` enabled cycles, from words that do not shift.
+    """Return a value delayed by ``cycles`` cycles with ``en`` at 1, by a ring of words.
 
-    One word is written per cycle, and the word to be written next is read: fewer registers toggle
+    One word is written per cycle; the word to be written next is the result. Fewer registers toggle
     than in :func:`delay`, at the cost of a multiplexer.
     """
     value = Value.cast(value)
@@ -119,9 +122,10 @@ def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Valu
 
 
 def stairs(m: Module, values: Sequence[ValueLike], *, reset: bool = False) -> list[Value]:
-    """Return value i of a sequence delayed by i + 1 cycles.
+    """Return a list in which value i of ``values`` is delayed by i + 1 cycles.
 
-    Each step has one register for all values still in flight. ``reset`` is as in :func:`delay`.
+    In each cycle of the delay, all values still in flight are in one register. ``reset`` is as in
+    :func:`delay`.
     """
     rest = [Value.cast(value) for value in values]
     found = []

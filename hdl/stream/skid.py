@@ -8,9 +8,9 @@ from celosia.hdl.component import Component
 
 
 def skids(m: Module, source: wiring.PureInterface, *, stages: int) -> list[wiring.PureInterface]:
-    """Return the stream ``source``, and the stream after each of ``stages`` (0 or 1) skid buffers.
+    """Return the list of the stream ``source`` and the streams after ``stages`` skid buffers.
 
-    The last stream is the one to accept payloads from.
+    ``stages`` is 0 or 1. Payloads must be accepted from the last stream of the list.
     """
     streams = [source]
     for _ in range(stages):
@@ -21,10 +21,10 @@ def skids(m: Module, source: wiring.PureInterface, *, stages: int) -> list[wirin
 
 
 class Skid(Component):
-    """Passes a stream of ``payload`` in the same cycle, with ``i.ready`` from a register.
+    """Passes a stream within the same cycle, with ``i.ready`` from a register.
 
-    ``i.ready`` depends on no input: a payload that ``o`` does not accept in the cycle of its
-    arrival is kept. Latency is 0 cycles, throughput one payload per cycle.
+    ``i.ready`` depends on no input: the buffer stores a payload that ``o`` does not accept in the
+    cycle of arrival. Latency is 0 cycles, throughput one payload per cycle.
     """
 
     i: stream.Interface

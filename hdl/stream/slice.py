@@ -11,9 +11,10 @@ from celosia.hdl.stream.pipeline import data_register
 def slices(
     m: Module, source: wiring.PureInterface, *names: str, stages: int = 1, forward: bool = False
 ) -> wiring.PureInterface:
-    """Return the stream ``source`` after a register slice for each of ``names``, in ``m``.
+    """Return the stream ``source`` after a register slice for each of ``names``.
 
-    Without ``stages`` (0) the stream itself is returned.
+    The slices are submodules of ``m`` with these names. If ``stages`` is 0, there are no slices and
+    ``source`` itself is returned.
     """
     for name in names * stages:
         m.submodules[name] = stage = RegisterSlice(source.p.shape(), forward=forward)
@@ -25,7 +26,7 @@ def slices(
 def slices_before(
     m: Module, sink: wiring.PureInterface, name: str, *, stages: int, forward: bool = False
 ) -> wiring.PureInterface:
-    """Return the stream that reaches ``sink`` through ``stages`` (0 or 1) register slices."""
+    """Return a stream that reaches ``sink`` through ``stages`` (0 or 1) register slices."""
     for _ in range(stages):
         m.submodules[name] = stage = RegisterSlice(sink.p.shape(), forward=forward)
         wiring.connect(m, stage.o, sink)
@@ -34,12 +35,13 @@ def slices_before(
 
 
 class RegisterSlice(Component):
-    """A register stage with two places: throughput one payload per cycle, latency one cycle.
+    """A register stage in a stream, with space for two payloads.
 
-    ``i.ready``, ``o.valid`` and ``o.payload`` are registers, so that neither side depends on the
-    other in the same cycle, as AXI requires of every port. ``following`` is the next payload of
-    ``o``. With ``forward`` there is one place and no multiplexer, and ``i.ready`` is 1 in a cycle
-    in which ``o.ready`` is 1 or the place is empty.
+    Latency is one cycle, throughput one payload per cycle. ``i.ready``, ``o.valid`` and
+    ``o.payload`` are registers, so that ``i`` and ``o`` do not depend on each other in the same
+    cycle, as AXI requires of every port. ``following`` is the next payload of ``o``. With
+    ``forward`` the stage has space for one payload and no multiplexer; ``i.ready`` is then 1 in a
+    cycle in which ``o.ready`` is 1 or the stage is empty.
     """
 
     def __init__(self, shape, *, forward: bool = False):

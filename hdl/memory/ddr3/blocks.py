@@ -19,7 +19,7 @@ _WRITTEN_AHEAD = 4  # blocks
 
 
 def block_layout(memory: Memory, chip: Ddr3Chip) -> data.StructLayout:
-    """Return the payload of a command: a block's address, and a mark for a burst's last block."""
+    """Return the layout of a request for a block: its address, and ``final`` for a burst's last."""
     return data.StructLayout({"addr": memory.addr_width - exact_log2(chip.block_bytes), "final": 1})
 
 
@@ -53,12 +53,12 @@ class _Burst:
 
 
 class BlockReader(Component):
-    """Requests the blocks of reads, and outputs their words.
+    """Requests the blocks of read bursts, and outputs the words of the blocks.
 
-    ``o_block`` are the blocks to read, at most ``READ_AHEAD`` of them before the first word of one
-    is consumed. ``i`` is a block in cycles with ``i_valid``, in request order. It can request a
-    block and output a word in each cycle; a burst begins one cycle after the previous one was
-    requested.
+    ``o_block`` requests the blocks to read; at most ``READ_AHEAD`` blocks are requested before they
+    are consumed. ``i`` is a block in cycles with ``i_valid``, in the order of requests. A block can
+    be requested, and a word output, in each cycle. A burst begins one cycle after the last request
+    of the previous burst.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):
@@ -134,11 +134,11 @@ class BlockReader(Component):
 
 
 class BlockWriter(Component):
-    """Joins written words to blocks, and offers each block when its last word has arrived.
+    """Joins written words to blocks, and offers a block on ``o_block`` when it is complete.
 
-    ``data`` and ``mask`` (a bit for each byte to write) are those of the oldest block that was
-    accepted from ``o_block`` and not yet released by ``take``. It accepts a word in each cycle
-    except the one in which a burst begins.
+    ``data`` and ``mask`` (a bit for each byte to write) belong to the oldest block that was
+    accepted from ``o_block`` and not yet released by ``take``. A word is accepted in each cycle
+    except the cycle in which a burst begins.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):

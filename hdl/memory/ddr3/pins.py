@@ -1,4 +1,4 @@
-"""The ports of LiteDRAM's core: its native port, and the bus to its registers."""
+"""The ports of LiteDRAM's core: the native port, and the Wishbone bus to the core's registers."""
 
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -8,12 +8,13 @@ from celosia.arch.ddr3 import Ddr3Chip
 
 
 class CorePorts(wiring.Signature):
-    """Both ports, seen from their user, with LiteDRAM's signal names.
+    """The native port and the register bus of LiteDRAM's core, seen from the accelerator.
 
-    Commands are accepted by a handshake; data move in the order of commands. ``wdata_ready`` says
-    that ``wdata_data`` has been consumed; the data must be available when a write is requested.
-    ``rdata_valid`` marks ``rdata_data`` as a block, which cannot be refused. The bus is a classic
-    Wishbone with word addresses.
+    Signals have LiteDRAM's names. ``cmd_valid`` and ``cmd_ready`` accept a command; data move in
+    the order of commands. ``wdata_ready`` reports that ``wdata_data`` has been consumed; the data
+    must be available when a write is requested. In a cycle with ``rdata_valid``, ``rdata_data`` is
+    a block, which cannot be refused. The register bus ``ctrl_`` is a classic Wishbone bus with word
+    addresses.
     """
 
     def __init__(self, chip: Ddr3Chip):

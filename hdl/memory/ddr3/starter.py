@@ -1,4 +1,4 @@
-"""Starts LiteDRAM's core and its chip, and finds the read delay of each byte lane."""
+"""Starts LiteDRAM's core and the DDR3 chip, and finds the read delay of each byte lane."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data
@@ -14,13 +14,13 @@ _WAITS = range(18)  # exponents of two (cycles)
 
 
 class Starter(Component):
-    """Performs the steps of a :class:`celosia.arch.ddr3.Ddr3Start` on the bus after power-on.
+    """Performs the register accesses of a :class:`celosia.arch.ddr3.Ddr3Start` after power-on.
 
-    When the chip is awake it tests every delay at every bit slip of each byte lane. A lane gets the
-    middle of its longest run of passing delays at one bit slip, the first one if several are
-    equally long. The test then runs once more, and the controller takes over the chip; from then on
-    ``over`` is 1. ``failed`` is 1 from then on if the last test failed or a lane had no passing
-    delay.
+    When the chip has been initialized, every read delay is tested at every bit slip of each byte
+    lane. A lane is set to the middle of its longest run of passing delays at one bit slip, the
+    first run if several are equally long. The test then runs once more, and the controller takes
+    over the chip; from then on ``over`` is 1. ``failed`` is 1 from then on if the last test failed
+    or a lane had no passing delay.
     """
 
     def __init__(self, start: Ddr3Start):

@@ -1,4 +1,4 @@
-"""Bursts of the memory port, cut into pieces."""
+"""Bursts of the memory port, cut into pieces for PSRAM commands."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib.stream import Signature
@@ -14,11 +14,11 @@ from celosia.hdl.ports import burst_layout
 class Bursts(Component):
     """Accepts read and write bursts alternately, and counts their columns.
 
-    ``busy`` is 1 during a burst, and ``writes`` if it writes. ``place`` is its next column, which
-    ``step`` advances. ``ends`` marks a piece's last column: at a multiple of ``columns``, a power
-    of two, or at the burst's last column, when ``final`` is 1. ``ahead`` is the number of columns
-    of the piece after the next one. A burst is available one cycle after its request, which is
-    accepted when the previous burst has ended.
+    ``busy`` is 1 during a burst, and ``writes`` is 1 for a write burst. ``place`` is the address of
+    the next column, which ``step`` advances. ``ends`` is 1 if the next column is the last of a
+    piece: before a multiple of ``columns``, a power of two, or at the end of the burst, when
+    ``final`` is 1. ``ahead`` is the number of columns of the piece after the next column. A request
+    is accepted when the previous burst has ended; its burst is available one cycle later.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, columns: int):

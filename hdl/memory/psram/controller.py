@@ -1,4 +1,4 @@
-"""The PSRAM controller: a chip clock edge per cycle, a piece of a burst per command."""
+"""The PSRAM controller: a clock edge of the chip per cycle, a piece of a burst per command."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -27,21 +27,22 @@ _NORMAL = 0x8F07  # its value: no power-down, full drive strength
 class PsramController(Component):
     """The external memory port on PSRAM with HyperBus, seen from the memory.
 
-    ``pins`` are the chip's. ``clock`` is the frequency of ``sync`` (Hz), twice that of the chip's
-    clock: in each cycle an edge moves one byte of each die, a word's lowest byte first and in the
-    first die. Read and write bursts alternate. They move in pieces that end at multiples of
-    ``timing.columns`` columns, so that no command takes longer than refreshes can wait, and none
-    leaves its row. A write piece waits for all of its words, a read piece for room for its words,
-    because the clock cannot pause during a piece. A command's first data move
-    ``begin(chip.latency)`` cycles after its first byte, or ``begin(2 * chip.latency)`` if the chip
-    signals so by RWDS.
+    ``pins`` are the pins of the chip. ``clock`` is the frequency of ``sync`` (Hz), twice the
+    frequency of the chip's clock. In each cycle a clock edge moves one byte of each die; the lowest
+    byte of a word is moved first, in the first die. Read and write bursts alternate. Bursts move in
+    pieces that end at multiples of ``timing.columns`` columns, so that no command delays a refresh
+    too long or leaves its row. A write piece waits for all of its words, a read piece for room for
+    its words, because the clock cannot pause during a piece. The first data of a command move
+    ``begin(chip.latency)`` cycles after the command's first byte, or ``begin(2 * chip.latency)`` if
+    the chip requests this by RWDS.
 
     ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later
-    sees the burst. ``failed`` is 1 for one cycle if read data arrive without the chip's strobe.
+    returns the new data. ``failed`` is 1 for one cycle if read data arrive without the chip's
+    strobe.
 
     Raises :class:`InputError` if a word is narrower than a column of the chip, or has more columns
-    than one command can move. It is raised too if the memory is larger than the chip, or the chip
-    does not support the clock.
+    than one command can move. Raises it too if the memory is larger than the chip, or the chip does
+    not support the clock.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, clock: float):

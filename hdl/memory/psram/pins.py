@@ -1,4 +1,4 @@
-"""The pins of PSRAM with HyperBus, and their registers."""
+"""The pins of PSRAM with HyperBus, and registers clocked in the middle of a cycle."""
 
 from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib import wiring
@@ -8,17 +8,17 @@ from celosia.arch.psram import PsramChip
 from celosia.hdl.component import Component
 
 BACK = 2
-"""Cycles from the one with a chip clock edge in its middle to the one with the edge's data."""
+"""Cycles from the cycle with a clock edge of the chip in its middle to the cycle with the data."""
 
 
 class PsramPins(wiring.Signature):
-    """The pins, seen from the controller; all outputs are registers.
+    """The pins of PSRAM with HyperBus, seen from the controller; all outputs are registers.
 
-    ``ck`` and ``ck_n``, the chip's clock and its complement, change in the middle of a cycle, all
-    other pins at its beginning. ``cs_n`` and ``reset_n`` are active low. ``dq_o`` is driven if
-    ``dq_oe`` is 1, ``rwds_o`` if ``rwds_oe`` is; ``dq_i`` and ``rwds_i`` are inputs. Each of
-    several dies has eight data bits, the first die the lowest, and one bit of RWDS; they share all
-    other pins.
+    The chip's clock ``ck`` and its complement ``ck_n`` change in the middle of a cycle; all other
+    pins change at the beginning of a cycle. ``cs_n`` and ``reset_n`` are active low. ``dq_o`` is
+    driven if ``dq_oe`` is 1, and ``rwds_o`` if ``rwds_oe`` is 1; ``dq_i`` and ``rwds_i`` are
+    inputs. Each die has eight data bits, the first die the lowest, and one bit of RWDS; the dies
+    share all other pins.
     """
 
     def __init__(self, chip: PsramChip):
@@ -43,8 +43,8 @@ class HalfCycles(Component):
     """Registers clocked in the middle of a cycle, for the chip's clock and its data.
 
     ``ck`` and ``ck_n`` follow the register ``clock`` half a cycle later. ``dq`` and ``rwds`` are
-    the pins one and a half cycles before: the data of an edge of ``ck`` in the middle of a cycle
-    are available ``BACK`` cycles after that cycle.
+    the values of the pins one and a half cycles before. So the data of an edge of ``ck`` in the
+    middle of a cycle are available ``BACK`` cycles after that cycle.
     """
 
     def __init__(self, chip: PsramChip):

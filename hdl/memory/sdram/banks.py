@@ -1,4 +1,4 @@
-"""The state of the chip's banks, and the commands that each may receive."""
+"""The state of the banks of an SDRAM chip, and the commands that each bank may receive."""
 
 from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -8,14 +8,14 @@ from celosia.hdl.component import Component
 
 
 class Banks(Component):
-    """Tracks each bank's open row and the times since its commands.
+    """Tracks the open row of each bank, and the times since the commands of the bank.
 
-    In a cycle with ``activate`` or ``precharge`` that command goes to ``target`` and its row
-    ``opened``; ``precharge_all`` closes all banks; with ``write`` bank ``written`` gets a column.
-    The outputs describe the same cycle's ``bank`` and ``row``, before any of these commands.
-    ``accessible``: the row is open and may be accessed two cycles later. ``may_activate``: the row
-    may be opened one cycle later. ``may_precharge``: another row is open and may be closed one
-    cycle later. ``rested``: all banks may be closed one cycle later.
+    ``activate`` opens row ``opened`` of bank ``target``. ``precharge`` closes the row of bank
+    ``target``, and ``precharge_all`` the rows of all banks. ``write`` writes a column of bank
+    ``written``. The outputs describe ``bank`` and ``row`` of the same cycle, before any of these
+    commands. ``accessible``: the row is open and may be accessed two cycles later.
+    ``may_activate``: the row may be opened one cycle later. ``may_precharge``: another row is open
+    and may be closed one cycle later. ``rested``: all banks may be closed one cycle later.
     """
 
     def __init__(self, chip: SdramChip, timing: SdramTiming):

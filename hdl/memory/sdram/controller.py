@@ -24,16 +24,17 @@ READ_AHEAD = 32
 class SdramController(Component):
     """The external memory port on an SDR SDRAM chip, seen from the memory.
 
-    ``pins`` are the chip's; ``clock`` is the frequency of ``sync`` and of the chip (Hz). Accesses
-    are of single columns, one per cycle, a word's lowest column first. While one row is accessed,
-    the next piece's row is opened in another bank; this takes two cycles of the command bus. The
-    state of a bank is known one cycle ahead. A write waits ``cas + 2`` cycles after the last READ.
-    A refresh begins at the end of a piece, or within a piece that stalls if the refresh has waited
-    for long. Read and write bursts alternate. Up to ``READ_AHEAD`` words are read before the first
-    one is consumed.
+    ``pins`` are the pins of the chip; ``clock`` is the frequency of ``sync`` and of the chip (Hz).
+    Each access moves one column, one per cycle, the lowest column of a word first. While one row is
+    accessed, the row of the next piece is opened in another bank; this takes two cycles of the
+    command bus. The state of a bank is known one cycle ahead. A write waits ``cas + 2`` cycles
+    after the last READ. A refresh begins at the end of a piece. If it has waited for long, it
+    begins within a piece that stalls. Read and write bursts alternate. Up to ``READ_AHEAD`` words
+    are read before the first is consumed.
 
     ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later
-    sees the burst. ``ready`` is 1 from the end of the chip's start-up on; before, no word moves.
+    returns the new data. ``ready`` is 1 from the end of the chip's start-up on; no word moves
+    before.
     Raises :class:`InputError` if a word is narrower than the chip, the memory is larger than the
     chip, or the chip does not support the clock.
     """

@@ -1,4 +1,4 @@
-"""Bursts of the memory port, cut at the ends of the chip's rows."""
+"""Bursts of the memory port, cut at the ends of the rows of an SDRAM chip."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -13,7 +13,7 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 def piece_layout(chip: SdramChip) -> data.StructLayout:
-    """Return the payload of a piece: ``last + 1`` columns of one row from ``col`` on.
+    """Return the layout of a piece: ``last + 1`` columns of one row of a bank, from ``col`` on.
 
     ``final`` marks the last piece of a burst.
     """
@@ -31,10 +31,10 @@ def piece_layout(chip: SdramChip) -> data.StructLayout:
 class PageCutter(Component):
     """Cuts bursts into pieces, each in one row of one bank.
 
-    A byte's address is, from its highest bit on: row, bank, column and byte, so that the next bank
-    follows the end of a row. ``i`` accepts a burst when the previous one is used up. Its first
-    piece is available one cycle later, each further piece one cycle after the previous one was
-    accepted.
+    The address of a byte consists, from the highest bit down, of row, bank, column and byte, so
+    that the next bank follows the end of a row. ``i`` accepts a burst when all pieces of the
+    previous burst have been accepted. The first piece is available one cycle later, each further
+    piece one cycle after the previous piece was accepted.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip):
@@ -83,10 +83,10 @@ class PageCutter(Component):
 
 
 class Pieces(Component):
-    """Outputs the pieces of reads and writes one after another, with alternating bursts.
+    """Outputs the pieces of read bursts and write bursts, which alternate.
 
-    ``o`` holds a piece, and ``writes`` if it is written. Latency is three cycles from a request to
-    its first piece.
+    ``o`` is a piece, and ``writes`` is 1 if the piece is written. Latency is three cycles from a
+    request to the first piece of the burst.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip):

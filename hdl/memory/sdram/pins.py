@@ -1,4 +1,4 @@
-"""The pins of SDR SDRAM, and its commands."""
+"""The pins and commands of SDR SDRAM."""
 
 from amaranth.hdl import unsigned
 from amaranth.lib import enum, wiring
@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from celosia.arch.sdram import SdramChip
 
 PRECHARGE_ALL = 1 << 10
-"""The address bit with which PRECHARGE closes the rows of all banks."""
+"""Mask of the address bit (A10) with which PRECHARGE closes the rows of all banks."""
 
 
 class Command(enum.Enum, shape=unsigned(3)):
@@ -23,12 +23,12 @@ class Command(enum.Enum, shape=unsigned(3)):
 
 
 class SdramPins(wiring.Signature):
-    """The pins, seen from the controller; all outputs are registers.
+    """The pins of SDR SDRAM, seen from the controller; all outputs are registers.
 
-    ``cke``, ``cs_n``, ``ras_n``, ``cas_n`` and ``we_n`` are the command, ``ba`` its bank, and ``a``
-    its row or column. ``dqm`` has a bit for each byte that is not written. ``dq_o`` is driven if
+    ``cke``, ``cs_n``, ``ras_n``, ``cas_n`` and ``we_n`` are the command, ``ba`` the bank, and ``a``
+    the row or column. A bit of ``dqm`` is 1 for a byte that is not written. ``dq_o`` is driven if
     ``dq_oe`` is 1; ``dq_i`` is an input. The chip's clock is not included: a board derives it from
-    the machine's clock so that its edges are where these signals are stable.
+    the machine's clock, with edges at times when these signals are stable.
     """
 
     def __init__(self, chip: SdramChip):

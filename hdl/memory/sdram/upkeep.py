@@ -1,4 +1,4 @@
-"""The chip's start-up and its refreshes."""
+"""The start-up and the refreshes of an SDRAM chip."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -8,17 +8,18 @@ from celosia.hdl.component import Component
 from celosia.hdl.memory.sdram.pins import Command
 
 REFRESHES = 8
-"""Refreshes before the mode register is set."""
+"""Number of refreshes in the start-up, before the mode register is set."""
 
 
 class Upkeep(Component):
-    """Starts the chip, and refreshes it as often as required.
+    """Starts an SDRAM chip, and refreshes the chip as often as required.
 
-    After power-on or reset it waits ``timing.init`` cycles, closes all rows, refreshes eight times
-    and sets the mode register; then ``ready`` is 1. ``wanted`` says that a refresh is due. It
-    begins in a cycle with ``quiet`` (no column moves, all rows may be closed); until it is over,
-    ``working`` is 1. ``urgent`` says that ``URGENT`` refreshes are due; at most ``POSTPONED`` are.
-    ``command`` is the chip's command in cycles with ``working``; a PRECHARGE is for all banks.
+    The start-up after power-on or reset takes ``timing.init`` cycles, closes all rows, refreshes
+    eight times and sets the mode register; then ``ready`` is 1. ``wanted`` is 1 if a refresh is
+    due. The refresh begins in a cycle with ``quiet`` (no column moves, all rows may be closed);
+    ``working`` is 1 until its end. ``urgent`` is 1 if ``URGENT`` refreshes are due; at most
+    ``POSTPONED`` can be due. ``command`` is the command for the chip in cycles with ``working``; a
+    PRECHARGE is for all banks.
     """
 
     def __init__(self, timing: SdramTiming):
