@@ -79,7 +79,7 @@ class Scratchpad(Component):
     reader, which never waits, are then granted in the next cycle. Its data arrive after
     ``weight_latency`` cycles, the data of other readers after ``sram_latency`` cycles. With the
     configuration field ``throttle``, a cycle with ``hold`` grants neither the last writer nor any
-    reader but the first, because the weights of a tile must arrive without a gap.
+    reader but the first. The first reader is granted because weights must arrive without a gap.
 
     Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read returns the
     writes of all earlier cycles. A read of bytes written in the same cycle is undefined; tokens

@@ -1,1 +1,1 @@
-"""The microcoded machine: one core that does the work of all engines."""
+"""The microcoded machine: one core whose microcode does the work of all engines."""

@@ -23,20 +23,20 @@ ALU_CONTROL = data.StructLayout(
         1,
     )
 )
-"""The operation of :class:`MicroAlu`."""
+"""Layout of the control bits of :class:`MicroAlu`."""
 
 
 class MicroAlu(Component):
-    """Combines ``a`` and ``b`` as ``control`` says; combinational.
+    """A combinational 32-bit ALU for operands ``a`` and ``b``, with the operation in ``control``.
 
-    ``sum`` is ``a + b + carry``, or with ``subtract`` ``a - b - 1 + carry``. ``zero`` is 1 if it is
-    0. ``less``, with ``subtract`` and ``carry``, is 1 if ``a`` is less than ``b``. ``result``
-    depends on ``result_1`` and ``result_0``:
+    ``sum`` is ``a + b + carry``, or with ``subtract`` ``a - b - 1 + carry``. ``zero`` is 1 if
+    ``sum`` is 0. With ``subtract`` and ``carry``, ``less`` is 1 if ``a`` is less than ``b``.
+    ``result`` depends on the number with bits ``result_1`` and ``result_0``:
 
     === =======================================================================================
     0   ``sum``
-    1   by ``logic_1`` and ``logic_0``: ``a & b``, ``a | b``, ``a``, ``b``, the last one with
-        ``subtract``; with ``extreme`` the smaller of both, or with ``logic_0`` the larger
+    1   by ``logic_1`` and ``logic_0``: ``a & b``, ``a | b``, ``a`` or (with ``subtract``) ``b``;
+        with ``extreme`` the smaller of ``a`` and ``b``, or with ``logic_0`` the larger
     2   ``a`` shifted by the low 5 bits of ``b``, to the ``left`` or with the sign
         (``arithmetic``)
     3   ``less``

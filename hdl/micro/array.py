@@ -12,16 +12,17 @@ from celosia.hdl.memory.ram import Ram
 class MicroArray(Component):
     """``rows`` by ``cols`` multipliers, in pairs, and the accumulators.
 
-    ``word`` is two scratchpad bytes, and ``byte`` one of them. The byte is the next weight in
-    cycles with ``weight``, and the next activation in cycles with ``enter``. With ``weights`` both
-    bytes are weights; with ``enters``, if there are two rows, both are activations; with ``blank``
-    the next weight is 0. Weights arrive row by row, in each column by column, followed by a 0 if
-    the number of columns is odd.
+    ``word`` is two scratchpad bytes, and ``byte`` one of these. With ``weight``, ``byte`` is the
+    next weight; with ``enter``, ``byte`` is the next activation. With ``weights`` the bytes of
+    ``word`` are two weights. With ``enters``, if there are two rows, they are two activations. With
+    ``blank`` the next weight is 0. Weights arrive row by row, and within a row column by column,
+    followed by a 0 if the number of columns is odd.
 
-    The last row's activation adds all columns' sums to the accumulators of a row: ``row`` of the
-    cycle with ``begin``, and the next row each further time. In a cycle with ``take`` row ``row``
-    is read and becomes 0. From the next cycle on ``sum`` is its first column; ``step`` advances to
-    the next column. A row may be read four cycles after an activation.
+    The activation of the last row adds the sums of all columns to a row of accumulators. The first
+    such row is ``row`` of the cycle with ``begin``, and each further activation adds to the next
+    row. In a cycle with ``take``, accumulator row ``row`` is read and cleared. From the next cycle
+    on, ``sum`` is the first column of that row; ``step`` advances to the next column. A row may be
+    read four cycles after an activation.
     """
 
     def __init__(self, array: records.Array, accumulators: records.Accumulators):

@@ -1,4 +1,4 @@
-"""The core of the microcoded machine, which runs ``celosia.arch.micro.isa``."""
+"""The core of the microcoded machine, with the instruction set ``celosia.arch.micro.isa``."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib.memory import Memory
@@ -19,19 +19,22 @@ _REPEAT_WIDTH = 12
 """Width of a repetition count (bits)."""
 
 ARRAY_STROBES = ("weight", "weights", "blank", "enter", "enters", "begin", "take", "step")
-"""Ports that control the array in a cycle."""
+"""Names of the core's outputs that control :class:`MicroArray`."""
 
 
 class MicroCore(Component):
-    """Runs ``microcode`` (words) from address 0 on, one micro-instruction per cycle.
+    """Runs ``microcode``, a list of words, from address 0 on, one micro-instruction per cycle.
 
-    While one micro-instruction runs, the next one's registers are read and the one after it is
-    fetched, so a taken branch costs one cycle. ``sp`` and ``data`` are the ports of scratchpad
-    (16-bit words) and data memory (``data_depth`` 32-bit words). With ``hold`` another unit uses
-    the data memory, and the core stops. ``weight``, ``weights``, ``blank``, ``enter`` and
-    ``enters`` tell the array to use ``operand`` or the scratchpad's output, ``begin`` and ``take``
-    to use ``row``, and ``step`` to advance ``sum``. ``waiting`` is 1 in START, which ends with
-    ``go`` and reads ``pc``. ``signal`` reports ``signal_value``.
+    While a micro-instruction runs, the registers of the next are read and the one after that is
+    fetched, so a taken branch costs one cycle. ``sp`` is the port of the scratchpad (16-bit words),
+    and ``data`` the port of the data memory (``data_depth`` 32-bit words). With ``hold`` another
+    unit uses the data memory, and the core stops.
+
+    ``weight``, ``weights``, ``blank``, ``enter`` and ``enters`` load ``operand`` or the
+    scratchpad's output into the array. ``begin`` and ``take`` select the accumulator row ``row``,
+    and ``step`` advances the column of ``sum``. ``waiting`` is 1 during the micro-instruction
+    START, which ends in a cycle with ``go`` and reads ``pc``. In a cycle with ``signal``,
+    ``signal_value`` is an event of the run.
     """
 
     def __init__(self, config: Config, microcode: list[int], data_depth: int):

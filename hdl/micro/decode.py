@@ -10,7 +10,7 @@ from celosia.hdl.micro.alu import ALU_CONTROL
 
 
 class Source(enum.Enum, shape=4):
-    """The source of a register's value."""
+    """The source of the value that a micro-instruction writes to a register."""
 
     ALU = 0
     DATA = 1
@@ -132,13 +132,14 @@ _SOURCES = {
 }
 
 CONTROL = data.StructLayout({"alu": ALU_CONTROL, **dict.fromkeys(_BITS, 1), "source": Source})
-"""The control bits of a micro-instruction; all 0 has no effect."""
+"""Layout of the control bits of a micro-instruction; with all bits at 0 it has no effect."""
 
 
 class MicroDecode(Component):
-    """Decodes an operation's number into the core's control bits; combinational.
+    """Decodes the number of an operation into the control bits of the core; combinational.
 
-    ``store`` says that the low bits of the immediate or target are in the field of rd.
+    ``store`` is 1 for stores and branches, whose field rd has the low bits of the immediate or of
+    the branch target.
     """
 
     operation: In(6)

@@ -1,4 +1,4 @@
-"""The host's registers of the microcoded machine."""
+"""The registers of the host port of the microcoded machine."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -15,10 +15,11 @@ from celosia.hdl.ports import HostPort
 class MicroHost(Component):
     """Registers of ``celosia.arch.registers`` on ``host``, with CYCLES as the only counter.
 
-    ``run`` is 1 from the begin of a run until ``over`` or ``abort``. Program words and registers
-    are written to their addresses in the data memory (``celosia.arch.micro.memory``), in cycles
-    with ``write_en``, one cycle after the host's write. ``faults``, ``abort``, ``forget``,
-    ``recovered`` and ``irq`` are those of :class:`celosia.hdl.control.outcome.Outcome`.
+    ``run`` is 1 from the beginning of a run until ``over`` or ``abort``. Program words and
+    registers are stored in the data memory (``celosia.arch.micro.memory``): in a cycle with
+    ``write_en``, one cycle after the host's write, a word is written. ``faults``, ``abort``,
+    ``forget``, ``recovered`` and ``irq`` are those of
+    :class:`celosia.hdl.control.outcome.Outcome`.
     """
 
     def __init__(self, config: Config):

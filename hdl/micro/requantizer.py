@@ -10,19 +10,20 @@ _SUM_WIDTH = 18
 
 
 class MicroRequantizer(Component):
-    """Computes equations (1) and (2), without tables and residuals, for one value after another.
+    """Requantizes one value after another: equations (1) and (2) of docs/numerics.md.
 
-    ``begin`` announces an input. In the next cycle ``value`` is valid and ``word`` is its bias. In
-    the cycle after, ``word`` is the multiplier, which the wide multiplier loads as its ``b``
-    (``b_en``), and then the shift. A left shift takes one cycle per bit and one more. In the first
-    cycle with ``multiply`` the wide multiplier loads ``product_a``; two cycles later ``p`` is the
-    product plus ``2**30``. ``blocked`` is 1 from the arrival of the shift until the product begins;
-    no other value or product may begin then.
+    Activation tables and residuals of equation (2) are left out. ``begin`` announces an input. In
+    the next cycle ``value`` is valid and ``word`` is the bias. In the cycle after that, ``word`` is
+    the multiplier, which the core's :class:`WideMultiplier` loads as its ``b`` (``b_en``). Then
+    ``word`` is the shift. A left shift takes one cycle per bit and one more. In the first cycle
+    with ``multiply`` the wide multiplier loads ``product_a``; two cycles later ``p`` is the product
+    plus ``2**30``. ``blocked`` is 1 from the arrival of the shift until the multiplication begins;
+    no other value or multiplication may begin then.
 
     ``ready`` is 1 from two cycles after the product until ``take``, and ``result`` is the rounded
-    value plus the zero point, clamped to the bounds. In cycles with ``limit``, ``bounds`` holds the
-    upper bound above the lower one, and ``zero`` the zero point. All registers hold in cycles with
-    ``hold``.
+    value plus the zero point, clamped to the bounds. In a cycle with ``limit``, ``bounds`` has the
+    upper bound in the upper half and the lower bound in the lower half, and ``zero`` is the zero
+    point. All registers hold in cycles with ``hold``.
     """
 
     value: In(32)

@@ -1,1 +1,1 @@
-"""The vector engine, from accumulators or scratchpad back to the scratchpad."""
+"""The vector engine, which processes rows of the accumulators or of the scratchpad."""

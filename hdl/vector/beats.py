@@ -1,4 +1,4 @@
-"""The streams inside the vector engine: beats of bytes and beats of values."""
+"""The streams inside the vector engine: beats of bytes, and beats of 32-bit values."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,10 @@ from celosia.hdl.stream.slice import slices
 
 
 def beat_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a beat of bytes: ``count`` elements from byte 0 on, and end marks."""
+    """Return the layout of a beat of bytes: ``count`` elements from byte 0 on, and end flags.
+
+    The flags mark the last beat of a row, of a tile and of the matrix.
+    """
     return data.StructLayout(
         {
             "data": data.ArrayLayout(unsigned(8), config.line_bytes),
@@ -25,14 +28,17 @@ def beat_layout(config: Config) -> data.StructLayout:
 
 
 def value_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of a beat of values; ``keep`` bits of 0 select the zero point."""
+    """Return the layout of a beat of 32-bit values; a lane with ``keep`` at 0 is masked.
+
+    The output of a masked lane is the zero point.
+    """
     return data.StructLayout(
         {"value": data.ArrayLayout(signed(32), lanes), "keep": unsigned(lanes)}
     )
 
 
 def elements(beat, lanes: int, width: int) -> list[Value]:
-    """Return a beat's first ``lanes`` elements of ``width`` bytes, signed."""
+    """Return the first ``lanes`` elements of a beat, signed numbers of ``width`` bytes each."""
     byte = beat.data
     return [
         Cat(byte[lane * width + part] for part in range(width)).as_signed() for lane in range(lanes)
@@ -40,12 +46,15 @@ def elements(beat, lanes: int, width: int) -> list[Value]:
 
 
 def present(beat, lanes: int) -> Value:
-    """Return one bit per lane: 1 if the beat has an element there."""
+    """Return a mask with a bit for each lane, which is 1 if the beat has an element in the lane."""
     return Cat(beat.count > lane for lane in range(lanes))
 
 
 def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None:
-    """Connect a stream to the sink whose strobe is 1; to none if all strobes are 0."""
+    """Connect a stream to the sink whose strobe is 1, or to no sink if all strobes are 0.
+
+    ``sinks`` are pairs (strobe, stream).
+    """
     for strobe, sink in sinks:
         m.d.comb += [sink.p.eq(source.p), sink.valid.eq(source.valid & strobe)]
         with m.If(strobe):
@@ -53,10 +62,11 @@ def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None
 
 
 def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], sink) -> None:
-    """Connect the source whose strobe is 1 to ``sink``; none if all strobes are 0.
+    """Connect the source whose strobe is 1 to ``sink``, or no source if all strobes are 0.
 
-    With ``registered`` and ``fused``, on full devices, each lane has separate registers for the
-    strobes, which are those of the previous cycle.
+    ``sources`` are pairs (strobe, stream). With ``registered`` and ``fused``, on full devices, each
+    lane has separate registers for the strobes, so values are selected by the strobes of the
+    previous cycle.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:
@@ -75,8 +85,8 @@ def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], 
 def staged(
     m: Module, config: Config, source: wiring.PureInterface, *names: str
 ) -> wiring.PureInterface:
-    """Return a stream unchanged or, with ``registered``, after a slice for each of ``names``.
+    """Return a stream unchanged or, with ``registered``, after a register slice per name.
 
-    Without ``fused``, on small devices, a slice has one place.
+    Without ``fused``, on small devices, a slice has space for one payload only.
     """
     return slices(m, source, *names, stages=config.stages, forward=not config.fused)

@@ -1,4 +1,4 @@
-"""The decoded command of the vector engine, one bit for each property."""
+"""Decoder of vector engine commands: one bit for each opcode and each flag."""
 
 from collections.abc import Iterable
 
@@ -20,21 +20,21 @@ def _name(definition: Definition) -> str:
 
 
 def opcode_layout() -> data.StructLayout:
-    """Return the layout of one bit per opcode of the vector engine, by name in lower case."""
+    """Return a layout with a bit for each opcode of the vector engine, named in lower case."""
     return data.StructLayout({_name(definition): 1 for definition in _DEFINITIONS})
 
 
 def flag_layout() -> data.StructLayout:
-    """Return the layout of one bit per flag of the vector engine's instructions, by name."""
+    """Return a layout with a bit for each flag of the vector engine's instructions, by name."""
     return data.StructLayout({flag: 1 for definition in _DEFINITIONS for flag in definition.flags})
 
 
 class VectorDecoder(Component):
     """Decodes a command's opcode and flags into one bit each.
 
-    A flag is the same bit in every instruction. It is 0 in instructions without it, because the
-    sequencer refuses them otherwise. The bits of instructions that the configuration leaves out are
-    always 0, and so are flags that only such instructions have.
+    A flag is the same bit in every instruction. The bit is 0 in instructions without the flag,
+    because the sequencer refuses other words. The outputs for instructions that the configuration
+    does not have are always 0, and so are flags that only such instructions have.
     """
 
     def __init__(self, instructions: Iterable[Definition]):

@@ -1,4 +1,4 @@
-"""Reads and clears accumulator rows, as a stream of beats."""
+"""Reads accumulator rows as a stream of beats, and so clears these rows."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -21,10 +21,10 @@ class DrainReader(Component):
     Tile column nt is in the accumulator rows from ``acc_addr + nt * acc_stride`` on. A row of a
     tile column makes ``ceil(columns / lanes)`` beats, one per cycle, lowest column first; columns
     past the row's end are undefined. The first beat follows ``start`` by ``drain_latency`` cycles
-    if no accumulated row conflicts. ``asked`` says that the last row has been requested: the next
-    walk may start, and its beats follow those of this one. With ``by_row``, available with
+    if no accumulated row conflicts. ``asked`` is 1 when the last row has been requested: the next
+    matrix may start, and its beats follow the beats of this matrix. With ``by_row``, available with
     ``fused``, all tile columns of a row precede the next row; with ``softmax`` as well, beats have
-    ``softmax_lanes``.
+    ``softmax_lanes`` lanes.
     """
 
     def __init__(self, config: Config):

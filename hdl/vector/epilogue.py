@@ -1,4 +1,4 @@
-"""The vector engine's back end: requantize, look up, add or rotate, write."""
+"""The back end of the vector engine: requantize, look up, add or rotate, write."""
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
@@ -31,34 +31,36 @@ from celosia.hdl.vector.walker import Walker, made_ahead, start_walk, walk_layou
 
 
 def saturate16(total: Value) -> Value:
-    """Return a 17-bit sum clamped to signed 16 bits."""
+    """Return a signed 17-bit sum clamped to signed 16 bits."""
     overflow = total[16] ^ total[15]
     return Mux(overflow, Cat((~total[16]).replicate(15), total[16]), total[:16])
 
 
 class Epilogue(Component):
-    """Turns values into output elements, ``lanes`` or ``softmax_lanes`` per cycle: equation (2).
+    """Turns values into output elements and writes them: equation (2) of docs/numerics.md.
 
-    ``i`` has a value and ``keep`` for each lane; a lane with ``keep`` at 0 gets the zero point.
-    Lanes of a softmax past the first ``lanes`` repeat the parameters of the first, and have 8 bits.
-    The k-th beat uses the k-th of ``words`` and, with ``add``, the k-th beat of ``residual``
-    (16-bit elements); it is written to the k-th address of ``o_walk``. With ``rotate`` or ``times``
-    the residual rotates or multiplies instead, equations (9) and (10). With ``argmax`` the largest
-    written element and its column, counted from ``column`` on, become ``largest``
-    ``ArgmaxUnit.latency`` cycles after the write; unless ``column`` is 0, only if the element is
-    larger than the last ``largest``.
+    It processes ``lanes`` or ``softmax_lanes`` values per cycle. ``i`` has a value and ``keep`` for
+    each lane; the output of a lane with ``keep`` at 0 is the zero point. Lanes of a softmax past
+    the first ``lanes`` lanes repeat the parameters of these lanes, and have 8 bits. The k-th beat
+    of ``i`` uses the k-th parameter word of ``words``, and is written to the k-th address of
+    ``o_walk``. With ``add``, the k-th beat of ``residual`` (16-bit elements) is added. With
+    ``rotate`` or ``times``, ``residual`` rotates or multiplies instead, by equations (9) and (10).
 
-    ``zero`` to ``column`` must hold during a command. The next command, if they are the same for
-    it, may ``start`` before ``done``: its walk begins after the previous one, and must hold while
-    ``owes`` is 1. ``done`` is 1 for one cycle when the last write of ``o_walk`` is accepted.
-    Throughput is one beat per cycle; a beat is written at least ``latency`` cycles after it was
-    accepted. ``RotaryUnit.latency`` is added with ``rotate`` or ``times``, and
-    ``polynomial_latency`` with ``polynomial``, which evaluates a function of 16-bit elements
-    instead of looking up 8-bit ones: equation (17).
+    With ``argmax``, the largest written element and its column, counted from ``column`` on, become
+    ``largest`` ``ArgmaxUnit.latency`` cycles after the write. Unless ``column`` is 0, this happens
+    only if the element is larger than the last ``largest``. With ``polynomial`` a polynomial of the
+    16-bit element, equation (17), replaces the lookup of an 8-bit element.
+
+    The inputs from ``zero`` to ``column`` must hold during a command. The next command may
+    ``start`` before ``done`` if these inputs are the same; its ``o_walk`` follows the current one,
+    and must hold while ``owes`` is 1. ``done`` is 1 for one cycle when the last write of ``o_walk``
+    is accepted. Throughput is one beat per cycle. A beat is written at least ``latency`` cycles
+    after it was accepted; ``rotate`` and ``times`` add ``RotaryUnit.latency``, and ``polynomial``
+    adds ``polynomial_latency``.
     """
 
     polynomial_latency = POLYNOMIAL_WAIT
-    """Cycles from a table lookup's result to that of a polynomial."""
+    """Cycles by which the result of a polynomial is later than the result of a table lookup."""
 
     def __init__(self, config: Config):
         self.config = config
@@ -98,7 +100,7 @@ class Epilogue(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat of values to its write."""
+        """Cycles from a beat of values on ``i`` to the write of its elements."""
         return self.config.stages + self._depth + 1
 
     @property

@@ -1,4 +1,4 @@
-"""The vector engine's front ends in parallel."""
+"""The front ends of the vector engine, and the selection of one of them."""
 
 from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data, stream, wiring
@@ -18,16 +18,16 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
-    """Selects the front end of a command, which turns its inputs into values for the back end.
+    """Connects inputs and output to the front end of a command: MAP, SOFTMAX or NORM.
 
-    ``i`` is the input and ``r`` the second input. With ``drain``, available with ``fused``, SOFTMAX
-    and NORM take ``drained`` instead of ``i``. For commands other than MAP, SOFTMAX and NORM no
-    beat moves.
+    A front end turns the inputs of a command into values for the back end. ``i`` is the input and
+    ``r`` the second input. With the flag ``drain``, available with ``fused``, SOFTMAX and NORM read
+    ``drained`` instead of ``i``. For other commands no beat moves.
 
-    The command must hold from at most one cycle before its first beat to the last value of ``o``;
-    ``opcode`` and ``flag`` from one cycle later. ``start`` starts a SOFTMAX, possibly before the
-    last beat of a previous one; the command must hold while ``owes`` is 1. With ``registered`` each
-    front end has separate registers for all of these, because it may be far from the command.
+    ``command`` must hold from at most one cycle before its first beat to the last value of ``o``,
+    ``opcode`` and ``flag`` from one cycle later on. ``start`` starts a SOFTMAX, possibly before the
+    last beat of a previous SOFTMAX; the command must hold while ``owes`` is 1. With ``registered``
+    each front end has separate registers for these inputs, because it may be far from the command.
     """
 
     def __init__(self, config: Config):

@@ -1,4 +1,4 @@
-"""The vector engine's front ends, from scratchpad beats to values for the back end."""
+"""The front ends of the vector engine: from beats of bytes to values for the back end."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
@@ -20,7 +20,10 @@ OFFSET_WIDTH = COUNT_WIDTH + 3
 
 
 class MapFront(Component):
-    """Elements of ``i``, of 8 or with ``wide`` 16 bits, minus ``zero``; combinational."""
+    """The front end of MAP: elements of ``i`` minus the zero point ``zero``; combinational.
+
+    Elements have 8 bits, or 16 bits with ``wide``.
+    """
 
     def __init__(self, config: Config):
         self.config = config
@@ -49,10 +52,11 @@ class MapFront(Component):
 
 
 class ColumnOffset(Component):
-    """Distance from a beat's first column to a column that moves by ``step`` from row to row.
+    """Computes the distance from the first column of a beat to a column that differs by row.
 
-    ``start`` loads ``first``, the column of row 0. Each ``advance`` is one beat, the last of its
-    row with ``row_last``.
+    The column is ``first`` in row 0, and ``step`` more in each further row. ``start`` begins with
+    the first beat of row 0. ``advance`` moves to the next beat, with ``row_last`` to the next row.
+    ``offset`` is the distance.
     """
 
     start: In(1)
@@ -82,14 +86,17 @@ class ColumnOffset(Component):
 
 
 class SoftmaxFront(Component):
-    """Softmax of 16-bit scores; columns outside ``start_column`` to ``limit - 1`` are masked.
+    """The front end of SOFTMAX: softmax of rows of 16-bit scores with masked columns.
 
-    With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number.
+    Columns outside ``start_column`` to ``limit - 1`` are masked; ``start_step`` and ``limit_step``
+    move these limits from row to row. With ``diagonal_en``, ``diagonal_value`` is added in column
+    ``diagonal`` plus the number of the row.
+
     ``start`` may occur again before the last beat is accepted, if only ``start_column`` and
-    ``limit`` change and both hold while ``owes`` is 1: they are loaded after that beat.
-    ``registered`` adds a register before the unit, and one after it if ``diagonal_value`` is added.
-    With ``row_factors`` the values are weights, and ``factor`` outputs each row's factor with its
-    number; ``number`` is that of row 0, and may change with another ``start``.
+    ``limit`` change. The new values are loaded after that beat, and must hold while ``owes`` is 1.
+    ``registered`` adds a register before the softmax unit, and one after it. With ``row_factors``
+    the values are weights without the division, and ``factor`` outputs the factor of each row with
+    its number. ``number`` is the factor's number for row 0, and may change with another ``start``.
     """
 
     def __init__(self, config: Config):
@@ -196,10 +203,11 @@ class SoftmaxFront(Component):
 
 
 class NormFront(Component):
-    """Normalization of 16-bit elements of ``i``, plus those of ``r`` if ``add`` is 1.
+    """The front end of NORM: normalization of rows of 16-bit elements of ``i``.
 
-    ``o_sum`` outputs the sums, for writing back. With ``registered`` inputs and values pass
-    registers. With ``row_factors`` values are the sums, and ``factor`` outputs each row's factor.
+    If ``add`` is 1, the elements of ``r`` are added first. ``o_sum`` outputs these sums, to be
+    written back. With ``registered`` inputs and values pass registers. With ``row_factors`` the
+    values are the sums, and ``factor`` outputs the factor of each row.
     """
 
     def __init__(self, config: Config):

@@ -16,11 +16,12 @@ from celosia.hdl.vector.params import word_layout
 
 
 class Intake(Component):
-    """Requantizes rows of accumulators to 16 bits, ``beat_lanes`` per cycle: equation (1).
+    """Requantizes rows of accumulators to 16 bits: equation (1) of docs/numerics.md.
 
-    The k-th beat of ``i`` uses the k-th of ``words``, whose walk proceeds row by row. It becomes a
-    beat of ``count`` 16-bit elements, low byte first, with the word's ``row_last`` and ``last``;
-    ``tile_last`` is 0. Columns past the first ``lanes`` repeat the parameters of the first.
+    It processes ``beat_lanes`` accumulators per cycle. The k-th beat of ``i`` uses the k-th
+    parameter word of ``words``, which proceeds row by row. The beat becomes a beat of ``count``
+    16-bit elements, low byte first, with ``row_last`` and ``last`` of the parameter word;
+    ``tile_last`` is 0. Lanes past the first ``lanes`` lanes repeat the parameters of these lanes.
     Throughput is one beat per cycle; a result follows its beat by at least ``latency`` cycles. With
     ``registered`` beats and results pass registers.
     """
@@ -38,7 +39,7 @@ class Intake(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat to its result."""
+        """Cycles from a beat on ``i`` to its result on ``o``."""
         return 2 * self.config.stages + self._depth
 
     @property
@@ -47,7 +48,7 @@ class Intake(Component):
         return requantizer_latency(registered=self.config.control.registered)
 
     def elaborate(self, _platform):
-        """Place the pipeline, which never stalls."""
+        """Place the requantizers, which never stall, and a queue after them."""
         m = Module()
         lanes, taken = self.config.beat_lanes, Signal()
         beats = slices(m, wiring.flipped(self.i), "door", stages=self.config.stages)

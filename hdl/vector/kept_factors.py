@@ -1,4 +1,4 @@
-"""Numbering of the row factors that norms and softmaxes leave to drains."""
+"""Numbering of the row factors that NORM and SOFTMAX compute for later commands."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -11,14 +11,15 @@ from celosia.hdl.stream.flow import Flow
 
 
 class KeptFactors(Component):
-    """Outputs each factor with its number, and reports whether factors are outstanding.
+    """Outputs each row factor with its number, and reports whether factors are outstanding.
 
-    ``command`` is the next command, and ``first`` the number of its first factor; ``norm`` and
-    ``softmax`` say that it starts. A NORM's factors arrive on ``factor``, a SOFTMAX's on
-    ``sum_factor`` with their numbers, if the configuration has the unit. ``o`` outputs both, with a
-    latency of 0. ``norms`` and ``softmaxes`` say that factors of a NORM or a SOFTMAX are
-    outstanding. No NORM may start while ``softmaxes`` is 1, and no command while ``norms`` is 1; so
-    two factors never arrive together.
+    ``command`` is the next command, and ``first`` the number of the command's first factor.
+    ``norm`` is 1 if the command starts as a NORM, ``softmax`` if it starts as a SOFTMAX. If the
+    configuration has these units, factors of a NORM arrive on ``factor``, and factors of a SOFTMAX
+    on ``sum_factor`` with their numbers. ``o`` outputs the factors of both, with a latency of 0.
+    ``norms`` is 1 while factors of a NORM are outstanding, ``softmaxes`` while factors of a SOFTMAX
+    are. No NORM may start while ``softmaxes`` is 1, and no command while ``norms`` is 1. So two
+    factors never arrive in the same cycle.
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):
@@ -42,7 +43,7 @@ class KeptFactors(Component):
         )
 
     def elaborate(self, _platform):
-        """Count the outstanding factors."""
+        """Place the counters of outstanding factors."""
         m = Module()
         m.d.comb += self.first.eq(self.command.params[FACTOR_SHIFT:])
         if self.has_norm:

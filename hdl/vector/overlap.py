@@ -1,4 +1,4 @@
-"""Two commands of the vector engine at once: one is read while the other is still written."""
+"""Overlap of two vector commands: the next is read while the current one is still written."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -9,17 +9,17 @@ from celosia.hdl.ports import command_layout
 
 
 class Overlap(Component):
-    """Keeps a command with the flag ``followed`` while the next one is read.
+    """Stores a command with the flag ``followed`` while the next command is read.
 
-    ``i`` is the next command. ``o`` is the command of the back end: the same one or, while
-    ``behind`` is 1, the previous one. ``read`` says that the next command has requested its last
-    row of accumulators, ``reading`` that it still requests its second input. ``owes`` says that a
-    later unit has not begun the next command, and ``written`` that the last beat of ``o`` is
-    written.
+    ``i`` is the command of the front end. ``o`` is the command of the back end: the same command
+    or, while ``behind`` is 1, the previous command. ``read`` is 1 when command ``i`` has requested
+    its last row of accumulators, and ``reading`` while it still requests its second input. ``owes``
+    is 1 while a later unit has not begun command ``i``. ``written`` is 1 when the last beat of
+    command ``o`` is written.
 
-    ``early`` accepts the next command while ``o`` is still being written, with ``registered`` at
-    least one cycle after ``read``. ``follows`` says that the next command may then start. Without
-    ``fused`` commands never overlap.
+    ``early`` accepts command ``i`` before it is written, with ``registered`` at least one cycle
+    after ``read``. ``follows`` is 1 if the next command has the same opcode, so that it may start.
+    Without ``fused`` commands never overlap.
     """
 
     def __init__(self, *, stages: int, fused: bool):

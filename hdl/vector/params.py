@@ -1,4 +1,4 @@
-"""The vector engine's requantization parameters."""
+"""The memory of the vector engine's requantization parameters."""
 
 from typing import Any
 
@@ -20,19 +20,19 @@ from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.vector.walker import Walker, start_walk, walk_layout
 
 PARAM_BYTES = 9
-"""Bytes of one lane's parameters."""
+"""Size of the parameters of one lane (bytes)."""
 SHIFT_WIDTH = 6
 """Stored width of a shift, which is from -31 to 30 (bits)."""
 READ_LATENCY = 2
-"""Cycles from a word's address to the register after the block RAM."""
+"""Cycles from the address of a word to the word in the register after the block RAM."""
 MULTIPLIER_BITS = 16
-"""Upper bits of a multiplier used in the product with a row's factor (bits)."""
+"""Upper bits of a requantization multiplier that are multiplied by a row's factor (bits)."""
 CHECKED = 32
-"""Bits that share check bits in a protected memory (bits)."""
+"""Width of the parts of a protected memory's word that have separate check bits (bits)."""
 
 
 def param_layout(config: Config) -> data.StructLayout:
-    """Return the layout of one parameter word: bias, multiplier and shift of each lane, padding."""
+    """Return the layout of a parameter word: bias, multiplier and shift per lane, and padding."""
     lane = data.StructLayout({"bias": signed(32), "multiplier": signed(32), "shift": signed(8)})
     used = PARAM_BYTES * config.vector.lanes
     spare = 8 * (config.param_lines * config.line_bytes - used)
@@ -40,15 +40,19 @@ def param_layout(config: Config) -> data.StructLayout:
 
 
 def word_layout(config: Config, *, marked: bool = False) -> data.StructLayout:
-    """Return the layout of :class:`ParamMemory`'s output for a beat."""
+    """Return the layout of :class:`ParamMemory`'s output: a parameter word for a beat.
+
+    With ``marked`` it also has the element count and the end flags of the beat.
+    """
     beat = {"count": range(config.beat_lanes + 1), "row_last": 1, "last": 1}
     return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
 
 
 def held_bits(config: Config) -> list[int | None]:
-    """Return for each bit of a parameter word the stored bit that it is read from; None is 0.
+    """Return for each bit of a parameter word the position of the bit to store for it.
 
-    Bits of a bias and of a shift above the stored ones are copies of the highest stored bit.
+    The bit at this position is read instead; None means that 0 is read. Bits of a bias and of a
+    shift above the stored bits are copies of the highest stored bit.
     """
     places: list[int | None] = []
     for lane in range(config.vector.lanes):
@@ -62,15 +66,15 @@ def held_bits(config: Config) -> list[int | None]:
 
 
 def sums_stages(config: Config) -> int:
-    """Return the register stages of accumulators in front of the back end (cycles).
+    """Return the number of register stages between accumulators and the back end (cycles).
 
-    There is one if parameter words are one cycle later anyway.
+    It is 1 if parameter words arrive one cycle later anyway, else 0.
     """
     return config.stages * (config.row_factors > 0)
 
 
 def factor_members(config: Config) -> dict[str, Any]:
-    """Return the ports of a memory whose words may be multiplied by factors of rows."""
+    """Return the ports, a dictionary, of a :class:`ParamMemory` that multiplies by row factors."""
     return {
         "factors": In(1),
         "by_tile": In(1),
@@ -82,18 +86,19 @@ def factor_members(config: Config) -> dict[str, Any]:
 class ParamMemory(Component):
     """Stores ``depth`` parameter words, by default ``param_depth``, without their constant bits.
 
-    A word is written line by line. ``o`` outputs those of ``walk``, which begins with ``start``,
-    ahead of the beats that use them: one per cycle, the first three cycles after ``start``, four
-    with ``registered``. With ``fused`` a walk begins after the current one, and must hold while
-    ``owes`` is 1. With ``marked``, each word has the ``count``, ``row_last`` and ``last`` of its
+    A word is written line by line; words beyond ``depth`` are not stored. ``start`` begins to read
+    the words at the addresses of ``walk``. ``o`` outputs one word per cycle, ahead of the beats
+    that use the words. The first word follows ``start`` by three cycles, by four with
+    ``registered``. With ``fused`` a ``walk`` may wait for the end of the current one, and must hold
+    while ``owes`` is 1. With ``marked``, each word has ``count``, ``row_last`` and ``last`` of its
     beat.
 
-    With ``factored``, words come three cycles later. In a walk with ``factors`` their multipliers
-    and shifts are multiplied by the factors of rows, as in ``celosia.sim.requantize.times_factor``.
-    ``factor`` is the number of row 0's factor. With ``by_tile`` the factors are those of tile
-    columns. ``kept`` writes a factor by its number; walks that start from the next cycle on read
-    it. Words beyond ``depth`` are not stored. A word must not be read in the cycle in which it is
-    written: the program's tokens keep the order.
+    With ``factored``, words arrive three cycles later. If ``factors`` is 1, requantization
+    multipliers and shifts are multiplied by row factors, as in
+    ``celosia.sim.requantize.times_factor``. ``factor`` is the number of the factor of row 0; the
+    next rows have the next numbers. With ``by_tile``, each tile column has a factor instead.
+    ``kept`` writes a factor by its number, for walks that start from the next cycle on. A word must
+    not be read in the cycle in which it is written; the program's tokens keep the order.
     """
 
     def __init__(

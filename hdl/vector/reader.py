@@ -17,16 +17,16 @@ from celosia.hdl.vector.walker import Walker, walk_layout
 
 
 class RowReader(Component):
-    """Reads the bytes at the scratchpad addresses of a walk.
+    """Reads beats of bytes at the scratchpad addresses of a walk (:class:`Walker`).
 
-    Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, and all fields of the
-    walk's beat but the address. Throughput is one beat per cycle; the first beat follows ``start``
-    by ``reader_latency`` cycles if the scratchpad answers at once. While ``walking`` is 1 lines are
-    still to be requested. After that the next walk may start; its beats follow those of this one.
-    With ``registered`` beats come from a register; if :func:`lines_wait`, that register is before
-    their queue instead of after its memory. With ``wraps`` the walk may have a period. Up to
-    ``ahead`` lines are requested before they are consumed, but at least the number needed for one
-    beat per cycle.
+    Each beat of ``o`` has ``line_bytes`` bytes from the beat's address on, and the fields of the
+    walk's beat except the address. Throughput is one beat per cycle; the first beat follows
+    ``start`` by ``reader_latency`` cycles if the scratchpad answers at once. ``walking`` is 1 while
+    lines are still to be requested. After that the next walk may start; its beats follow the beats
+    of this walk. With ``registered`` beats come from a register; if :func:`lines_wait` is true, a
+    register before the queue of beats replaces the register after the queue's memory. With
+    ``wraps`` the walk may have a period. Up to ``ahead`` lines are requested before they are
+    consumed, and at least the number needed for one beat per cycle.
     """
 
     def __init__(self, config: Config, *, wraps: bool = False, ahead: int = 0):

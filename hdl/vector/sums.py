@@ -1,4 +1,4 @@
-"""Writes a normalization's sums back to the scratchpad."""
+"""Writes the sums of a residual addition, the input of a NORM, back to the scratchpad."""
 
 from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data, stream, wiring
@@ -12,15 +12,14 @@ from celosia.hdl.stream.slice import RegisterSlice
 from celosia.hdl.vector.walker import Walker, made_ahead, start_walk, walk_layout
 
 WAITING = (Skid, RegisterSlice)
-"""Components in which a payload waits, so that nothing in front depends on ``ready``, by latency
-(cycles)."""
+"""Buffers that drive ``ready`` of their input from a register, by latency (0 or 1 cycles)."""
 
 
 class SumWriter(Component):
     """Writes the k-th beat of ``i``, 16-bit elements, to the k-th address of ``walk``.
 
-    A walk starts with ``start``; ``busy`` is 1 from then until its last write was accepted. While
-    no walk is active beats are accepted and dropped.
+    ``start`` starts a walk; ``busy`` is 1 from then until the last write of the walk was accepted.
+    While no walk is active, beats are accepted and dropped.
     """
 
     def __init__(self, config: Config):

@@ -41,16 +41,16 @@ class VectorEngine(Component):
     """Runs DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, one after another.
 
     A command reads through ``v`` (the input), ``r`` (the second input or the residual) or ``drain``
-    (the accumulators), and passes its front end and the epilogue. It writes through ``o`` (the
-    output) and ``s`` (the sum written back by NORM). With ``fused``, accumulators can also be the
-    input of SOFTMAX and NORM. A command is accepted in the cycle of its last write, together with
-    ``status.done``. An output may overwrite an input row by row, if its elements are no wider. A
-    DRAIN or SOFTMAX with the flag ``followed`` is accepted as soon as all of its input has been
-    requested. The next command then begins while its output is still in flight.
+    (the accumulators). The data pass a front end and the epilogue. A command writes through ``o``
+    (the output) and ``s`` (the sum written back by NORM). With ``fused``, accumulators can also be
+    the input of SOFTMAX and NORM. A command is accepted in the cycle of its last write, together
+    with ``status.done``. The output may overwrite the input row by row, if its elements are no
+    wider. A DRAIN or SOFTMAX with the flag ``followed`` is accepted as soon as all of its input has
+    been requested. The next command then begins while the output is still in flight.
 
     Throughput is ``lanes`` elements per cycle, and ``softmax_lanes`` for SOFTMAX, which replaces
     ``lanes`` below. The table gives the cycles of a command of m rows of n columns, from the cycle
-    that offers it to ``done``, if no memory makes it wait. ``beats`` is ``m * ceil(n / lanes)``,
+    that offers the command to ``done``, if no memory waits. ``beats`` is ``m * ceil(n / lanes)``,
     for DRAIN the sum over the tile columns. ``overhead`` is ``reader_latency + Epilogue.latency``:
     16 with activation tables and 14 without.
 
@@ -67,10 +67,10 @@ class VectorEngine(Component):
     polynomial. ``registered`` adds one cycle, and three for NORM and SOFTMAX. With ``row_factors``
     a NORM takes beats + overhead + 1, a SOFTMAX adds ``ceil(n / lanes) - 1`` only once, and DRAIN
     and MAP take ``celosia.arch.latency.words_wait`` more. The command after a NORM begins when
-    the factors of its rows are stored. After a SOFTMAX, so does a NORM or a command that multiplies
-    by factors. SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
-    ``reader_latency``. ``largest`` is argmax's last result, ``ArgmaxUnit.latency`` cycles after its
-    command is done.
+    the factors of the NORM's rows are stored. After a SOFTMAX, a NORM or a command that multiplies
+    by factors begins when the factors of the SOFTMAX are stored. SOFTMAX and NORM of accumulators
+    take ``drain_latency + Intake.latency`` in place of ``reader_latency``. ``largest`` is the last
+    result of argmax, ``ArgmaxUnit.latency`` cycles after the command with argmax is done.
     """
 
     def __init__(self, config: Config):

@@ -1,4 +1,4 @@
-"""Walks over the elements of a matrix in beats, tile by tile, without a multiplier."""
+"""Address generation for walks: the elements of a matrix in beats, tile by tile."""
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
@@ -13,7 +13,7 @@ from celosia.hdl.vector.beats import staged
 
 
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
-    """Return the layout of the description of a walk; see :class:`Walker`."""
+    """Return the layout of the description of a walk: base, steps and sizes (:class:`Walker`)."""
     period = {"period": unsigned(addr_width)} if wraps else {}
     return data.StructLayout(
         {
@@ -31,7 +31,7 @@ def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
 
 
 def place_layout(addr_width: int) -> data.StructLayout:
-    """Return the layout of one beat of a walk; see :class:`Walker`."""
+    """Return the layout of one beat of a walk: address, count, end flags (:class:`Walker`)."""
     return data.StructLayout(
         {
             "addr": unsigned(addr_width),
@@ -44,10 +44,10 @@ def place_layout(addr_width: int) -> data.StructLayout:
 
 
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
-    """Start a walk, or with ``behind`` queue it; return whether it is still to start.
+    """Start the walk of a :class:`Walker`, or with ``behind`` queue it after the current walk.
 
-    A queued walk follows the current one without a gap. A walker with a stage starts one cycle
-    later, through a register.
+    Returns a bit that is 1 while the walk is still to start. A queued walk follows the current walk
+    without a gap. A walker with ``stages`` of 1 starts one cycle later, through a register.
     """
     if not behind:
         m.d.comb += walker.start.eq(delay(m, start, walker.stages, reset=True))
@@ -64,9 +64,9 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
 
 
 def made_ahead(m: Module, config: Config, walker: "Walker") -> wiring.PureInterface:
-    """Return a walker's beats; with ``registered`` after two register slices.
+    """Return the stream of beats of a walker, with ``registered`` after two register slices.
 
-    One slice is near the walker, and one near the unit that writes.
+    One slice can be placed near the walker, the other near the unit that writes.
     """
     return staged(m, config, slices(m, walker.o, "near", stages=config.stages), "ahead")
 
@@ -82,11 +82,11 @@ class Walker(Component):
     row, ``tile_last`` the last of a tile and ``last`` the last of the walk.
 
     With ``wraps``, a walk whose ``period`` is not 0 stays within ``period`` addresses from the
-    beginning of its row in the first tile: higher addresses are reduced by the period.
+    beginning of the row in the first tile: higher addresses are reduced by ``period``.
     ``beat_step`` and ``tile_step`` must then be less than ``period``. A walk starts in the cycle
-    after ``start``, from the ``walk`` of that cycle; ``m``, ``n``, ``beat`` and ``tile`` are at
-    least 1. With a stage (``stages`` of 1) the ``walk`` must be valid one cycle before ``start`` as
-    well, because comparisons with it come from registers.
+    after ``start``, with ``walk`` of the cycle of ``start``. ``m``, ``n``, ``beat`` and ``tile``
+    are at least 1. With ``stages`` of 1, ``walk`` must also be valid one cycle before ``start``,
+    because comparisons with ``walk`` come from registers.
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):

@@ -1,4 +1,4 @@
-"""The elements that a vector engine command accesses, for its readers and writers."""
+"""The addresses that a vector engine command accesses, for each reader and writer."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -13,15 +13,15 @@ from celosia.hdl.vector.walker import walk_layout
 
 
 class VectorWalks(Component):
-    """Describes the walks of a command; combinational.
+    """Computes the walks (:class:`Walker`) of a vector command; combinational.
 
     ``i`` is the walk over the input, ``r`` over the second input or the residual, ``o`` over the
-    output, and ``s`` over the sum written back. ``params`` is the walk over the parameter words,
-    and ``pre`` over those for accumulators that a softmax or a normalization reads. With the unit
-    ``rotary``, ``r`` has a period with ``rotate``: the pairs of a head. All walks but those of
-    PARAMS and TABLE proceed together beat by beat, with ``lanes`` columns per beat, or
-    ``softmax_lanes`` for a softmax. DRAIN's walks proceed tile column by tile column, in the order
-    of the accumulators.
+    output, and ``s`` over the sum written back. ``params`` is the walk over the parameter words.
+    ``pre`` is the walk over the parameter words for accumulators that a softmax or a normalization
+    reads. With the unit ``rotary`` and the flag ``rotate``, the walk ``r`` has a period: the pairs
+    of a head. All walks except those of PARAMS and TABLE proceed together beat by beat, with
+    ``lanes`` columns per beat, or ``softmax_lanes`` for a softmax. The walks of DRAIN proceed tile
+    column by tile column, in the order of the accumulators.
     """
 
     def __init__(self, config: Config):
