@@ -9,7 +9,7 @@ from celosia.hdl.component import Component
 
 
 class BytePort(wiring.Signature):
-    """A port of a :class:`ByteRam`, seen from its user."""
+    """The port of a :class:`ByteRam`, seen from the unit that accesses the memory."""
 
     def __init__(self, width: int, depth: int):
         super().__init__(

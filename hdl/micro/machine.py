@@ -21,7 +21,7 @@ from celosia.hdl.ports import MachinePorts
 class MicroMachine(Component):
     """An accelerator in which a core with microcode does the work of the engines.
 
-    Its ports are those of :class:`celosia.hdl.ports.MachinePorts`; ``events`` reports no events.
+    The ports are :class:`celosia.hdl.ports.MachinePorts`; ``events`` reports no events.
     """
 
     def __init__(self, config: Config):

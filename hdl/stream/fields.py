@@ -50,7 +50,7 @@ def has(record: Any, name: str) -> bool:
 
 
 def assign(sink: Any, **values: Any) -> list[Any]:
-    """Return assignments of ``values`` to those of these fields or ports that a sink has."""
+    """Return assignments of ``values`` to a sink, without values for fields that the sink lacks."""
     return [getattr(sink, name).eq(value) for name, value in values.items() if has(sink, name)]
 
 

@@ -1,4 +1,4 @@
-"""Reads accumulator rows as a stream of beats, and so clears these rows."""
+"""Reads accumulator rows as a stream of beats, which clears the rows."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
