@@ -6,7 +6,7 @@ from celosia.arch.formats import OPERAND_BITS
 
 
 class Multiplier(NamedTuple):
-    """How elements multiply: whether columns share multipliers, and the weight bits of a pass."""
+    """Multiplication of elements: shared multipliers of columns, and weight bits of a pass."""
 
     packed: bool
     """Two columns share each multiplier, which makes both products in one; adders separate products
