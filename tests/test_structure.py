@@ -172,10 +172,13 @@ def texts(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def test_docstrings_begin_with_their_subject() -> None:
-    for path in [path for package in WORDED for path in (ROOT / package).rglob("*.py")]:
-        for text in texts(ast.parse(path.read_text(encoding="utf-8"))):
-            begins = QUESTIONS.match(str(text.value).strip())
-            assert not begins, f"{path}:{text.lineno} begins with {begins}"
+    wrong = [
+        f"{path.relative_to(ROOT)}:{text.lineno}: {str(text.value).strip()[:60]}"
+        for path in [path for package in WORDED for path in (ROOT / package).rglob("*.py")]
+        for text in texts(ast.parse(path.read_text(encoding="utf-8")))
+        if QUESTIONS.match(str(text.value).strip())
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_question_is_found() -> None:

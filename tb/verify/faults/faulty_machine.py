@@ -24,7 +24,7 @@ REGISTERS = "all registers"
 
 
 class End(IntEnum):
-    """How a run with a fault ended in the simulation."""
+    """End of a simulated run with a fault."""
 
     AS_BEFORE = 0
     """In a state from which it continues as without the fault."""
