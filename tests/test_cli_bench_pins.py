@@ -131,7 +131,7 @@ def test_what_cannot_be_is_refused(celosia) -> None:
 
 
 def board_toml(celosia) -> str:
-    code, output, _ = celosia("configs", "--board", "ulx3s_85f")
+    code, output, _ = celosia("configs", "--board", "ulx3s_85f", "--memory", "sdram")
     assert code == 0
     return output
 
@@ -140,7 +140,7 @@ def test_a_boards_configuration_is_written(celosia, tmp_path: Path) -> None:
     toml = tmp_path / "machine.toml"
     toml.write_text(board_toml(celosia), encoding="utf-8")
     assert load(str(toml)) == with_sdram(get_board("ulx3s_85f")).config
-    code, _, errors = celosia("configs")
+    code, _, errors = celosia("configs", "--memory", "sdram")
     assert (code, errors) == (2, "celosia: Option --memory needs --board\n")
 
 

@@ -43,8 +43,9 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         report = json.loads(output)
         assert (report["mismatches"], report["config"]) == (0, "icebreaker")
         assert report["cycles"] < 900_000
-        tales = library.load("tales")
-        text = library.compile(tales, config, context=64).save(tmp_path / "tales")
+        tales, memory = library.load("tales"), get_board("icebreaker").memory_bytes
+        small = library.compile(tales, config, context=64, memory_bytes=memory)
+        text = small.save(tmp_path / "tales")
         words = ("run", text, "--prompt", "one day", "--steps", "2")
         code, output, errors = celosia("host", "--port", port, *words, "--json")
         assert code == 0, errors
@@ -53,7 +54,8 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         assert report["text"] == "one day a"
         assert report["tokens_per_second"] > 100
         both = ("--prompt", "one day", "--prompt", "the red fox")
-        pair = library.compile(tales, config, context=20, batch=2).save(tmp_path / "pair")
+        both_texts = {"context": 20, "batch": 2, "memory_bytes": memory}
+        pair = library.compile(tales, config, **both_texts).save(tmp_path / "pair")
         words = (*both, "--steps", "2", "--json")
         code, output, errors = celosia("host", "--port", port, "run", pair, *words)
         assert code == 0, errors

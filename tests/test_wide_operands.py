@@ -99,7 +99,7 @@ def test_what_cannot_be_mixed_is_refused():
     message = "Activations mixed need values of 8 bits, but model toy has values false: .*"
     with pytest.raises(InputError, match=f"^{message}$"):
         random_case(1, MODEL.replace(values=False), CONFIG, MIXED)
-    message = "Activations mixed sum head_dim .* 511, but model toy has head_dim 512"
+    message = "Activations mixed sum head_dim .* 511 of these, but model toy has head_dim 512"
     with pytest.raises(InputError, match=f"^{message}$"):
         random_case(1, MODEL.replace(heads=1, kv_heads=1, dim=512, head_dim=512), CONFIG, MIXED)
     with pytest.raises(InputError, match=r"^Activations must be int8 or mixed, not 'int16'$"):

@@ -144,6 +144,7 @@ def test_what_cannot_be_mixed_is_refused():
     with pytest.raises(InputError, match=f"^{message}$"):
         Quantization(activations="mixed", kv_bits=4)
     long = LLAMA.replace(heads=1, kv_heads=1, dim=512, head_dim=512)
-    message = f"Activations mixed sum head_dim .* {WIDE_LONGEST}, but model llama has head_dim 512"
+    most = f"{WIDE_LONGEST} of these"
+    message = f"Activations mixed sum head_dim .* {most}, but model llama has head_dim 512"
     with pytest.raises(InputError, match=f"^{message}$"):
         untrained(long, MIXED)

@@ -130,7 +130,7 @@ class Source:
         if self.types and len(shape) == 2 and shape[1] == 2:
             shape = shape[:1]
         short = model.variable and shape[1:] == self.shape[1:] and len(shape) in (1, 2)
-        short = short and all(step.beside for step in self.before)
+        short = short and bool(self.vocabulary or all(step.beside for step in self.before))
         if shape != self.shape and not (short and 1 <= shape[0] <= self.shape[0]):
             most = "at most " if short else ""
             text = ", ".join(["count", *map(str, self.shape)]).replace(", ", f", {most}", 1)
