@@ -88,15 +88,18 @@ def _size(memory: str) -> int:
         raise InputError(f"--memory must be a number of bytes or sdram, not {memory!r}") from None
 
 
+board_option = click.option(
+    "--board",
+    "--device",
+    "name",
+    required=True,
+    metavar="BOARD",
+    help=f"One of {', '.join(BOARDS)}.",
+)
+"""Adds the option for the board's name, which the command gets as ``name``."""
+
 _OPTIONS = (
-    click.option(
-        "--board",
-        "--device",
-        "name",
-        required=True,
-        metavar="BOARD",
-        help=f"One of {', '.join(BOARDS)}.",
-    ),
+    board_option,
     click.option(
         "--config",
         "source",

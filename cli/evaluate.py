@@ -28,7 +28,7 @@ from celosia.cli.options import (
 from celosia.cli.output import progress, report, say, warn
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.run import folder_program
-from celosia.cli.text_options import compiled_text
+from celosia.cli.text_options import compiled_text, quantized
 from celosia.cli.tree import Command
 from celosia.generators.export.compiled_folder import is_compiled
 from celosia.generators.frontend.sample_files import read_answers
@@ -162,11 +162,7 @@ def _perplexity(
     if other:
         raise InputError(f"Option {other[0]} is not for --text")
     options = Quantization(
-        kv_bits=values["kv_bits"],
-        whole=values["kv_whole"],
-        block=values["kv_blocks"],
-        folded=values["folded"],
-        deferred=values["deferred"],
+        **quantized(values),
         texts=_samples(values["calibration"]),
         **formats.quantization,
     )

@@ -8,6 +8,7 @@ import click
 from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
 from celosia.arch.support.writing import write_files
+from celosia.cli.board_options import board_option
 from celosia.cli.input_options import inputs_option, random_count
 from celosia.cli.options import json_option
 from celosia.cli.output import report
@@ -16,7 +17,7 @@ from celosia.cli.prompt_options import prompt_option
 from celosia.cli.run import refuse_other_kind
 from celosia.cli.text_options import checked_steps, steps_option
 from celosia.cli.tree import Command
-from celosia.fpga.boards import BOARDS, FLASHES, IMAGE_ADDR, get_board, with_flash
+from celosia.fpga.boards import FLASHES, IMAGE_ADDR, get_board, with_flash
 from celosia.fpga.flash import (
     check_image,
     find_bitstream,
@@ -38,14 +39,7 @@ from celosia.tb.models.run_inputs import Files, read_inputs
 
 @click.command(cls=Command, example="build/digits --board icebreaker --from build/board")
 @click.argument("model", metavar="[FOLDER]", type=MODEL, required=False)
-@click.option(
-    "--board",
-    "--device",
-    "name",
-    required=True,
-    metavar="BOARD",
-    help=f"One of {', '.join(BOARDS)}.",
-)
+@board_option
 @click.option("--from", "built", type=FILE, help="Folder that celosia build wrote to.")
 @inputs_option
 @prompt_option("What a text begins with.")

@@ -62,6 +62,13 @@ class Continuation:
         return result
 
 
+def quantized(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of quantization that texts and perplexity share, by their fields."""
+    fields = {"kv_bits": "kv_bits", "whole": "kv_whole", "block": "kv_blocks"}
+    fields |= {"folded": "folded", "deferred": "deferred"}
+    return {field: values[option] for field, option in fields.items()}
+
+
 def checked_steps(steps: int) -> int:
     """Return the number of tokens to add; raise :class:`InputError` if it is below 1."""
     if steps < 1:
@@ -106,11 +113,7 @@ def compiled_text(
     """
     formats: Formats = values["formats"]
     options = TextOptions(
-        kv_bits=values["kv_bits"],
-        whole=values["kv_whole"],
-        block=values["kv_blocks"],
-        folded=values["folded"],
-        deferred=values["deferred"],
+        **quantized(values),
         sparse=formats.sparse,
         batch=texts,
         context=values["context"],

@@ -68,3 +68,13 @@ def test_the_list_names_distances(
     printed = capsys.readouterr().out
     assert printed.startswith("1 changed files, ")
     assert "  1  tests/test_sim_softmax.py\n" in printed
+
+
+@pytest.mark.parametrize("words", [("tools.check", "--base"), ("tools.docstrings",)])
+def test_an_unknown_commit_is_refused(words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *words, "nowhere"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("git ")
+    assert done.stderr.count("\n") == 1

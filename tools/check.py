@@ -27,13 +27,17 @@ Graph = Mapping[str, set[str]]
 
 def changed(base: str) -> list[str]:
     """Return the paths of files that differ from a branch or are new."""
-    fork = _git("merge-base", base, "HEAD").strip()
-    known = _git("diff", "--name-only", fork).splitlines()
-    return sorted({*known, *_git("ls-files", "--others", "--exclude-standard").splitlines()})
+    fork = git("merge-base", base, "HEAD").strip()
+    known = git("diff", "--name-only", fork).splitlines()
+    return sorted({*known, *git("ls-files", "--others", "--exclude-standard").splitlines()})
 
 
-def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+def git(*words: str) -> str:
+    """Return the output of git; end with status 2 and one sentence if git refuses."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        print(f"git {' '.join(words)}: {done.stderr.splitlines()[0]}", file=sys.stderr)
+        sys.exit(2)
     return done.stdout
 
 

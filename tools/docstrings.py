@@ -7,11 +7,11 @@ The sample of 60 docstrings depends on the hash of the commit alone (the last on
 import argparse
 import ast
 import random
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tools.check import ROOT, git
+
 ROOMS = ("arch", "hdl", "sim", "generators", "tb", "fpga", "celosia", "cli")
 SIZE = 60
 """Docstrings in a sample."""
@@ -45,9 +45,8 @@ def main() -> None:
     """Print the sample of a commit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commit", nargs="?", default="HEAD")
-    words = ["git", "rev-parse", parser.parse_args().commit]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    for number, (place, text) in enumerate(sample(done.stdout.strip()), 1):
+    commit = git("rev-parse", "--verify", parser.parse_args().commit).strip()
+    for number, (place, text) in enumerate(sample(commit), 1):
         print(f"{number}. {place}\n\n{text}\n")
 
 
