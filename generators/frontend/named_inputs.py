@@ -98,11 +98,11 @@ def _length(name: str, kind: str, values: Array, most: int) -> int:
         length = int(values.item()) if values.size == 1 and values.dtype.kind in "iu" else -1
         wanted = f"one integer from 1 to {most}"
     else:
-        there = (values == 0) if kind == "padding" else (values != 0)
-        length = int(np.count_nonzero(there))
+        present = (values == 0) if kind == "padding" else (values != 0)
+        length = int(np.count_nonzero(present))
         ones, zeros = (0, 1) if kind == "padding" else (1, 0)
         wanted = f"{ones} for each of the {most} tokens that is there, and {zeros} behind the last"
-        if values.shape != (most,) or not there[:length].all():
+        if values.shape != (most,) or not present[:length].all():
             length = -1
     if not 1 <= length <= most:
         raise InputError(f"Input {name} must be {wanted}, not {values.tolist()}")

@@ -59,19 +59,19 @@ def schedule(
     zeros = sparse or _has_zero_tiles(model, config)
     series = partial(_series, config, zeros=zeros, sparse=sparse)
     plain = [series(loops, together) for loops in LOOPS for together in _together(loops)]
-    found = _first(scheduler, plain, search=search)
+    chosen = _first(scheduler, plain, search=search)
     refusals, scheduler.refusals = scheduler.refusals, []
-    if found is None and any(refused.stage == TOO_LARGE for refused in refusals):
+    if chosen is None and any(refused.stage == TOO_LARGE for refused in refusals):
         spilled = [series(loops, TOGETHER_FIRST[0], spills=True) for loops in SPILL_LOOPS]
-        found = _first(scheduler, spilled, search=search)
-    if found is None and any(
+        chosen = _first(scheduler, spilled, search=search)
+    if chosen is None and any(
         refused.stage == TOO_LARGE and refused.hopeless for refused in refusals
     ):
         # The sentence is that of the smallest loads.
         scheduler.patient, scheduler.refusals = True, []
-        found, refusals = _first(scheduler, plain, search=search), scheduler.refusals
-    if found is not None:
-        return _keeping(scheduler, found, search=search)
+        chosen, refusals = _first(scheduler, plain, search=search), scheduler.refusals
+    if chosen is not None:
+        return _keeping(scheduler, chosen, search=search)
     # The attempt that got furthest.
     refusal = min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))
     raise FitError(refusal.text, *refusal.remedies)

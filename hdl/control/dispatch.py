@@ -215,11 +215,11 @@ class _DirectGrant:
         """Return the available tokens by source and sink, and the strobes that count new ones."""
         return some, pushed
 
-    def late(self, m, taken):
+    def late(self, m, accepted):
         """Return 1 if the tokens of an accepted command are not subtracted yet."""
         return Const(0, 1)
 
-    def grant(self, m, queue, out, granted, taken):
+    def grant(self, m, queue, out, granted, accepted):
         """Connect a queue's commands to ``out`` in cycles with ``granted``."""
         m.d.comb += [
             out.p.eq(queue.o.p.command),
@@ -227,9 +227,9 @@ class _DirectGrant:
             queue.o.ready.eq(out.ready & granted),
         ]
 
-    def count(self, m, name, under_way, taken, done, late_taken):
+    def count(self, m, name, under_way, accepted, done, late_taken):
         """Count the unfinished commands; return strobes that are 1 while there are any."""
-        m.d.sync += under_way.eq(under_way + taken - done)
+        m.d.sync += under_way.eq(under_way + accepted - done)
         return [under_way != 0]
 
 
@@ -255,22 +255,22 @@ class _StagedGrant(_DirectGrant):
         }
         return available, late
 
-    def late(self, m, taken):
-        return delay(m, taken, 1, reset=True)
+    def late(self, m, accepted):
+        return delay(m, accepted, 1, reset=True)
 
-    def grant(self, m, queue, out, granted, taken):
+    def grant(self, m, queue, out, granted, accepted):
         m.d.comb += queue.o.ready.eq(~out.valid & granted)
         command = data_register(m, out.p)
         # Tokens control `valid` only, not the enable of many registers. If commands come from a
         # memory, the presence of a command does not control it either.
         with m.If(~out.valid & (1 if queue.stored else queue.o.valid)):
             m.d.sync += command.eq(queue.o.p.command)
-        with m.If(taken):
+        with m.If(accepted):
             m.d.sync += out.valid.eq(1)
         with m.Elif(out.ready):
             m.d.sync += out.valid.eq(0)
 
-    def count(self, m, name, under_way, taken, done, late_taken):
+    def count(self, m, name, under_way, accepted, done, late_taken):
         # A grant of the previous cycle is counted in this one.
         late_done = delay(m, done, 1, reset=True)
         after = Signal.like(under_way, name=f"under_way_next_{name}")

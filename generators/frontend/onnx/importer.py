@@ -416,8 +416,8 @@ def _verify(path: Path, graph: Graph, source: Source) -> None:
         first, others = source.named.parts(description.name, source.random(random))
         inputs = first[:length] if description.variable else first
         expected = graph.run(inputs if tokens else first, length, others)
-        given = {source.named.first: inputs, **others} if others else inputs
-        floats = np.asarray(source.floats(source.prepare(given)))
+        values = {source.named.first: inputs, **others} if others else inputs
+        floats = np.asarray(source.floats(source.prepare(values)))
         worst = math.inf
         if expected.size % floats.shape[-1] == 0 and expected.size >= floats.size:
             expected = expected.reshape(-1, floats.shape[-1])[: floats.size // floats.shape[-1]]
