@@ -150,7 +150,7 @@ def test_comments_say_what_a_module_and_its_ports_are() -> None:
         "  input  wire [6:0] i__payload,\n" in verilog
     )
     assert "  // o is the last stage's\n  output wire [3:0] o,\n" in verilog
-    assert "  // i is what comes in\n  input  wire [3:0] i,\n" in verilog, "inner modules', too"
+    assert "  // i is its input\n  input  wire [3:0] i,\n" in verilog, "inner modules', too"
 
 
 def test_what_drives_nothing_is_left_out() -> None:
