@@ -244,7 +244,43 @@ def test_outputs_and_tensors_that_do_not_matter_are_named(tmp_path) -> None:
     model.graph.output.append(helper.make_tensor_value_info(second, FLOAT, [None] * 3))
     onnx.save(model, str(path))
     names = list(form.known)
-    assert load_onnx(path).unused == (*names[-2:], f"output {second}")
+    other = f"output {second}; model.onnx:{second} asks for it"
+    assert load_onnx(path).unused == (*names[-2:], other)
+
+
+def test_each_output_of_a_graph_is_one_to_ask_for(tmp_path, celosia) -> None:
+    form = Form()
+    middle = form.block(form.linear("x", 6))
+    end = form.block(middle)
+    scores = form.linear(form.add("ReduceMean", end, axes=[1], keepdims=0), 3)
+    path = form.save(tmp_path / "model.onnx", scores, 2)
+    model = onnx.load(str(path))
+    model.graph.node.append(helper.make_node("Identity", ["x"], ["same"]))
+    model.graph.node.append(helper.make_node("Identity", [middle], ["after/1:0"]))
+    middle = "after/1:0"
+    named = [helper.make_tensor_value_info(n, FLOAT, [None] * 3) for n in (middle, end, "same")]
+    model.graph.output.extend(named)
+    onnx.save(model, str(path))
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    values = np.random.default_rng(1).normal(0, 1, (1, 4, 6)).astype(np.float32)
+    np.save(tmp_path / "x.npy", values)
+    names = (scores, middle, end)
+    for output, expected in zip(names, session.run([*names], {"x": values}), strict=True):
+        asked = f"{path}:{output}"
+        source = load_source(asked)
+        floats = source.floats(source.prepare(values[0]))
+        np.testing.assert_allclose(floats.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
+        assert comparison.compare(source, Path(asked))["difference"] < 1e-5
+        words = ("run", asked, "--inputs", tmp_path / "x.npy", "--sim", "golden", "--config")
+        code, _, errors = celosia(*words, "small", "--output", tmp_path / "out.npy")
+        assert code == 0, errors
+        floats = np.load(tmp_path / "out.npy").ravel()
+        assert floats @ expected.ravel() > 0.99 * np.linalg.norm(floats) * np.linalg.norm(expected)
+    code, _, errors = celosia("inspect", f"{path}:end")
+    named = ", ".join([scores, middle, end, "same"])
+    assert (code, errors) == (2, f"celosia: Model {path} has no output 'end'; it has {named}\n")
+    with pytest.raises(ValueError, match="is not run: it holds no Transformer block"):
+        load_source(f"{path}:same")
 
 
 def language_model(path: Path, words: int, *, whole: bool = True) -> Path:

@@ -12,7 +12,8 @@ from celosia.generators.frontend.hugging_face_vision import (
     VISION_FAMILIES,
     load_hugging_face_vision,
 )
-from celosia.generators.frontend.onnx.importer import ONNX_SUFFIX, load_onnx
+from celosia.generators.frontend.onnx.file import is_onnx
+from celosia.generators.frontend.onnx.importer import load_onnx
 from celosia.generators.frontend.other_files import refuse_other
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_families import REFUSED, TEXT_FAMILIES
@@ -41,7 +42,7 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     check_links(folder)
     if is_hugging_face(folder):
         return _load_folder(folder, name, tokens)
-    if folder.suffix == ONNX_SUFFIX:
+    if is_onnx(folder):
         return load_onnx(folder, tokens, quick=quick)
     if is_text(source):
         raise InputError(f"Model {source} is a language model; run it with: celosia run {source}")

@@ -19,7 +19,8 @@ from celosia.generators.frontend.hugging_face_folder import (
 from celosia.generators.frontend.hugging_face_pair import PAIR_FAMILIES, load_hugging_face_pair
 from celosia.generators.frontend.hugging_face_text import load_hugging_face_text
 from celosia.generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
-from celosia.generators.frontend.onnx.importer import ONNX_SUFFIX, is_causal
+from celosia.generators.frontend.onnx.file import file_and_output, is_onnx
+from celosia.generators.frontend.onnx.importer import is_causal
 from celosia.generators.frontend.onnx.text import load_onnx_text
 from celosia.generators.frontend.other_files import refuse_other
 from celosia.generators.frontend.processors import holds_tokenizer
@@ -182,7 +183,7 @@ def is_text(model: str) -> bool:
             *PAIR_FAMILIES,
             *REFUSED,
         }
-    return path.suffix == ONNX_SUFFIX and path.is_file() and is_causal(path)
+    return is_onnx(path) and file_and_output(path)[0].is_file() and is_causal(path)
 
 
 def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
@@ -218,9 +219,9 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
         load = load_hugging_face_pair if pair else load_hugging_face_text
         model, weights = load(path)
         return _source(path, tokenizer, model, weights)
-    if path.suffix == ONNX_SUFFIX:
+    if is_onnx(path):
         model, weights = load_onnx_text(path)
-        return _source(path.parent, tokenizer, model, weights)
+        return _source(file_and_output(path)[0].parent, tokenizer, model, weights)
     if path.is_dir():
         raise InputError(f"Folder {path} has no {CONFIG_FILE}")
     if path.suffix != LLAMA2C_SUFFIX:

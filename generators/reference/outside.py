@@ -99,7 +99,7 @@ def folder_reference(path: Path) -> Callable[..., Array]:
 
 
 def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
-    """Return a function that computes the first output of an ONNX file with ONNX Runtime.
+    """Return a function that computes the used output of an ONNX file with ONNX Runtime.
 
     The function takes one input; ``tokens`` is the number of tokens if the graph does not fix it.
     Raises :class:`InputError` if ONNX Runtime is missing or cannot run the file.
@@ -107,7 +107,7 @@ def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
     runtime = library("onnxruntime", "A reference of an ONNX file needs", "onnxruntime")
     graph = read_graph(path, tokens, lambda made: made)
     try:
-        session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(str(graph.file), providers=["CPUExecutionProvider"])
     except Exception as error:
         raise InputError(f"ONNX Runtime does not run {path}: {_reason(error)}") from error
 

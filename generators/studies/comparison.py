@@ -11,7 +11,7 @@ from celosia.arch.errors import InputError
 from celosia.generators.frontend.host_steps import Array
 from celosia.generators.frontend.hugging_face_folder import is_hugging_face
 from celosia.generators.frontend.named_inputs import Values
-from celosia.generators.frontend.onnx.importer import ONNX_SUFFIX
+from celosia.generators.frontend.onnx.file import is_onnx
 from celosia.generators.frontend.onnx.text import text_length
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_sources import TextSource
@@ -36,7 +36,7 @@ def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[st
     try:
         if is_hugging_face(path):
             name, reference = "transformers", folder_reference(path)
-        elif path.suffix == ONNX_SUFFIX:
+        elif is_onnx(path):
             text = isinstance(source, TextSource)
             length = text_length(path) if text else tokens
             name, reference = "onnxruntime", graph_reference(path, length)

@@ -9,6 +9,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.files import inside, reading
 from celosia.arch.packages import library
 
+ONNX_SUFFIX = ".onnx"
 OLDEST_OPSET = 7
 """Opset from which on a constant's axes follow NumPy's rules, and all tools run the nodes."""
 _LOOPS = ("Loop", "Scan", "SequenceMap")
@@ -25,14 +26,30 @@ def onnx_library(name: str) -> Any:
     return library(name, "ONNX files need", "onnx")
 
 
+def file_and_output(path: Path) -> tuple[Path, str]:
+    """Return the file and the output's name of a path such as ``model.onnx:scores``.
+
+    The name is empty if the path has none.
+    """
+    before, colon, output = str(path).partition(f"{ONNX_SUFFIX}:")
+    return (Path(before + ONNX_SUFFIX), output) if colon else (path, "")
+
+
+def is_onnx(path: Path) -> bool:
+    """Return whether a path is that of an ONNX file, perhaps with the name of an output."""
+    return file_and_output(path)[0].suffix == ONNX_SUFFIX
+
+
 def read_model(path: Path) -> Any:
     """Return the ONNX model in a file, with its functions inlined.
 
-    Raises :class:`InputError` if the file cannot be read or is no ONNX model. The same error is
-    raised if a tensor's size or file does not match its header, or if the graph might not terminate
-    or might produce random results.
+    An output that the path names is the model's first. Raises :class:`InputError` if the file
+    cannot be read, is no ONNX model or lacks the output. The same error is raised if a tensor's
+    size or file does not match its header, or if the graph might not terminate or might produce
+    random results.
     """
     onnx = onnx_library("onnx")
+    path, output = file_and_output(path)
     try:
         with reading(path, "ONNX file"):
             model = onnx.load(str(path), load_external_data=False)
@@ -58,12 +75,22 @@ def read_model(path: Path) -> Any:
         )
     for node in every_node(model.graph):
         _check_node(path, node, model)
-    if not model.graph.output:
-        raise InputError(f"Model {path} has no output")
+    _order_outputs(path, model.graph.output, output)
     if model.graph.sparse_initializer:
         name = model.graph.sparse_initializer[0].values.name
         raise InputError(f"Tensor {name} in {path} is sparse; export the model with dense tensors")
     return model
+
+
+def _order_outputs(path: Path, outputs: Any, first: str) -> None:
+    """Move the output ``first`` to the front of a graph's outputs, if it is not empty."""
+    names = [output.name for output in outputs]
+    if not names:
+        raise InputError(f"Model {path} has no output")
+    if first and first not in names:
+        raise InputError(f"Model {path} has no output {first!r}; it has {', '.join(names)}")
+    if first:
+        outputs.insert(0, outputs.pop(names.index(first)))
 
 
 def subgraphs(node: Any) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from celosia.generators.frontend.onnx.engine import (
     inferred,
     run_node,
 )
-from celosia.generators.frontend.onnx.file import onnx_library, subgraphs
+from celosia.generators.frontend.onnx.file import file_and_output, onnx_library, subgraphs
 from celosia.generators.frontend.onnx.inputs import MASKS, InputReader, Place, sizes_of
 from celosia.generators.frontend.onnx.node import Array, Node
 from celosia.generators.frontend.onnx.nodes import evaluate
@@ -60,6 +60,7 @@ class Graph:
         ``batched`` means that the first axis of every input is the batch.
         """
         self.path, self.batched = path, batched
+        self.file, self._asked = file_and_output(path)
         self.model = model
         self._numpy, self._helper = onnx_library("onnx.numpy_helper"), onnx_library("onnx.helper")
         self.places = self._places(tokens)
@@ -87,11 +88,20 @@ class Graph:
         """Tensors and other outputs of the file that do not affect the used output."""
         used = self.read
         names = [value.name for value in self.model.graph.output]
-        others = [f"output {name}" for name in names if name != self.output]
+        others = [
+            f"output {name}; {self.file.name}:{name} asks for it"
+            for name in names
+            if name != self.output
+        ]
         return (*(name for name in self.known if name not in used), *others)
 
     def _answer(self) -> int:
-        """Return the number of the first output that is not an input handed on."""
+        """Return the number of the first output that is not an input handed on.
+
+        It is 0 if an output was asked for.
+        """
+        if self._asked:
+            return 0
         aliases = {place.name for place in self.places}
         for node in self.model.graph.node:
             if node.op_type in ("Identity", "Cast") and node.input[0] in aliases:

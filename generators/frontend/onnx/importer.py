@@ -41,7 +41,6 @@ from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer
 from celosia.generators.frontend.weights import check_weights
 from celosia.generators.reference.floats import FUNCTION_NAMES
 
-ONNX_SUFFIX = ".onnx"
 _MANY_SCORES = 1 << 25
 """Scores of all attention of an input for which a comparison with the graph takes seconds."""
 TOLERANCE = 1e-3
@@ -55,9 +54,10 @@ def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
 
     The graph's first input is [batch, tokens, features], [batch, channels, height, width], or token
     numbers [batch, tokens]. Further inputs may be the mask of valid tokens, token types and
-    positions. ``tokens`` is the number of tokens if the graph does not fix it. Only the first
-    output is used. With ``quick`` the import of a graph with many attention scores is not compared
-    with a run of the graph, and the source's ``compared`` is False.
+    positions. ``tokens`` is the number of tokens if the graph does not fix it. One output is used:
+    the first, or the output that the path names after a colon, as in ``model.onnx:scores``. With
+    ``quick`` the import of a graph with many attention scores is not compared with a run of the
+    graph, and the source's ``compared`` is False.
 
     Raises :class:`InputError` if the package ``onnx`` is not installed, or the file cannot be read
     or contains parts that no description covers; then the error names them, and a remedy.
@@ -232,7 +232,7 @@ def _depends(graph: Graph, name: str) -> bool:
 
 
 def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
-    path, place = graph.path, graph.places[0]
+    place = graph.places[0]
     before: list[HostStep] = []
     shape: tuple[int, ...] | None = None
     tensor = encoder.start
@@ -247,11 +247,11 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
     elif len(own) == 1 and not vocabulary:
         before = [HostStep("column", "one feature for each token", lambda x: x.reshape(-1, 1))]
         shape = own
-    description, weights = _describe(encoder, path.stem, tensor)
+    description, weights = _describe(encoder, graph.file.stem, tensor)
     after: tuple[HostStep, ...] = ()
     if encoder.name:
         after = (_epilogue(encoder, graph, values),)
-    beside = path.parent / TOKENIZER_FILE
+    beside = graph.file.parent / TOKENIZER_FILE
     words = _vocabulary(graph, description) if vocabulary else 0
     return Source(
         description,
@@ -263,7 +263,7 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
         shape=shape,
         vocabulary=words if before else 0,
         padding=graph.made.padding,
-        path=path.parent,
+        path=graph.file.parent,
         named=NamedInputs(place.name, _others(graph), masks),
     )
 

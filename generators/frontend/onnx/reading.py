@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from celosia.arch.errors import InputError
 from celosia.arch.files import reading
-from celosia.generators.frontend.onnx.file import read_model
+from celosia.generators.frontend.onnx.file import file_and_output, read_model
 from celosia.generators.frontend.onnx.graph import Graph
 
 Used = TypeVar("Used")
@@ -36,8 +36,9 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
 
 def stamp(path: Path) -> tuple[int, int]:
     """Return the size and the modification time of a file, which change if it is rewritten."""
-    with reading(path, "ONNX file"):
-        stat = path.stat()
+    file = file_and_output(path)[0]
+    with reading(file, "ONNX file"):
+        stat = file.stat()
     return stat.st_mtime_ns, stat.st_size
 
 

@@ -58,7 +58,7 @@ def _load(graph: Graph) -> tuple[TextDescription, Weights]:
     biased = bool(np.any(tensors["head.bias"]))
     tied = np.array_equal(tensors["words"], tensors["head.weight"])
     model = TextDescription(
-        name=path.stem,
+        name=graph.file.stem,
         vocabulary=encoder.classes,
         positions=encoder.rows,
         dim=encoder.dim,
