@@ -32,19 +32,18 @@ BEGIN, END = "<!-- zoo: begin -->", "<!-- zoo: end -->"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return rows as a table of a page."""
-    lines = ["| model | road | on the machine | on the host | cosine | mismatches |"]
-    lines.append("|---|---|---|---|---|---|")
+    """Return rows as a table of a page; roads on which a model's row is the same share a line."""
+    lines = ["| model | road | on the machine | on the host | cosine |", "|---|---|---|---|---|"]
+    roads: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        start = f"| {row['name']} | {row['road']} |"
         if row["refused"]:
             why = row["refused"].partition("is not run: ")[2] or row["refused"]
-            lines.append(f"{start} refused: {why.partition(' (node ')[0]} | | | |")
-            continue
-        lines.append(
-            f"{start} {row['machine']} | {row['host']} | {row['cosine']:.3f} | "
-            f"{row['mismatches']} |"
-        )
+            cells = f"refused: {why.partition(' (node ')[0]} | |"
+        else:
+            wrong = f", {row['mismatches']} tensors differ" if row["mismatches"] else ""
+            cells = f"{row['machine']}{wrong} | {row['host']} | {row['cosine']:.3f}"
+        roads.setdefault((row["name"], cells), []).append(row["road"])
+    lines += [f"| {name} | {', '.join(same)} | {cells} |" for (name, cells), same in roads.items()]
     return "\n".join(lines)
 
 

@@ -1,7 +1,6 @@
 """Chips as the project has them, beside their makers' data sheets."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from celosia.arch.sdram import POSTPONED
 from celosia.fpga.boards import get_board, with_sdram
 from celosia.tb.devices import data_sheets
 from celosia.tb.devices.data_sheets import DDR3, FLASH, PSRAM, SDRAM, Time
-from tools.chips import DOCUMENT, KINDS, document, rows
+from tests.support.chips import KINDS, rows
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in KINDS[kind]])
@@ -32,10 +31,6 @@ def test_every_chip_of_a_board_has_a_data_sheet() -> None:
     chip = with_sdram(get_board("icesugar_pro")).sdram
     assert chip is not None
     assert chip.name == "IS42S16160B-7"
-
-
-def test_the_table_of_chips_is_made_of_both() -> None:
-    assert Path(DOCUMENT).read_text(encoding="utf-8") == document()
 
 
 @pytest.mark.parametrize("name", SDRAM)

@@ -44,18 +44,19 @@ def test_small_models_give_what_pytorch_gave(path: Path) -> None:
 
 
 def rows() -> list[list[str]]:
-    """Return the rows of the page's table."""
+    """Return the rows of the page's table, one for each road."""
     page = PAGE.read_text(encoding="utf-8")
     inside = page.partition("<!-- zoo: begin -->")[2].partition("<!-- zoo: end -->")[0]
     lines = [line for line in inside.splitlines() if line.startswith("| ")][1:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [[name, road, *rest] for name, roads, *rest in cells for road in roads.split(", ")]
 
 
 def test_the_page_s_table_keeps_its_word() -> None:
     ran = [row for row in rows() if not row[2].startswith("refused: ")]
     refused = [row for row in rows() if row not in ran]
     assert len(ran) + len(refused) >= LEAST_MODELS
-    assert all(row[5] == "0" for row in ran)
+    assert not any("differ" in row[2] for row in ran)
     assert sum(float(row[4]) >= LEAST_COSINE for row in ran) >= LEAST_RAN
     assert min(float(row[4]) for row in ran) >= LEAST_OF_ALL
     assert all(";" in row[2] or ", " in row[2] for row in refused), "a refusal without a remedy"

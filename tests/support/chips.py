@@ -1,7 +1,6 @@
-"""The table of the memory chips beside their data sheets: `python -m tools.chips`."""
+"""Figures of the memory chips that circuits use, beside those of the data sheets."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from celosia.arch.ddr3 import CHIPS as DDR3_CHIPS
@@ -10,17 +9,7 @@ from celosia.arch.psram import CHIPS as PSRAM_CHIPS
 from celosia.arch.sdram import CHIPS as SDRAM_CHIPS
 from celosia.tb.devices.data_sheets import DDR3, FLASH, PSRAM, SDRAM, Time
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "chips.md"
-
 Figures = Callable[[Any, Any], list[tuple[str, Any, Any]]]
-
-_HEAD = """# Memory chips
-
-The figures of each chip, from its maker's data sheet. `arch/*_chips.toml` has those that circuits
-use, `tb/devices/data_sheets.toml` those of the models that check the circuits.
-`tests/test_data_sheets.py` asserts that both are equal; `python -m tools.chips` makes this page.
-A figure without a unit is in ns, and a time in clocks is in clocks in the sheet.
-"""
 
 
 def _time(ns: float, clocks: int) -> Time:
@@ -114,35 +103,3 @@ _FIGURES: dict[str, Figures] = {
 def rows(kind: str, name: str) -> list[tuple[str, Any, Any]]:
     """Return each figure of a chip: its name, ours, and the data sheet's."""
     return _FIGURES[kind](*KINDS[kind][name])
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Time):
-        parts = [f"{value.ns:g} ns"] if value.ns else []
-        return ", ".join(parts + ([f"{value.clocks} clocks"] if value.clocks else []))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-
-
-def _cell(figure: tuple[str, Any, Any]) -> str:
-    """Return a figure, and the data sheet's beside it if they differ."""
-    ours, theirs = map(_shown, figure[1:])
-    return ours if ours == theirs else f"{ours}, but {theirs} in the sheet"
-
-
-def document() -> str:
-    """Return the page."""
-    text = _HEAD
-    for kind, chips in KINDS.items():
-        text += f"\n## {kind}\n\n| figure | {' | '.join(chips)} |\n{'|---' * (len(chips) + 1)}|\n"
-        for line in zip(*(rows(kind, name) for name in chips), strict=True):
-            text += f"| {line[0][0]} | {' | '.join(map(_cell, line))} |\n"
-        text += "\nSources; one marked *not at hand* was not read again:\n\n"
-        for name, (_, sheet) in chips.items():
-            text += f"- {name}: {sheet.source}{'' if sheet.seen else ' (*not at hand*)'}.\n"
-    return text
-
-
-if __name__ == "__main__":
-    DOCUMENT.write_text(document(), encoding="utf-8")
