@@ -54,14 +54,9 @@ _MEANINGS = {
 }
 
 _FIGURES = {
+    "clock_mhz": "clock (MHz)",
     "cycles_per_inference": "cycles per digit",
     "inferences_per_second": "digits per second",
-    "text_model": "language model",
-    "token_position": "position of the token",
-    "cycles_per_token": "cycles per token",
-    "tokens_per_second": "tokens per second",
-    "cycles_per_token_two_texts": "cycles per token with two texts",
-    "tokens_per_second_two_texts": "tokens per second with two texts",
 }
 
 
@@ -89,33 +84,22 @@ def _memory(name: str) -> tuple[str, Board] | None:
 
 
 def _diagram(board: Board, facts: dict[str, Any]) -> str:
-    """Draw the computer, the cables and the pins that the machine uses."""
+    """Draw the cables from the computer, and the pins that the machine uses."""
     serial = "your converter, serial" if facts.get("external") else "serial"
     cables = [
-        ("", ""),
-        (f"USB {facts['usb']}, bitstream", "configuration"),
-        (f"{serial}, {BAUD:,} baud", f"rx         {board.pins['rx'].name}"),
-        ("serial", f"tx         {board.pins['tx'].name}"),
-        ("", ""),
+        (f"--- USB {facts['usb']}, bitstream ", ">", "configuration"),
+        (f"--- {serial}, {BAUD:,} baud ", ">", f"rx         {board.pins['rx'].name}"),
+        ("<-- serial ", "-", f"tx         {board.pins['tx'].name}"),
     ]
     pins = [f"clk        {board.pins['clk'].name}, {board.clock_mhz:g} MHz"]
     pins += [
         f"{signal:9}  {board.pins[signal].name}, LED {led}"
         for signal, led in zip(LEDS, led_names(board.name), strict=False)
     ]
-    wide = max(len(cable) for cable, _ in cables) + 6
-    lines = [f"computer{' ' * (wide + 6)}{board.part.split('-C')[0]}"]
-    edge = "+-----------+"
-    for number, (cable, pin) in enumerate(cables):
-        left = edge if number in (0, len(cables) - 1) else "|           |"
-        arrow = f"--- {cable} ".ljust(wide - 1, "-") + ">" if cable else " " * wide
-        if pin.startswith("tx"):
-            arrow = "<" + f"-- {cable} ".ljust(wide - 1, "-")
-        right = f"+{'-' * 34}+" if number == 0 else f"| {pin:32} |"
-        lines.append(f"{left}{arrow}{right}")
-    blank = " " * (len(edge) + wide)
-    lines += [f"{blank}| {pin:32} |" for pin in pins]
-    lines.append(f"{blank}+{'-' * 34}+")
+    wide = max(len(cable) for cable, _, _ in cables) + 3
+    lines = [f"computer{' ' * (wide + 2)}{board.part.split('-C')[0]}"]
+    lines += [f"        |{cable.ljust(wide - 1, '-')}{end} {pin}" for cable, end, pin in cables]
+    lines += [f"{' ' * (wide + 10)}{pin}" for pin in pins]
     return "\n".join(["```text", *lines, "```"])
 
 
@@ -146,10 +130,7 @@ def _leds(board: Board) -> str:
     shown = [signal for signal in LEDS if signal in board.pins]
     if not shown:
         return "No LED shows the machine's state on this board."
-    lights = zip(led_names(board.name), shown, strict=False)
-    return (
-        "; ".join(f"LED `{led}` (`{signal}`) {_MEANINGS[signal]}" for led, signal in lights) + "."
-    )
+    return "; ".join(f"LED `{signal}` {_MEANINGS[signal]}" for signal in shown) + "."
 
 
 def _info(board: Board, reports: dict[str, Any]) -> str:
@@ -179,22 +160,22 @@ def _figures(reports: dict[str, Any]) -> str:
             "No machine of this board has been placed, so there is no report. "
             "[Memory](memory.md#ddr3) has the figures that were simulated."
         )
-    rows = [["circuit's sources", *(each["sources"] for each in reports.values())]]
-    available = next(iter(reports.values()))["available"]
-    for key, title in RESOURCES.items():
-        rows.append([f"{title}, of {available[key]:,}", *(each[key] for each in reports.values())])
-    for key, title in (("fmax_mhz", "frequency reached"), ("clock_mhz", "clock")):
-        rows.append([f"{title} (MHz)", *(each[key] for each in reports.values())])
-    for key, title in _FIGURES.items():
-        values = [each.get(key) for each in reports.values()]
-        if any(values):
-            rows.append([title, *values])
-    head = ["figure", *(f"`{name}`" if "_" in name else name for name in reports)]
+    digits = {name: each for name, each in reports.items() if "text_model" not in each}
+    available = next(iter(digits.values()))["available"]
+    rows = [
+        [f"{title}, of {available[key]:,}", *(each[key] for each in digits.values())]
+        for key, title in RESOURCES.items()
+        if key != "ffs"
+    ]
+    rows += [
+        [title, *(each.get(key) for each in digits.values())] for key, title in _FIGURES.items()
+    ]
     about = (
-        "Resources and frequencies are placed, from the commit named; cycles are simulated. "
-        "[Placements](placements.md) has the details."
+        "Resources and clocks are placed, cycles simulated; [placements](placements.md) has more."
     )
-    return f"{_table(head, rows)}\n\n{about}"
+    if len(digits) < len(reports):
+        about += " [Language models](language_models.md) run on another machine of this board."
+    return f"{_table(['figure', *digits], rows)}\n\n{about}"
 
 
 def page(name: str) -> str:
