@@ -9,6 +9,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
+from celosia.arch.presets import PRESETS
 from celosia.arch.support.cache import ROOT
 from celosia.generators.campaign.case import Case, Outcome
 from celosia.hdl.stream.flow import Flow
@@ -284,6 +285,13 @@ def test_wrong_words_are_refused(celosia, words, message) -> None:
     code, out, err = celosia("verify", "mutate", *words)
     assert (code, out) == (2, "")
     assert err.startswith(f"celosia: {message}")
+
+
+@pytest.mark.parametrize("unit", campaign.MUTATED)
+def test_each_unit_has_its_circuit_and_parameters(unit) -> None:
+    component, settings = campaign.MUTATED[unit].make(PRESETS["tiny"].replace(lanes=2))
+    assert component.signature.members
+    assert json.dumps(settings)
 
 
 def test_known_survivors_are_of_units_and_are_printed_with_their_reasons(monkeypatch, celosia):

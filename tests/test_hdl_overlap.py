@@ -5,6 +5,7 @@ from amaranth.sim import Simulator
 
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
+from celosia.hdl.functions.row_factors import RowFactors
 from celosia.hdl.vector.front_ends import FrontEnds
 from celosia.hdl.vector.kept_factors import KeptFactors
 from celosia.hdl.vector.overlap import Overlap
@@ -33,6 +34,37 @@ def test_commands_overlap(registered):
 def test_factors_are_owed_to_the_last():
     factors = KeptFactors(rows=FACTORS.row_factors, norm=True, softmax=True)
     run_case(factors, FACTORS, "celosia.tb.benches.bench_kept_factors", commands=150)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_factors_of_rows(lanes):
+    unit = RowFactors(lanes=lanes, max_row=9)
+    settings = {"lanes": lanes, "max_row": 9, "commands": 12, "stall": 0.3}
+    simulate(
+        unit,
+        bench="celosia.tb.benches.bench_row_factors",
+        simulator="icarus",
+        seed=3,
+        parameters=settings,
+    )
+
+
+TINY = PRESETS["tiny"].replace(lanes=2, fused=True)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PRESETS["story"].replace(registered=True, fused=True),
+        TINY.replace(softmax_lanes=4),
+        TINY.replace(row_factors=8, multiplier_width=16),
+        FACTORS,
+    ],
+    ids=["registered", "wide softmax", "fused factors", "factors"],
+)
+def test_front_ends_take_their_commands(config):
+    bench = "celosia.tb.benches.bench_front_ends"
+    run_case(FrontEnds(config), config, bench, commands=30, stall=0.3)
 
 
 @pytest.mark.parametrize("registered", [False, True])

@@ -109,10 +109,19 @@ class StreamMonitor:
     """Consumer of payloads from the output stream ``name`` of the component.
 
     In each cycle ``ready`` is 0 with probability ``stall``. Raises :class:`AssertionError` if the
-    component withdraws or changes an offered payload before the payload was accepted.
+    component withdraws or changes an offered payload before the payload was accepted, unless
+    ``stable`` is false.
     """
 
-    def __init__(self, dut: Any, name: str, rng: np.random.Generator, stall: float = 0.0):
+    def __init__(
+        self,
+        dut: Any,
+        name: str,
+        rng: np.random.Generator,
+        stall: float = 0.0,
+        *,
+        stable: bool = True,
+    ):
         self._dut = dut
         self._name = name
         self._rng = rng
@@ -121,6 +130,7 @@ class StreamMonitor:
         self._ready = getattr(dut, f"{name}__ready", None)
         self._payload = getattr(dut, f"{name}__payload", None)
         self._offered: int | None = None
+        self._stable = stable
         if self._ready is not None:
             self._ready.value = 0
 
@@ -153,7 +163,7 @@ class StreamMonitor:
         return payloads
 
     def _check_stable(self, valid: bool, payload: int) -> None:
-        if self._offered is not None:
+        if self._stable and self._offered is not None:
             assert valid, f"{self._name} withdrew a payload before it was taken"
             assert payload == self._offered, f"{self._name} changed a payload before it was taken"
 

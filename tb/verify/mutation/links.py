@@ -1,4 +1,4 @@
-"""Mutation testing of the host link's circuits, and of small parts of the vector engine."""
+"""Mutation testing of the host link's circuits, and of parts of the vector engine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,9 +8,11 @@ from amaranth.lib.wiring import Component
 
 from celosia.arch.config import Config
 from celosia.arch.link import VERSION, Identity
+from celosia.hdl.functions.row_factors import RowFactors
 from celosia.hdl.link.link import Link
 from celosia.hdl.link.spi import CYCLES, SpiPeripheral
 from celosia.hdl.link.uart import UartReceiver, UartTransmitter
+from celosia.hdl.vector.front_ends import FrontEnds
 from celosia.hdl.vector.kept_factors import KeptFactors
 from celosia.hdl.vector.overlap import Overlap
 from celosia.tb.machine.toolchain import PERIOD_NS
@@ -18,6 +20,7 @@ from celosia.tb.machine.toolchain import PERIOD_NS
 _DIVISOR = 9
 _TIMEOUT = 60
 _IDENTITY = Identity(version=VERSION, configuration=77, clock=10**7, memory=5000, payload=64)
+_ROWS = {"lanes": 2, "max_row": 9}
 _FACTORS = {"row_factors": 8, "multiplier_width": 16, "norm": True, "softmax": True}
 
 
@@ -78,15 +81,29 @@ LINK_BENCHES = {
     ),
     "kept_factors": LinkBench(
         module="celosia.tb.benches.bench_kept_factors",
-        component=KeptFactors,
+        component=lambda config: KeptFactors(
+            rows=config.row_factors, norm=config.vector.norm, softmax=config.softmax is not None
+        ),
         changes=_FACTORS,
         settings={"commands": 200},
     ),
     "overlap": LinkBench(
         module="celosia.tb.benches.bench_overlap",
-        component=Overlap,
+        component=lambda config: Overlap(stages=config.stages, fused=config.fused is not None),
         changes={"fused": True},
         settings={"commands": 300},
+    ),
+    "row_factors": LinkBench(
+        module="celosia.tb.benches.bench_row_factors",
+        component=lambda _config: RowFactors(**_ROWS),
+        settings={**_ROWS, "commands": 40, "stall": 0.3},
+    ),
+    "front_ends": LinkBench(
+        module="celosia.tb.benches.bench_front_ends",
+        component=FrontEnds,
+        changes={"fused": True, "norm": True, "softmax": True},
+        settings={"commands": 100, "stall": 0.3},
+        inner=("softmax.softmax", "norm.addnorm"),
     ),
 }
 """Every such bench, by its circuit's name."""
