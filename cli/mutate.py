@@ -23,7 +23,7 @@ from celosia.tb.machine.toolchain import check_simulator
 from celosia.tb.verify.formal.prover import missing_tools
 from celosia.tb.verify.mutation.campaign import GROUP, MUTATED, run
 from celosia.tb.verify.mutation.equivalence import SECONDS
-from celosia.tb.verify.mutation.reasons import reasons
+from celosia.tb.verify.mutation.reasons import reason
 
 _MOST = (1 << 16) - 1
 
@@ -70,7 +70,7 @@ def mutate(
         outcomes = runner.run("mutant", run, math.ceil(count / GROUP), seed=seed, fields=fields)
         rows.append({"unit": unit, **_sums(outcomes)})
         survivors += [
-            {"unit": unit, "mutant": each, "reason": reasons().get(unit, {}).get(each)}
+            {"unit": unit, "mutant": each, "reason": reason(unit, each)}
             for outcome in outcomes
             for each in outcome.result.get("survivors", [])
         ]

@@ -18,7 +18,7 @@ from celosia.tb.verify.mutation import campaign
 from celosia.tb.verify.mutation.equivalence import equivalent
 from celosia.tb.verify.mutation.netlist import mutate
 from celosia.tb.verify.mutation.parts import by_part, write_part
-from celosia.tb.verify.mutation.reasons import reasons
+from celosia.tb.verify.mutation.reasons import reason, reasons
 
 _NEVER = "        m.d.comb += self.late.eq(count >= 12)  # never"
 
@@ -296,10 +296,16 @@ def test_each_unit_has_its_circuit_and_parameters(unit) -> None:
 
 def test_known_survivors_are_of_units_and_are_printed_with_their_reasons(monkeypatch, celosia):
     assert set(reasons()) <= set(campaign.MUTATED)
-    mutant, reason = next(iter(reasons()["table"].items()))
+    files = re.findall(
+        r"[\w/]+\.py", " ".join(each for unit in reasons().values() for each in unit)
+    )
+    assert all((ROOT / file).exists() for file in files)
+    known, why = next(iter(reasons()["argmax"].items()))
+    mutant = known.replace(".py", ".py:9, hdl/functions/argmax.py:12")
+    assert reason("table", mutant) is None
     result = {"mutants": 2, "killed": 0, "equivalent": 0, "survivors": [mutant, "inv at new"]}
     outcomes = [Outcome(Case("mutant", 1, 0), result, "", 0)]
     monkeypatch.setattr("celosia.cli.campaign_options.Runner.run", lambda *_, **__: outcomes)
-    code, out, _ = celosia("verify", "mutate", "table", "--count", "2", "--jobs", "1")
+    code, out, _ = celosia("verify", "mutate", "argmax", "--count", "2", "--jobs", "1")
     assert code == 0
-    assert f"table: {mutant} ({reason})\ntable: inv at new\n" in out
+    assert f"argmax: {mutant} ({why})\nargmax: inv at new\n" in out

@@ -1,8 +1,19 @@
 """Known survivors of mutation campaigns, and the reasons why no bench detects them."""
 
 import functools
+import re
 import tomllib
 from pathlib import Path
+
+
+def reason(unit: str, mutant: str) -> str | None:
+    """Return the reason why a unit's mutant survives, or None if it is not known.
+
+    ``mutant`` is the text of the mutant. Its source lines do not count, since they move.
+    """
+    change, _, sources = re.sub(r"(\.py):\d+", r"\1", mutant).rpartition(" of ")
+    files = ", ".join(dict.fromkeys(sources.split(", ")))
+    return reasons().get(unit, {}).get(f"{change} of {files}")
 
 
 @functools.cache
