@@ -2,24 +2,28 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import celosia as library
 from celosia.arch.power_on import REFUSALS, Refusal
 from celosia.fpga.boards import Board, get_board, with_flash
 from celosia.fpga.device import Device
 from celosia.fpga.top import PAYLOAD_BYTES, BoardTop
 from celosia.generators.frontend import digits
+from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.tb.machine.simulated_board import SimulatedBoard
 from celosia.tb.machine.toolchain import missing_tools
 from celosia.tb.models.digits_model import compile_digits
-from celosia.tb.models.flash_image import FlashImage, flash_image
+from celosia.tb.models.flash_image import FlashImage, flash_image, text_flash_image
+from celosia.tb.models.run_text import run_text
+from tests.support.door import DECODERS, TEXTS, Kind, reciter_folder, reference
 
 pytestmark = [
     pytest.mark.slow,
@@ -114,6 +118,42 @@ def test_a_board_tells_a_tale_by_itself(celosia, tmp_path: Path, line_of) -> Non
         assert line == json.loads(output)["line"]
         assert line.startswith("celosia: tales, image ok: one day ")
         assert "LED" not in board.log()
+
+
+def check_text(kind: Kind, text: str, folder: Path, line_of: Callable[..., str]) -> None:
+    """Check the line of a board whose model continues "hello" by a text's tokens."""
+    reciter_folder(kind, folder, [0])
+    tokenizer = reference(folder)
+    prompt = load_text(str(folder)).tokenizer.encode("hello")
+    tokens = prompt + tokenizer(text, add_special_tokens=False)["input_ids"]
+    reciter_folder(kind, folder, tokens)
+    memory = {"memory_bytes": BOARD.memory_bytes}
+    program = library.compile(library.load(folder), BOARD.config, context=len(tokens), **memory)
+    steps = ("hello", len(tokens) - len(prompt))
+    right = tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    known = program.model.source.tokenizer
+    assert run_text(program.code, known, *steps, "golden")["tokens"] == tokens
+    made = text_flash_image(program.code, known, *steps, payload=PAYLOAD_BYTES, **memory)
+    with powered(made.data, folder) as board:
+        line = line_of(board.port, 300)
+        assert line == made.text == f"celosia: {folder.name}, image ok: {right}\r\n"
+
+
+SPOKEN = [kind for kind in DECODERS if kind.name in ("gpt2", "llama", "unigrams")]
+
+
+@pytest.mark.parametrize("kind", SPOKEN, ids=lambda kind: kind.name)
+def test_a_board_prints_characters_of_several_tokens(kind, tmp_path: Path, line_of) -> None:
+    pytest.importorskip("transformers")
+    check_text(kind, " café 😀 שלום", tmp_path, line_of)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(0, len(TEXTS), 8))
+@pytest.mark.parametrize("kind", SPOKEN, ids=lambda kind: kind.name)
+def test_a_board_prints_every_script(kind, part: int, tmp_path: Path, line_of) -> None:
+    pytest.importorskip("transformers")
+    check_text(kind, " ".join(TEXTS[part : part + 8]), tmp_path, line_of)
 
 
 @pytest.mark.long

@@ -1,7 +1,7 @@
 """Small folders with every kind of tokenizer, as transformers saves them."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -259,6 +259,37 @@ def decoder_folder(kind: Kind, folder: Path, **settings: Any) -> None:
     rng = np.random.default_rng(2)
     save_file(
         {name: rng.normal(0, 1, shape).astype(np.float32) for name, shape in shapes.items()},
+        folder / "model.safetensors",
+    )
+
+
+def reciter_folder(kind: Kind, folder: Path, tokens: Sequence[int]) -> None:
+    """Write a decoder like GPT-2 that follows any text of n tokens by ``tokens[n:]``.
+
+    The vector of each position is the row of the head for the next token; blocks and embeddings
+    are close to zero.
+    """
+    folder.mkdir(exist_ok=True)
+    rng, width = np.random.default_rng(3), 32
+    words = tokenizer_folder(kind, folder)["vocab_size"]
+    config = {
+        "model_type": "gpt2", "n_embd": width, "n_layer": 1, "n_head": 1, "n_inner": width,
+        "n_positions": len(tokens), "vocab_size": words, "tie_word_embeddings": False,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    sizes = {"attn.c_attn": 3 * width, "attn.c_proj": width, "mlp.c_fc": width}
+    sizes |= {"mlp.c_proj": width}
+    layer = "transformer.h.0."
+    weights = {f"{layer}{n}.weight": rng.normal(0, 1e-3, (width, s)) for n, s in sizes.items()}
+    weights |= {f"{layer}{name}.bias": np.zeros(size) for name, size in sizes.items()}
+    for norm in (f"{layer}ln_1", f"{layer}ln_2", "transformer.ln_f"):
+        weights |= {f"{norm}.weight": np.ones(width), f"{norm}.bias": np.zeros(width)}
+    codes = rng.permuted(np.tile(np.repeat([1.0, -1.0], width // 2), (words, 1)), axis=1)
+    weights["transformer.wte.weight"] = rng.normal(0, 1e-3, (words, width))
+    weights["transformer.wpe.weight"] = codes[[*tokens[1:], 0]]
+    weights["lm_head.weight"] = codes
+    save_file(
+        {name: values.astype(np.float32) for name, values in weights.items()},
         folder / "model.safetensors",
     )
 
