@@ -41,7 +41,8 @@ class FolderTokenizer:
         if not self._tokenizer.is_fast:
             raise InputError(
                 f"Setting 'do_lower_case' of the sentences of folder {folder} cannot be kept for "
-                f"the tokenizer {type(self._tokenizer).__name__}; set it in its own configuration"
+                f"the tokenizer {type(self._tokenizer).__name__}; take it out there, and set it in "
+                "tokenizer_config.json"
             )
         kinds = library("tokenizers.normalizers", "Texts need", "tokenizers", "text")
         backend = self._tokenizer.backend_tokenizer
