@@ -36,7 +36,7 @@ def exists(name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("page", ["numerics.md", "formats.md", "decoder.md"])
+@pytest.mark.parametrize("page", ["numerics.md", "formats.md", "compiler.md"])
 def test_examples_run(page):
     result = doctest.testfile(str(DOCS / page), module_relative=False)
     assert result.attempted > 0

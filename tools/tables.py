@@ -14,6 +14,8 @@ from celosia.arch.rules import RANGES
 from celosia.arch.short_names import OPTIONAL, RECORDS, SHORT
 
 DOCS = Path(__file__).parents[1] / "docs"
+ENGINE_COUNTERS = ("BUSY", "STALL", "WAIT", "IDLE")
+"""Counters that each engine has."""
 
 
 def meanings() -> dict[str, str]:
@@ -64,7 +66,7 @@ def presets() -> str:
 
 
 def registers() -> str:
-    """Return the table of the host's registers, a counter's two halves in one line."""
+    """Return the table of the host's registers: those of R1 to R15 and of each kind in a line."""
     lines = ["| word | register | access | meaning |", "|---|---|---|---|"]
     low, high = REGISTER_MAP["R1"], REGISTER_MAP["R15"]
     for register in REGISTER_MAP.values():
@@ -75,20 +77,40 @@ def registers() -> str:
         )
     meaning = "the sequencer's registers"
     lines.append(f"| {low.addr} to {high.addr} | `R1` to `R15` | {low.access} | {meaning} |")
-    for name, meaning in COUNTERS.items():
-        first, second = (REGISTER_MAP[f"{name}_{half}"] for half in ("LOW", "HIGH"))
-        addresses = f"{first.addr}, {second.addr}"
-        lines.append(f"| {addresses} | `{name}_LOW`, `{name}_HIGH` | {first.access} | {meaning} |")
     return "\n".join(lines)
 
 
-TABLES = {"parameters": parameters, "presets": presets, "registers": registers}
+def counters() -> str:
+    """Return the table of the counters; those that each engine has are in one line."""
+    lines = ["| words | counter | meaning |", "|---|---|---|"]
+    grouped: dict[str, list[str]] = {}
+    for name, meaning in COUNTERS.items():
+        kind, _, last = name.rpartition("_")
+        common = kind in ENGINE_COUNTERS
+        grouped.setdefault(meaning.replace(f" {last} ", " ") if common else meaning, []).append(
+            name
+        )
+    for meaning, names in grouped.items():
+        first = REGISTER_MAP[f"{names[0]}_LOW"].addr
+        last = REGISTER_MAP[f"{names[-1]}_HIGH"].addr
+        lines.append(
+            f"| {first} to {last} | {', '.join(f'`{name}`' for name in names)} | {meaning} |"
+        )
+    return "\n".join(lines)
+
+
+TABLES = {
+    "parameters": parameters,
+    "presets": presets,
+    "registers": registers,
+    "counters": counters,
+}
 """The maker of each table, by the name in the two comments around its place on a page."""
 
 PAGES = {
     DOCS / "configuration.md": ("parameters",),
     DOCS / "presets.md": ("presets",),
-    DOCS / "registers.md": ("registers",),
+    DOCS / "registers.md": ("registers", "counters"),
 }
 """The tables that each page has a place for."""
 

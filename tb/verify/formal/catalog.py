@@ -87,9 +87,17 @@ def _result(proof: Property, broken: bool) -> dict[str, Any]:
 
 
 def table() -> str:
-    """Return the table of all properties for docs/proofs.md, in Markdown."""
+    """Return the table of all properties for docs/proofs.md, in Markdown.
+
+    Properties of the same statement and bound are in one line.
+    """
     lines = ["| property | circuit | statement | holds |", "|---|---|---|---|"]
+    alike: dict[tuple[str, str], list[Property]] = {}
     for proof in PROPERTIES.values():
-        module = proof.module.removeprefix("celosia.")
-        lines.append(f"| `{proof.name}` | `{module}` | {proof.statement} | {proof.bound} |")
+        alike.setdefault((proof.statement, proof.bound), []).append(proof)
+    for (statement, bound), proofs in alike.items():
+        names = ", ".join(f"`{proof.name}`" for proof in proofs)
+        modules = dict.fromkeys(proof.module.removeprefix("celosia.") for proof in proofs)
+        circuits = ", ".join(f"`{module}`" for module in modules)
+        lines.append(f"| {names} | {circuits} | {statement} | {bound} |")
     return "\n".join(lines)

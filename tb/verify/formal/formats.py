@@ -74,8 +74,8 @@ def _packed(codes, form: WeightFormat) -> list:
 def _property(name: str, mutant: tuple[str, str]) -> Property:
     return Property(
         name=f"packed-{name}",
-        statement=f"Weights of the format {name} that are packed into bytes are decoded to the "
-        f"same: all of {_CODES} codes.",
+        statement="Weights that are packed into bytes in the format of the property's name are "
+        f"decoded to the same: all of {_CODES} codes.",
         module="celosia.hdl.matrix.decoder",
         harness=lambda module: _RoundTrip(module, FORMATS[name]),
         mutant=mutant,
