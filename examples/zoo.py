@@ -32,18 +32,26 @@ BEGIN, END = "<!-- zoo: begin -->", "<!-- zoo: end -->"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return rows as a table of a page; roads on which a model's row is the same share a line."""
-    lines = ["| model | road | on the machine | on the host | cosine |", "|---|---|---|---|---|"]
-    roads: dict[tuple[str, str], list[str]] = {}
+    """Return rows as a table of a page: the models of the same parts, and the refused ones."""
+    lines = ["| road | on the machine | on the host | models, with the cosine of their outputs |"]
+    lines.append("|---|---|---|---|")
+    refused: dict[str, list[str]] = {}
+    roads: dict[tuple[str, str, str], list[str]] = {}
+    models: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         if row["refused"]:
             why = row["refused"].partition("is not run: ")[2] or row["refused"]
-            cells = f"refused: {why.partition(' (node ')[0]} | |"
-        else:
-            wrong = f", {row['mismatches']} tensors differ" if row["mismatches"] else ""
-            cells = f"{row['machine']}{wrong} | {row['host']} | {row['cosine']:.3f}"
-        roads.setdefault((row["name"], cells), []).append(row["road"])
-    lines += [f"| {name} | {', '.join(same)} | {cells} |" for (name, cells), same in roads.items()]
+            text = f"{row['name']}: {why.partition(' (node ')[0]}"
+            refused.setdefault(text, []).append(row["road"])
+            continue
+        wrong = f" ({row['mismatches']} tensors differ)" if row["mismatches"] else ""
+        shown = f"{row['name']} {row['cosine']:.3f}{wrong}"
+        roads.setdefault((row["machine"], row["host"], shown), []).append(row["road"])
+    for (machine, host, shown), taken in roads.items():
+        models.setdefault((", ".join(taken), machine, host), []).append(shown)
+    lines += [f"| {' | '.join(parts)} | {'; '.join(names)} |" for parts, names in models.items()]
+    lines += ["", "| road | refused |", "|---|---|"]
+    lines += [f"| {', '.join(taken)} | {text} |" for text, taken in refused.items()]
     return "\n".join(lines)
 
 

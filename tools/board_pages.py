@@ -28,7 +28,6 @@ from celosia.fpga.boards import (
 )
 from celosia.fpga.device import known_config
 from celosia.fpga.devices import RESOURCES
-from celosia.fpga.flash import LOADERS
 from celosia.fpga.top import BAUD
 from tools.tables import between
 
@@ -144,16 +143,6 @@ def _info(board: Board, reports: dict[str, Any]) -> str:
     )
 
 
-def _others(name: str) -> str:
-    memory, options = _memory(name), []
-    if memory:
-        options.append(f"`--memory sdram` ([its {memory[0]} as external memory](memory.md))")
-    options.append("`--flash spi` ([a model that starts at power-on](power_on.md))")
-    if spi_places(name):
-        options.append("`--link spi` ([SPI in place of the serial line](build.md#the-hosts-link))")
-    return f"`celosia build` also takes {', '.join(options)}."
-
-
 def _figures(reports: dict[str, Any]) -> str:
     if not reports:
         return (
@@ -183,7 +172,6 @@ def page(name: str) -> str:
     board, facts, reports = get_board(name), FACTS[name], _reports(name)
     suffix = board.device.family.bitstream
     loaders = [loader.split()[0] for loader in board.loaders]
-    packages = "` or `".join(LOADERS[loader] for loader in loaders)
     vendor, product = facts["usb"].split(":")
     notes = "".join(f"- {note}\n" for note in facts["notes"])
     return FORM.format(
@@ -195,7 +183,6 @@ def page(name: str) -> str:
         diagram=_diagram(board, facts),
         wires=f"The bitstream passes through {facts['converter']}. {_wires(name)}",
         loaders="` or `".join(loaders) + "`" + ", the first on `PATH`" * (len(loaders) > 1),
-        package=f"`{packages}`",
         rule=f'SUBSYSTEM=="usb|tty", ATTRS{{idVendor}}=="{vendor}", '
         f'ATTRS{{idProduct}}=="{product}", MODE="0660", TAG+="uaccess"',
         loader=board.loaders[0].replace("{file}", f"build/{name}/{name}.{suffix}"),
@@ -207,7 +194,6 @@ def page(name: str) -> str:
         port=facts["port"],
         info=_info(board, reports),
         notes=f"{notes}\n" if notes else "",
-        others=_others(name),
         figures=_figures(reports),
     )
 
