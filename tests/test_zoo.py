@@ -48,7 +48,7 @@ MODEL = re.compile(r"(?P<name>.+) (?P<cosine>\d\.\d{3})(?P<wrong> \(\d+ tensors 
 
 
 def tables() -> tuple[list[tuple[str, str, str, str]], list[tuple[str, str, str]]]:
-    """Return the models (name, road, cosine, differences) and the refused ones (name, road, why)."""
+    """Return models (name, road, cosine, differences), and refused ones (name, road, why)."""
     page = PAGE.read_text(encoding="utf-8")
     inside = page.partition("<!-- zoo: begin -->")[2].partition("<!-- zoo: end -->")[0]
     ran, refused = (

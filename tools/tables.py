@@ -3,6 +3,7 @@
 import ast
 import inspect
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -54,14 +55,15 @@ def parameters() -> str:
 
 
 def presets() -> str:
-    """Return the table of the presets: every field in which two of them differ."""
+    """Return the table of the fields in which presets differ: most presets' value, then others'."""
     values = {name: preset.flat() for name, preset in PRESETS.items()}
-    lines = [f"| field | {' | '.join(f'`{name}`' for name in PRESETS)} |"]
-    lines.append("|---" * (len(PRESETS) + 1) + "|")
+    lines = ["| field | most presets | others |", "|---|---|---|"]
     for path in meanings():
-        column = [each[SHORT[path]] for each in values.values() if path in SHORT]
-        if len(set(column)) > 1 and path != "name":
-            lines.append(f"| `{path}` | {' | '.join(map(_value, column))} |")
+        column = {name: each[SHORT[path]] for name, each in values.items() if path in SHORT}
+        if len(set(column.values())) > 1 and path != "name":
+            common, _ = Counter(column.values()).most_common(1)[0]
+            others = (f"`{name}` {_value(v)}" for name, v in column.items() if v != common)
+            lines.append(f"| `{path}` | {_value(common)} | {', '.join(others)} |")
     return "\n".join(lines)
 
 
