@@ -117,12 +117,14 @@ def _wires(name: str) -> str:
     if spi is None:
         return " ".join([*sentences, "The board has no connector for `--link spi`."])
     connector, places = spi
-    sentences.append(
-        f"With `--link spi` the host's lines are on its first `{connector}` connector:"
-    )
     pins = get_board(name, "spi").pins
-    rows = [[f"`{line}`", place, pins[line].name] for line, place in zip(SPI, places, strict=True)]
-    return f"{' '.join(sentences)}\n\n{_table(['line', 'place', 'pin of the device'], rows)}"
+    lines = (
+        f"`{line}` {place} (pin {pins[line].name})" for line, place in zip(SPI, places, strict=True)
+    )
+    sentences.append(
+        f"With `--link spi` the lines are on its first `{connector}` connector: {', '.join(lines)}."
+    )
+    return " ".join(sentences)
 
 
 def _leds(board: Board) -> str:

@@ -50,7 +50,7 @@ def bars(picture: Mapping[str, Any]) -> list[tuple[str, float]]:
             key = bar.get("key") or picture["key"]
             value = json.loads(report.read_text(encoding="utf-8"))[key]
         else:
-            value = bar["value"]
+            value = bar["killed"] / bar["of"] if "of" in bar else bar["value"]
         pairs.append((bar.get("label") or bar["row"], value * picture.get("scale", 1)))
     return pairs
 
@@ -82,9 +82,10 @@ def draw(picture: Mapping[str, Any]) -> Figure:
         figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
-    axes.margins(x=0.12)
+    axes.margins(x=0.12, y=0.02)
     if "most" in picture:
-        axes.set_xlim(0, picture["most"] * 1.08)
+        least, most = picture.get("least", 0), picture["most"]
+        axes.set_xlim(least, most + 0.08 * (most - least))
     axes.set_xlabel(picture["unit"])
     axes.set_title(picture["title"], fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
