@@ -52,12 +52,6 @@ _MEANINGS = {
     "error": "is on if the last run ended with an error",
 }
 
-_FIGURES = {
-    "clock_mhz": "clock (MHz)",
-    "cycles_per_inference": "cycles per digit",
-    "inferences_per_second": "digits per second",
-}
-
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     lines = [f"| {' | '.join(map(text, line))} |" for line in (head, *rows)]
@@ -151,22 +145,25 @@ def _figures(reports: dict[str, Any]) -> str:
             "No machine of this board has been placed, so there is no report. "
             "[Memory](memory.md#ddr3) has the figures that were simulated."
         )
-    digits = {name: each for name, each in reports.items() if "text_model" not in each}
-    available = next(iter(digits.values()))["available"]
-    rows = [
-        [f"{title}, of {available[key]:,}", *(each[key] for each in digits.values())]
-        for key, title in RESOURCES.items()
-        if key != "ffs"
-    ]
-    rows += [
-        [title, *(each.get(key) for each in digits.values())] for key, title in _FIGURES.items()
-    ]
-    about = (
-        "Resources and clocks are placed, cycles simulated; [placements](placements.md) has more."
+    lines = []
+    for name, each in reports.items():
+        if "text_model" not in each:
+            placed = ", ".join(
+                f"{each[key]:,} of {each['available'][key]:,} {title}"
+                for key, title in RESOURCES.items()
+            )
+            label = "The board's machine" if "machine" in name else f"With `--memory {name}`"
+            lines.append(
+                f"- {label}: {placed}; {text(each['clock_mhz'])} MHz; "
+                f"{text(each['cycles_per_inference'])} cycles a digit, "
+                f"{text(each['inferences_per_second'])} digits a second."
+            )
+    lines.append(
+        "\nResources and clocks are placed, cycles simulated; [placements](placements.md) has more."
     )
-    if len(digits) < len(reports):
-        about += " [Language models](language_models.md) run on another machine of this board."
-    return f"{_table(['figure', *digits], rows)}\n\n{about}"
+    if len(lines) <= len(reports):
+        lines.append("[Language models](language_models.md) run on another machine of this board.")
+    return "\n".join(lines)
 
 
 def page(name: str) -> str:
