@@ -9,6 +9,7 @@ table of all results is printed; the exit status is 1 if the tools failed on a m
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -72,7 +73,7 @@ def machine(seed: int, index: int) -> tuple[str, Config]:
 def placed(part: str, export: Path, folder: Path, top: str = _TOP) -> dict[str, Any]:
     """Place an export between registers by plain tools, and return the report of nextpnr.
 
-    Wires are not routed: ``mhz`` is nextpnr's estimate from the places.
+    Wires are not routed: ``mhz`` is nextpnr's estimate from the places, which only its log has.
 
     Raises :class:`RunError` if nextpnr fails.
     """
@@ -101,7 +102,9 @@ def placed(part: str, export: Path, folder: Path, top: str = _TOP) -> dict[str, 
         name: round(sum(used.get(cell, {}).get("used", 0) * each for cell, each in cells.items()))
         for name, cells in device.family.placed.items()
     }
-    return {"end": "placed", "mhz": round(best.mhz, 1), **counts}
+    log = (best.folder / "place.log").read_text(encoding="utf-8")
+    clocks = dict(re.findall(r"Max frequency for clock '([^']+)': ([\d.]+) MHz", log))
+    return {"end": "placed", "mhz": round(min(map(float, clocks.values())), 1), **counts}
 
 
 def trial(seed: int, index: int) -> dict[str, Any]:
