@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from celosia.arch.config import Config
+from celosia.arch.errors import InputError, close
 from celosia.arch.presets import PRESETS, load
 
 
@@ -33,4 +34,10 @@ def machine(source: str, changes: Sequence[str] = ()) -> Config:
         if source in boards.BOARDS:
             own: Config = boards.get_board(source).config
             return own.override(list(changes))
+        question = close(source, boards.BOARDS)
+        if question and not close(source, PRESETS):
+            raise InputError(
+                f"Unknown configuration {source!r};{question} use a TOML file, or the name of a "
+                "preset or a board"
+            )
     return load(source, list(changes))

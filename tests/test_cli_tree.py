@@ -139,6 +139,10 @@ def test_a_line_of_today_has_no_other(line: str) -> None:
             ("run", "digits", "--config", "smal"),
             "Unknown configuration 'smal'; did you mean small?",
         ),
+        (
+            ("run", "digits", "--config", "ulx3s_85"),
+            "Unknown configuration 'ulx3s_85'; did you mean ulx3s_85f?",
+        ),
         (("run", "digits", "--set", "row=4"), "Unknown field 'row'; did you mean rows?"),
         (("build", "--board", "ulx3s", "--out", "o"), "Unknown board 'ulx3s'; did you mean ulx3s_"),
     ],
