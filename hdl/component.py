@@ -13,7 +13,10 @@ class Placer(Protocol):
     """A platform that decides how to place a component, for example as a shared module."""
 
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
-        """Return the circuit to use for a component; ``elaborate`` makes the component's own."""
+        """Return the circuit that Amaranth elaborates in place of a component.
+
+        ``elaborate`` makes the component's own circuit.
+        """
         ...
 
 

@@ -133,7 +133,10 @@ def guarded(component: wiring.Component, level: str) -> wiring.Component:
 
 
 def differences_of(components: Iterable[wiring.Component]) -> list[Value]:
-    """Return the outputs ``differs`` (:class:`Guarded`) of the components that have one."""
+    """Return the outputs ``differs`` of those components that have one (:class:`Guarded`).
+
+    An output is 1 if the copies of a control register differ.
+    """
     return [one.differs for one in components if "differs" in one.signature.members]
 
 

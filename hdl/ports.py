@@ -33,7 +33,7 @@ class ReadPort(wiring.Signature):
 
 
 def write_layout(config: Config) -> data.StructLayout:
-    """Return the payload of a scratchpad write: ``count`` bytes of ``data`` go to ``addr``."""
+    """Return the payload layout of a scratchpad write: an address and ``count`` bytes."""
     return data.StructLayout(
         {
             "addr": unsigned(config.sp_addr_width),

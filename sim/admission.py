@@ -342,7 +342,7 @@ def _check_follows(step: Step) -> None:
 
 
 def alike(before: Step, step: Step) -> bool:
-    """Return whether two steps differ only in addresses, m, n and the start of a mask."""
+    """Return whether two vector steps differ only in addresses, m, n and start of a mask."""
     same = {"o_zero", "table", "start_step", "limit_step"} & step.operands.keys()
     return (
         step.opcode == before.opcode

@@ -20,7 +20,7 @@ def exponents(values: Ints) -> Ints:
 
 
 def mantissas(values: Ints, exponent: Ints) -> Ints:
-    """Return the mantissas of values [..., count]: the bits above their block's exponent [...]."""
+    """Return the mantissas of values [..., count]: their bits from bit ``exponent`` [...] on."""
     return values >> exponent[..., None]
 
 

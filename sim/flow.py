@@ -41,7 +41,7 @@ class Step:
 
     @property
     def definition_unit(self) -> str | None:
-        """Configuration field that the instruction needs; None if every machine has it."""
+        """Configuration field that the instruction needs, or None if every machine runs it."""
         return DEFINITIONS[self.opcode].unit
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ _NAMES = {register.addr: name for name, register in REGISTER_MAP.items()}
 
 
 class LinkedMachine:
-    """The golden machine, connected to the golden model of the host link.
+    """A golden machine that a host controls by requests, through the golden model of the host link.
 
     A run completes within the START request that starts the run.
     """

@@ -55,7 +55,7 @@ def wrap(values: Ints, width: int) -> Ints:
 
 
 def cut(b: Ints, rows: int, cols: int) -> Ints:
-    """Return b [k, n] padded with zeros and cut into tiles, [nt, kt, rows, cols]."""
+    """Return a matrix b [k, n] as tiles [nt, kt, rows, cols], padded with zeros."""
     k, n = b.shape
     kt, nt = -(-k // rows), -(-n // cols)
     padded = np.zeros((kt * rows, nt * cols), np.int64)

@@ -1,4 +1,4 @@
-"""The memories of the golden machine, and a step's accesses to them."""
+"""The memories of the golden machine, and the accesses of an instruction to them."""
 
 import numpy as np
 from numpy.typing import NDArray

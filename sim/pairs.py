@@ -18,7 +18,10 @@ def upper(x: Ints, bits: int) -> Ints:
 
 
 def lower(x: Ints, bits: int) -> Ints:
-    """Return the bits of 8-bit elements below the upper ``bits``, minus half of their range."""
+    """Return the remaining low bits of 8-bit elements, minus half of the range of these bits.
+
+    ``bits`` is the number of upper bits, which are left out.
+    """
     left = BITS - bits
     return (x & (1 << left) - 1) - (1 << left >> 1)
 

@@ -35,7 +35,7 @@ class Region:
 
 
 def meet(some: Iterable[Region], others: Iterable[Region]) -> bool:
-    """Return whether a region of ``some`` shares a cell with a region of ``others``."""
+    """Return whether two lists of memory regions have a cell in common."""
     return any(
         region.memory == other.memory and np.intersect1d(region.cells(), other.cells()).size
         for region, other in itertools.product(some, others)
@@ -193,7 +193,10 @@ def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 
 
 def sizes(config: Config) -> dict[Memory, int]:
-    """Return a dictionary from each memory to its number of cells: bytes, rows, words or slots."""
+    """Return a dictionary from each memory of a machine to its number of cells.
+
+    A cell is a byte, a row, a word or a slot.
+    """
     return {
         "dram": 1 << config.memory.addr_width,
         "sp": config.scratchpad.bytes,

@@ -69,7 +69,7 @@ CAUSES = {
 
 
 def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the SplitMix64 finalizer of each element (Steele, Lea and Flood 2014)."""
+    """Return a 64-bit hash of each element (SplitMix64; Steele, Lea and Flood 2014)."""
     z = x + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

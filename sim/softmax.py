@@ -49,20 +49,21 @@ def largest(q: Ints, keep: NDArray[np.bool_]) -> Ints:
 
 
 def mantissas(q: Ints, keep: NDArray[np.bool_], maximum: Ints) -> tuple[Ints, Ints]:
-    """Return softmax weights relative to a maximum: mantissas in Q1.16, and right shifts."""
+    """Return the exponentials of scores minus a maximum: (mantissas in Q1.16, right shifts)."""
     mantissa, shift = octave_exponential(np.where(keep, maximum - q, 0))  # [..., n]
     return np.where(keep, mantissa, 0), shift
 
 
 def fixed(mantissa: Ints, shift: Ints) -> Ints:
-    """Return softmax weights in Q1.28, from mantissas and right shifts; lower bits are dropped."""
+    """Return softmax weights in Q1.28 from mantissas and right shifts; lower bits are dropped."""
     return mantissa << (WEIGHT_FRACTION - OCTAVE_MANTISSA) >> shift
 
 
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
-    """Divide softmax weights by their sum, given the sum's reciprocal; the result is in Q0.24.
+    """Divide softmax weights by their sum; the result is in Q0.24.
 
-    The reciprocal is ``inverse * 2**exponent``; rounding is to nearest, up at ties.
+    The sum is given by its reciprocal ``inverse * 2**exponent``. Rounding is to nearest, up at
+    ties.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties
     scale = OCTAVE_MANTISSA - WEIGHT_FRACTION - PROBABILITY_FRACTION - exponent  # at least 8

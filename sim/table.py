@@ -9,6 +9,9 @@ from celosia.arch.functions import TABLE_ENTRIES
 
 
 def lookup(table: NDArray[Any], x: NDArray[Any]) -> NDArray[np.int64]:
-    """Return ``table[x + 128]`` for signed bytes ``x`` of any shape; ``table`` has 256 entries."""
+    """Return the entries ``table[x + 128]`` of an activation table of 256 bytes.
+
+    ``x`` are signed bytes of any shape.
+    """
     entries = np.asarray(table, dtype=np.int64)  # [256]
     return np.asarray(entries[np.asarray(x, dtype=np.int64) + TABLE_ENTRIES // 2])

@@ -188,7 +188,7 @@ class PackedMultiplier(Component):
 
 
 def low_product(a: Value, b: Value) -> Value:
-    """Return the lowest ``len(b)`` bits of ``a * b``, computed by adders."""
+    """Return the lowest ``len(b)`` bits of ``a * b``, computed by adders without a multiplier."""
     width = len(b)
     rows = [a[: width - place] & b[place].replicate(width - place) for place in range(width)]
     while len(rows) > 1:

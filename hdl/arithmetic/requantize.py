@@ -74,7 +74,10 @@ class RoundingShift(Component):
 
 
 def bounds_layout() -> data.StructLayout:
-    """Return the layout of a zero point, two clamp bounds, and the zero point minus each bound."""
+    """Return the layout of a zero point, two clamp bounds, and the zero point minus each bound.
+
+    A requantizer adds the zero point and clamps its result to the bounds.
+    """
     return data.StructLayout(
         {
             "zero": signed(16),
@@ -87,7 +90,7 @@ def bounds_layout() -> data.StructLayout:
 
 
 def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
-    """Return the values of the fields of :func:`bounds_layout`, as a dictionary by field name."""
+    """Return a dictionary from the fields of :func:`bounds_layout` to their values."""
     flags = {"zero": zero, "low": low, "high": high}
     return flags | {"above_low": zero - low, "above_high": zero - high}
 

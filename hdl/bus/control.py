@@ -1,4 +1,4 @@
-"""The accelerator with its host port on a standard bus."""
+"""The accelerator whose host port is on a standard bus, AXI4-Lite or Wishbone."""
 
 from amaranth.hdl import Module
 from amaranth.lib.wiring import Out, connect, flipped

@@ -41,12 +41,12 @@ def sum_layout(lanes: int) -> data.StructLayout:
 
 
 def scaled_width(max_row: int) -> int:
-    """Return the width of an element multiplied by its row's length (bits)."""
+    """Return the width of a row's element times the row's length (bits)."""
     return max_row.bit_length() + 16
 
 
 def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
-    """Return the layout of a beat of elements multiplied by their row's length."""
+    """Return the layout of a beat of elements, each multiplied by the length of its row."""
     elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
     return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})
 

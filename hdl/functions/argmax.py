@@ -15,7 +15,7 @@ LOWEST = -(1 << 15)
 
 
 def largest_layout() -> data.StructLayout:
-    """Return the layout of the largest element: its value and its column."""
+    """Return the layout of an argmax result: the value and the column of the largest element."""
     return data.StructLayout({"value": signed(16), "column": unsigned(COLUMN_WIDTH)})
 
 

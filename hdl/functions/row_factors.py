@@ -16,12 +16,15 @@ RIGHT_WIDTH = 5
 
 
 def factor_layout() -> data.StructLayout:
-    """Return the layout of a row's factor ``mantissa / 2**right``."""
+    """Return the layout of a row's normalization factor ``mantissa / 2**right``."""
     return data.StructLayout({"mantissa": unsigned(MANTISSA_WIDTH), "right": unsigned(RIGHT_WIDTH)})
 
 
 def numbered_layout(factors: int) -> data.StructLayout:
-    """Return the layout of a row's factor and the factor's number, which is below ``factors``."""
+    """Return the layout of a row's normalization factor together with the factor's number.
+
+    ``factors`` is the number of factors that the machine stores.
+    """
     return data.StructLayout({"number": range(factors), "factor": factor_layout()})
 
 

@@ -33,7 +33,7 @@ def maximum_layout(factors: int = 0) -> data.StructLayout:
 
 
 def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Combine values pairwise in a tree with a register at each level, and return the result.
+    """Place a tree that combines values pairwise, with a register at each level; return its result.
 
     Latency is ``ceil_log2(len(values))`` cycles.
     """
@@ -44,9 +44,9 @@ def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Val
 
 
 def strobes(m: Module, strobe: Value, cycles: int) -> Signal:
-    """Return a word of delayed strobes: bit i is ``strobe`` of i + 1 cycles before.
+    """Return a word of the last ``cycles`` values of a strobe.
 
-    It has ``cycles`` bits, which a reset clears.
+    Bit i is ``strobe`` of i + 1 cycles before. A reset clears the word.
     """
     history = Signal(cycles)
     m.d.sync += history.eq(Cat(strobe, history))

@@ -24,7 +24,7 @@ ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
 
 
 def scored_layout(lanes: int, factors: int) -> data.StructLayout:
-    """Return the layout of a beat of scores together with the maximum of the row."""
+    """Return the layout of a beat of softmax scores together with the largest score of the row."""
     return data.StructLayout({"beat": score_layout(lanes), "row": maximum_layout(factors)})
 
 

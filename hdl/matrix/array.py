@@ -81,9 +81,9 @@ def is_far(config: Config) -> bool:
 
 
 def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
-    """Return for each column of a tree the mask of the rows that a line of weights writes.
+    """Return the write mask of each column of a tree, with a bit for each row.
 
-    The masks are 0 unless ``valid`` is 1.
+    A line of weights writes the rows whose bits are 1. The masks are 0 unless ``valid`` is 1.
     """
     here = Mux(valid, 1 << line.index, 0)
     if not config.array.b_transpose:
@@ -95,15 +95,19 @@ def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
 
 
 def slots_of(payload: Any) -> list[Value]:
-    """Return a list of the slot number in a payload of activations or weights, or of its copies."""
+    """Return the copies of the slot number in a payload of activations or weights, as a list.
+
+    Without far columns the list has one element.
+    """
     slot = payload.slot
     return [*slot] if isinstance(slot, data.View) else [slot]
 
 
 def part_member(config: Config) -> dict[str, Any]:
-    """Return the optional fields of a vector: part of weights, scales, lower bits, exponents.
+    """Return the optional fields of a vector of activations, a dictionary from name to shape.
 
-    The result is a dictionary with the fields that the configuration needs.
+    They select a part of the weights, and report scales, lower bits and exponents, if the
+    configuration has these.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),
@@ -170,9 +174,9 @@ def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, z
 
 
 def side(config: Config, col: int) -> str:
-    """Return the position of a column in a pair that shares multipliers: ``left`` or ``right``.
+    """Return the position of a column in the pair of columns that share multipliers.
 
-    The result is "" for a column that shares no multipliers.
+    It is ``left`` or ``right``, or "" if the column shares no multipliers.
     """
     if not config.array.packed or (col == config.array.cols - 1 and not col % 2):
         return ""

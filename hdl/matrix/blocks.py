@@ -80,5 +80,5 @@ def exponent_widths(config: Config) -> list[int]:
 
 
 def operand(half: Value) -> Value:
-    """Return the signed operand of a 4-bit mantissa, without the shift by the exponent."""
+    """Return the signed operand of a 4-bit mantissa, before the shift by its exponent."""
     return Cat(1, half[:PAIRED_BITS]).as_signed()

@@ -23,7 +23,10 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
 
 
 def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return the signed operand of a part of an 8-bit weight; the weight if it is not split."""
+    """Return one part of an 8-bit weight as a signed operand.
+
+    It is the whole weight if weights are not split.
+    """
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:
         half = weight.word_select(view.place, PAIRED_BITS).as_signed()
@@ -34,7 +37,7 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return ``total``, a sum of products with a part, shifted to the position of the part."""
+    """Return a sum of products with one part of the weights, shifted to the part's position."""
     view = data.View(part_layout(width, paired=paired), part)
     place = Mux(view.alone, 0, view.place) if paired else view.place
     return total << Cat(Const(0, width.bit_length() - 1), place)

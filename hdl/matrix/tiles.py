@@ -14,7 +14,7 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 def times(value, factor: int):
-    """Return ``value`` times the constant ``factor``, as a sum of shifted values."""
+    """Return ``value`` times a constant, computed as a sum of shifted values."""
     total = 0
     for bit in range(factor.bit_length()):
         if factor >> bit & 1:
@@ -297,24 +297,24 @@ def _fits(count, before, size: int):
 
 
 def appends(command):
-    """Return 1 for a PRELOAD that writes some lines of tiles and leaves the others unchanged."""
+    """Return 1 if a command is a PRELOAD that writes only some lines of its tiles."""
     bit = DEFINITIONS[Opcode.PRELOAD].flag_bit("append")
     return (command.opcode == Opcode.PRELOAD) & command.flags[bit]
 
 
 def format_of(command):
-    """Return the number, from 1 on, of the weight format of B in a command; 0 for INT8."""
+    """Return the number of the format of a command's weights B, from 1 on; 0 for INT8."""
     return _flags_of(command, "format_1", "format_2", "format_4")
 
 
 def paired(command):
-    """Return 1 for a product of resident weights in a format; a slot has a pair of such weights."""
+    """Return 1 if a command multiplies by resident weights that share their slots in pairs."""
     bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
 
 
 def one_of_pair(config: Config, command):
-    """Return 1 for a command with two tiles in the bytes of a slot.
+    """Return 1 if a command works on slots whose bytes hold two tiles.
 
     It is a product with one of these tiles, or a PRELOAD of both tiles.
     """
@@ -322,17 +322,17 @@ def one_of_pair(config: Config, command):
 
 
 def second_of_pair(config: Config, command):
-    """Return 1 for a product with the second of two tiles in the bytes of a slot."""
+    """Return 1 if a command multiplies by the second of the two tiles in the bytes of a slot."""
     return flag_if(config.packed_cache, command, "second")
 
 
 def lower_bits(config: Config, command):
-    """Return 1 for a command whose slots have the lower bits of the first rows in the last rows."""
+    """Return 1 if the last rows of a command's slots hold the lower bits of the first rows."""
     return flag_if(config.low_rows, command, "lower")
 
 
 def in_blocks(config: Config, command):
-    """Return 1 for a command whose slots have a shared exponent for each row."""
+    """Return 1 if each row of a command's slots has a shared exponent."""
     return flag_if(config.block_exponents, command, "block")
 
 
@@ -342,15 +342,15 @@ def b_transposed(config: Config, command):
 
 
 def flag_if(unit, command, name: str):
-    """Return the flag ``name`` of a MATMUL or PRELOAD; 0 if the machine lacks the flag's unit.
+    """Return the flag ``name`` of a MATMUL or PRELOAD, or 0 if ``unit`` is false.
 
-    ``unit`` is true if the machine has the unit.
+    ``unit`` is true if the machine has the unit that the flag controls.
     """
     return _flags_of(command, name) if unit else Const(0, 1)
 
 
 def stacked(config: Config, command):
-    """Return 1 for a command that reads each tile column of B as consecutive rows of bytes.
+    """Return 1 if a command reads each tile column of its weights as consecutive rows of bytes.
 
     These rows include the scales of groups.
     """
@@ -360,7 +360,7 @@ def stacked(config: Config, command):
 
 
 def grouped(command):
-    """Return 1 for a command whose weights B have a scale for each group."""
+    """Return 1 if a command's weights have a scale for each group of inputs."""
     return _flags_of(command, "grouped")
 
 

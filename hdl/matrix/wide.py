@@ -13,15 +13,19 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: Config) -> dict[str, Any]:
-    """Return the fields that select a byte of each element, a dictionary from name to shape.
+    """Return the field that selects a byte of 16-bit elements, a dictionary from name to shape.
 
-    Without ``wide`` elements are INT8; with ``wide`` they are INT16, and ``low`` selects low bytes.
+    The field ``low`` selects low bytes. Without ``wide`` elements are INT8 and the dictionary is
+    empty.
     """
     return present(wide=config.array.wide, low=config.array.wide)
 
 
 def shift_members(config: Config) -> dict[str, Any]:
-    """Return the field ``shifted``, a dictionary; it marks high bytes, whose sums are times 256."""
+    """Return the field ``shifted`` of a vector, a dictionary from name to shape.
+
+    It marks high bytes of INT16 elements, whose sums of products are multiplied by 256.
+    """
     return present(shifted=config.array.wide)
 
 
@@ -39,17 +43,20 @@ def bytes_of(
 
 
 def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
-    """Return the bytes ``words`` plus the carries ``more``, as signed operands of one bit more."""
+    """Return bytes plus carries ``more``, as signed operands with one additional bit."""
     return [byte.as_signed() + carry_bit for byte, carry_bit in zip(words, more, strict=True)]
 
 
 def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> list[Value]:
-    """Return the sums ``totals``, times 256 if ``shifted`` was 1 ``latency`` cycles before."""
+    """Return sums of products, multiplied by 256 if they are products of high bytes.
+
+    ``shifted`` was 1 for high bytes, ``latency`` cycles before the sums.
+    """
     times_256 = delay(m, shifted, latency)
     return [Mux(times_256, total << OPERAND_BITS, total) for total in totals]
 
 
 def flag_of(command: Any, name: str) -> Value:
-    """Return the flag ``name``, which only MATMUL has, of a command."""
+    """Return the flag ``name`` of a matrix engine command; only MATMUL has the flag."""
     flag: Value = command.flags[DEFINITIONS[Opcode.MATMUL].flag_bit(name)]
     return flag

@@ -10,7 +10,10 @@ from celosia.arch.sdram import SdramChip
 
 
 def check_holds(chip: Ddr3Chip | PsramChip | SdramChip, memory: Memory) -> None:
-    """Raise :class:`InputError` if a memory port addresses more bytes than a memory chip has."""
+    """Check that a memory chip has as many bytes as the external memory port addresses.
+
+    Raises :class:`InputError` otherwise.
+    """
     if 1 << memory.addr_width > chip.size:
         raise InputError(
             f"mem_addr_width must be at most {exact_log2(chip.size)}, as {chip.name} has "

@@ -25,7 +25,7 @@ def error_port(level: str) -> dict:
 
 
 def gather(m: Module, component, sources: Iterable[Value]) -> None:
-    """Drive the port ``errors`` of a component with the errors of its memories, one cycle later."""
+    """Drive a component's port ``errors`` with the errors of its memories, one cycle later."""
     if "errors" in component.signature.members:
         m.d.sync += component.errors.eq(_any(sources))
 
@@ -35,12 +35,12 @@ def _any(sources: Iterable[Value]) -> Value:
 
 
 def check(word: Value, columns: Sequence[int]) -> Value:
-    """Return the check bits of a word for the code with these columns, by trees of XOR gates."""
+    """Return the check bits of a word: for each column of the code, an XOR of bits of the word."""
     return Cat(bits.xor() for bits in _checked(word, columns))
 
 
 def syndrome(word: Value, stored: Value, columns: Sequence[int]) -> Value:
-    """Return the syndrome: the XOR of the check bits of a word and its ``stored`` check bits."""
+    """Return a word's syndrome: the computed check bits XOR the ``stored`` check bits."""
     pairs = zip(_checked(word, columns), stored, strict=True)
     return Cat(Cat(bits, bit).xor() for bits, bit in pairs)
 
@@ -74,7 +74,7 @@ def errors_found(found: Value, level: str) -> Value:
 
 
 def coded(word: Value, part: int, columns: Sequence[int]) -> Value:
-    """Return a word with check bits inserted after each part of ``part`` bits."""
+    """Return a word with check bits inserted after every ``part`` bits."""
     parts = (word[low : low + part] for low in range(0, len(word), part))
     return Cat(Cat(bits, check(bits, columns)) for bits in parts)
 
@@ -263,5 +263,5 @@ def protected_fifo(width: int, depth: int, level: str) -> SyncFIFOBuffered | Pro
 
 
 def errors_of(memories: Iterable) -> list[Value]:
-    """Return the outputs ``errors`` of the memories or components that have this output."""
+    """Return the error outputs of those memories or components that have check bits."""
     return [one.errors for one in memories if isinstance(getattr(one, "errors", None), Value)]

@@ -10,7 +10,7 @@ from celosia.hdl.micro.alu import ALU_CONTROL
 
 
 class Source(enum.Enum, shape=4):
-    """The source of the value that a micro-instruction writes to a register."""
+    """Source of the value that a micro-instruction writes to its destination register."""
 
     ALU = 0
     DATA = 1

@@ -16,7 +16,7 @@ _OPTIONAL: set[str] = set()
 
 
 def present(**fields: Any) -> dict[str, Any]:
-    """Return the fields whose shapes have bits, a dictionary from name to shape.
+    """Return those fields whose shapes have at least one bit, a dictionary from name to shape.
 
     A flag can be given as a Boolean: True is a shape of one bit, False of none.
     """
@@ -28,12 +28,12 @@ def present(**fields: Any) -> dict[str, Any]:
 
 
 def inputs(**fields: Any) -> dict[str, Any]:
-    """Return input ports for the fields whose shapes have bits, a dictionary by name."""
+    """Return an input port for each field whose shape has bits, a dictionary by name."""
     return {name: In(shape) for name, shape in present(**fields).items()}
 
 
 def outputs(**fields: Any) -> dict[str, Any]:
-    """Return output ports for the fields whose shapes have bits, a dictionary by name."""
+    """Return an output port for each field whose shape has bits, a dictionary by name."""
     return {name: Out(shape) for name, shape in present(**fields).items()}
 
 
@@ -55,14 +55,14 @@ def assign(sink: Any, **values: Any) -> list[Any]:
 
 
 def carry(sink: Any, source: Any, *names: str) -> list[Any]:
-    """Return assignments from a source to a sink, for each of ``names`` that both of them have."""
+    """Return assignments of the fields ``names`` from source to sink, if both have the field."""
     return assign(sink, **{name: getattr(source, name) for name in names if has(source, name)})
 
 
 def chain(sink: Any, source: Any, *names: str) -> list[Any]:
-    """Return assignments from ports NAME_o of a source to ports NAME_i of a sink.
+    """Return assignments from the ports NAME_o of a component to the ports NAME_i of another.
 
-    Of ``names``, only those for which the source and the sink have these ports are assigned.
+    Of ``names``, only those are assigned for which both components have these ports.
     """
     present_names = [name for name in names if has(source, f"{name}_o")]
     return assign(sink, **{f"{name}_i": getattr(source, f"{name}_o") for name in present_names})

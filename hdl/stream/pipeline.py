@@ -39,7 +39,10 @@ def delay(
 
 
 def domain_of(m: Module, stages: int) -> Any:
-    """Return the domain whose assignments take effect after ``stages`` cycles: comb or sync."""
+    """Return the domain in which to drive a signal that is ``stages`` cycles late.
+
+    It is ``comb`` for 0 stages and ``sync`` for 1.
+    """
     return (m.d.comb, m.d.sync)[stages]
 
 

@@ -46,7 +46,7 @@ def elements(beat, lanes: int, width: int) -> list[Value]:
 
 
 def present(beat, lanes: int) -> Value:
-    """Return a mask with a bit for each lane, which is 1 if the beat has an element in the lane."""
+    """Return a mask whose bit is 1 for each lane for which the beat has an element."""
     return Cat(beat.count > lane for lane in range(lanes))
 
 
@@ -85,8 +85,9 @@ def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], 
 def staged(
     m: Module, config: Config, source: wiring.PureInterface, *names: str
 ) -> wiring.PureInterface:
-    """Return a stream unchanged or, with ``registered``, after a register slice per name.
+    """Return a stream after register slices with the ``names``, or unchanged.
 
-    Without ``fused``, on small devices, a slice has space for one payload only.
+    Only ``registered`` machines have the slices. Without ``fused``, on small devices, a slice has
+    space for one payload only.
     """
     return slices(m, source, *names, stages=config.stages, forward=not config.fused)

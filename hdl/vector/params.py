@@ -66,15 +66,15 @@ def held_bits(config: Config) -> list[int | None]:
 
 
 def sums_stages(config: Config) -> int:
-    """Return the number of register stages between accumulators and the back end (cycles).
+    """Return the number of register stages between accumulators and requantizers: 0 or 1.
 
-    It is 1 if parameter words arrive one cycle later anyway, else 0.
+    It is 1 if parameter words arrive one cycle late anyway.
     """
     return config.stages * (config.row_factors > 0)
 
 
 def factor_members(config: Config) -> dict[str, Any]:
-    """Return the ports, a dictionary, of a :class:`ParamMemory` that multiplies by row factors."""
+    """Return the ports for row factors of a :class:`ParamMemory`, a dictionary by name."""
     return {
         "factors": In(1),
         "by_tile": In(1),

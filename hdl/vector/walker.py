@@ -64,7 +64,7 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
 
 
 def made_ahead(m: Module, config: Config, walker: "Walker") -> wiring.PureInterface:
-    """Return the stream of beats of a walker, with ``registered`` after two register slices.
+    """Return the stream of a walker's beats; ``registered`` machines add two register slices.
 
     One slice can be placed near the walker, the other near the unit that writes.
     """
