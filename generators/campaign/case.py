@@ -25,7 +25,7 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a campaign: its kind, seed and fields, and its index in the campaign."""
+    """One case of a campaign: the campaign's kind, seed and fields, and the case's index."""
 
     kind: str
     seed: int
@@ -100,7 +100,7 @@ class Campaign:
 
     @property
     def key(self) -> str:
-        """Key under which the campaign's results are stored."""
+        """Text under which a :class:`Store` keeps the campaign's outcomes."""
         return f"{self.case(0)}@{self.sources}"
 
     def case(self, index: int) -> Case:
@@ -141,7 +141,10 @@ _PACKAGES = ("arch", "hdl", "sim", "generators", "tb", "fpga")
 
 @functools.cache
 def sources() -> str:
-    """Return a digest of all packages except the command line; it changes with any edit."""
+    """Return a digest of the source files of all packages except ``cli``.
+
+    Any edit of a file changes the digest, so that outcomes of earlier sources are not reused.
+    """
     content = hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((PACKAGE / package).rglob("*")):

@@ -55,7 +55,7 @@ def run_campaign(
 
 
 def run_case(job: Job, case: Case) -> Outcome:
-    """Return the outcome of ``job`` for a case; an exception of the job is an outcome too."""
+    """Return the outcome of a job for a case; if the job raises, its traceback is the outcome."""
     began = time.monotonic()
     try:
         result, error = job(case), ""

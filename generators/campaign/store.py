@@ -20,7 +20,9 @@ _WAIT = 60.0  # seconds, for another campaign's transaction on the same file
 
 
 class Store:
-    """Outcomes by campaign and case index; in memory if ``path`` is None.
+    """A database of the outcomes of campaigns, by campaign and case index.
+
+    If ``path`` is None, the database is in memory.
 
     Raises :class:`InputError` if the file cannot be written or is no SQLite file.
     """

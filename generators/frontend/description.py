@@ -112,7 +112,7 @@ class Description:
 
     @property
     def group(self) -> int:
-        """Number of query heads that share a key head."""
+        """Number of query heads that share one key head."""
         return self.heads // self.kv_heads
 
     def _check_type(self, name: str, kind: Any) -> None:

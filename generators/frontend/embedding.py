@@ -44,9 +44,9 @@ def lookup(
 
 
 def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]) -> Floats:
-    """Return the input that the host writes for the machine, [count, rows, columns], for a batch.
+    """Return the rows that the host writes for the machine, for a batch of inputs.
 
-    Raises :class:`InputError` as :func:`lookup`.
+    The result is [count, rows, columns].
     """
     if model.embedding != "linear":
         return lookup(model, weights, inputs)

@@ -14,7 +14,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class HostStep:
-    """A function that the host applies to an input, or to the machine's output, [rows, columns]."""
+    """A function that the host applies before or after the machine, to an array [rows, columns].
+
+    Its argument is an input of the model, or the output of the machine.
+    """
 
     name: str
     """Name of the part of the model."""
@@ -30,14 +33,17 @@ class HostStep:
 
 
 class Prepared(np.ndarray[Any, np.dtype[Any]]):
-    """An input of the machine's part, with the model's other inputs for later host steps."""
+    """An input of the machine's part, together with other inputs that later host steps use."""
 
     others: Mapping[str, Array]
     """Arrays by the name of the input."""
 
 
 def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array]) -> Array:
-    """Return the result of host steps applied one after another; ``others`` are other inputs."""
+    """Return an array after host steps, which are applied one after another.
+
+    ``others`` are the model's other inputs by name.
+    """
     for step in steps:
         values = step.function(values, others) if step.beside else step.function(values)
     return values
@@ -68,12 +74,12 @@ def linear(
 
 
 def pointwise(name: str, function: Callable[[Floats], Floats]) -> HostStep:
-    """Return the step that applies a function to every element."""
+    """Return the host step that applies a function to every element."""
     return HostStep(name, "of every element", function)
 
 
 def layer_norm(name: str, gamma: Floats, beta: Floats, epsilon: float) -> HostStep:
-    """Return the step of a LayerNorm of every row."""
+    """Return the host step of a LayerNorm over each row."""
 
     def function(x: Array) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)

@@ -34,7 +34,7 @@ ACTIVATIONS = read_table(TABLES / "activations.toml")["activations"]
 
 
 def is_hugging_face(folder: Path) -> bool:
-    """Return whether a folder looks like a Hugging Face model folder."""
+    """Return whether a path is a folder that contains a config.json."""
     return (folder / CONFIG_FILE).is_file()
 
 
@@ -138,7 +138,10 @@ class Folder:
         return np.asarray(tensor, np.float64)
 
     def only(self, name: str, value: Any, why: str = "") -> None:
-        """Raise :class:`InputError` if a setting is given and is not the supported value."""
+        """Check that a setting of config.json is absent or has the only supported value.
+
+        Raises :class:`InputError` otherwise.
+        """
         setting = self.config.get(name, value)
         if setting != value:
             source = "" if name in self.given else ", which it is where it is left out"
@@ -148,7 +151,7 @@ class Folder:
             )
 
     def activation(self, name: str) -> str:
-        """Return Celosia's name of the activation function that a setting names."""
+        """Return Celosia's name of the activation function that a setting of config.json names."""
         function = self.config.get(name)
         if not isinstance(function, str) or function not in ACTIVATIONS:
             raise InputError(
@@ -180,7 +183,10 @@ class Folder:
         return () if plain else tuple(map(str, names))
 
     def no_setting_left(self) -> None:
-        """Raise :class:`InputError` if a setting is neither used nor known to have no effect."""
+        """Check that every setting of config.json is used, or known to have no effect.
+
+        Raises :class:`InputError` that names the other settings.
+        """
         unknown = unknown_settings(self.kind, self.given)
         if unknown:
             raise InputError(
@@ -190,7 +196,10 @@ class Folder:
             )
 
     def nothing_left(self) -> None:
-        """Raise :class:`InputError` if there are unused tensors."""
+        """Check that the import has used every tensor of the folder.
+
+        Raises :class:`InputError` that names the unused tensors.
+        """
         if self.tensors:
             raise InputError(
                 f"Weights {self.weights_path} hold tensors that a model of type {self.kind} does "

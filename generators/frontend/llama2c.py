@@ -178,5 +178,8 @@ class Llama2cTokenizer:
         return joined.decode(errors="replace")
 
     def settled(self, tokens: list[int]) -> str:
-        """Return the beginning of the decoded text that no further token can change."""
+        """Return the part of the decoded text that further tokens cannot change.
+
+        Only a character whose bytes are incomplete is left out.
+        """
         return whole(self.decode(tokens))

@@ -23,7 +23,7 @@ class OtherInput:
     """Random integers are drawn below this number; 0 for an input of floats."""
 
     def random(self, rng: np.random.Generator) -> Array:
-        """Return a random input."""
+        """Return random contents for this input, of its shape and type."""
         if self.below:
             return np.asarray(rng.integers(0, self.below, self.shape))
         return np.asarray(rng.normal(0, 1, self.shape))
@@ -41,7 +41,7 @@ class OtherInput:
 
 @dataclass(frozen=True)
 class NamedInputs:
-    """The names of a model's inputs."""
+    """Names, shapes and checks of all inputs of a model that has more than one."""
 
     first: str = "input"
     """The input of the part that runs on the machine."""

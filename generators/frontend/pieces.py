@@ -15,7 +15,7 @@ _CLEANED = {
 
 
 def whole(text: str) -> str:
-    """Return a text without an incomplete UTF-8 character at its end."""
+    """Return a text without a last character whose UTF-8 bytes are incomplete."""
     return text.rstrip(REPLACEMENT)
 
 

@@ -77,7 +77,7 @@ class Source:
         return tokens
 
     def cut(self, texts: Sequence[str]) -> int:
-        """Return the number of texts that exceed the model's number of tokens."""
+        """Return how many of the texts have more tokens than the model accepts."""
         most = self.longest or self.description.tokens
         return sum(len(self._encode(text, _UNCUT)) > most for text in texts)
 

@@ -101,9 +101,10 @@ class TextSource:
         return self.calibrate(None, options, progress)[0]
 
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
-        """Return a quantized decoder of the first layers, calibrated on a single token.
+        """Return a quantized decoder of the model's first layers, calibrated on a single token.
 
-        ``model`` is a description with fewer layers.
+        ``model`` is the description with fewer layers. Its program shows whether the whole model
+        fits, in less time.
         """
         few = replace(options, texts=1, length=1)
         return quantize_decoder(model, self.weights, 0, few)

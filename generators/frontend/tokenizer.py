@@ -132,7 +132,7 @@ class NumberTokenizer:
         return some([int(word) for word in words])
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return a token's number, with a space before it unless it is the first."""
+        """Return a token's number as bytes, preceded by a space unless the token is the first."""
         return f"{' ' if before >= 0 else ''}{token}".encode()
 
     def decode(self, tokens: list[int]) -> str:
@@ -148,7 +148,10 @@ def with_types(numbers: NDArray[np.int64], types: Sequence[int]) -> NDArray[np.i
 
 
 def some(tokens: list[int]) -> list[int]:
-    """Return the tokens; raise :class:`InputError` if the list is empty."""
+    """Return a list of tokens unchanged.
+
+    Raises :class:`InputError` if the list is empty.
+    """
     if not tokens:
         raise InputError("The model has no token that begins a text; give it one with --prompt")
     return tokens
@@ -219,7 +222,7 @@ class CharacterTokenizer:
         self.ends = frozenset({self.begin})
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text after the token of a line break.
+        """Return the tokens of a text, preceded by the token of a line break.
 
         Raises :class:`InputError` if a character has no token.
         """

@@ -16,7 +16,7 @@ Description = ModelDescription | TextDescription
 
 
 class Home(enum.Enum):
-    """The memory in which a value is stored."""
+    """The memory of the machine in which a value of the graph is stored."""
 
     STREAM = "stream"
     """The residual stream: INT16 with the same step in the whole model."""
@@ -93,7 +93,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Convert:
-    """``target = source`` with another quantization scale."""
+    """Node with the values of ``source`` in another quantization scale: ``target = source``."""
 
     source: Value
     target: Value
@@ -179,7 +179,7 @@ class Network:
 
 @functools.cache
 def network(model: Description) -> Network:
-    """Return the float graph of a model."""
+    """Return the float graph of a model from the model's description."""
     main_graph = _Builder(model).run()
     if isinstance(model, TextDescription) and model.source_layers:
         return replace(main_graph, source=_Builder(model, "source.").run())

@@ -78,7 +78,7 @@ class Linear:
 
     @property
     def look_up(self) -> tuple[str, ...]:
-        """Flags of the instruction that applies the activation table; empty without a table."""
+        """Flags of the DRAIN that applies the layer's activation table; empty without a table."""
         return () if self.table is None else ("polynomial" if self.polynomial else "table",)
 
 
@@ -213,7 +213,7 @@ class Attention:
 
     @property
     def alike(self) -> bool:
-        """True if all heads have the same parameters."""
+        """True if all heads have the same requantization parameters."""
         return all(head == self.heads[0] for head in self.heads)
 
     @property

@@ -162,7 +162,7 @@ class Decoder(TextGraph):
 
     @property
     def places(self) -> int:
-        """Most tokens of a text, as the table of positions or rotations has no further rows."""
+        """Largest number of tokens of a text: the rows of the table of positions or rotations."""
         table = self.embedding.positions if self.rotary is None else self.rotary
         assert table is not None
         return len(table)

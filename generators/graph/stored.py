@@ -54,12 +54,15 @@ def stored_rows(stored: Stored | None, k: int) -> int:
 
 
 def part_rows(stored: Stored | None, config: Config) -> int:
-    """Return the row granularity of parts of a matrix: whole tiles and whole groups."""
+    """Return the number of which the rows of every part of a matrix must be a multiple.
+
+    Parts consist of whole tiles and whole groups.
+    """
     return math.lcm(config.array.rows, stored.group if stored and stored.group else 1)
 
 
 def in_pairs(stored: Stored | None, config: Config) -> bool:
-    """Return whether weight slots hold two of these weights in a byte."""
+    """Return whether two of these weights share a byte of a weight slot."""
     return stored is not None and config.packed_slots and stored.form.paired
 
 

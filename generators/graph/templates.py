@@ -12,7 +12,7 @@ from celosia.generators.graph.tensors import Tensor
 
 
 def are_alike(layers: Sequence[tuple[Op, ...]]) -> bool:
-    """Return whether all layers compile to instructions that differ only in addresses."""
+    """Return whether all layers of a model compile to equal instructions, except for addresses."""
     return len({_template(layer) for layer in layers}) <= 1
 
 

@@ -40,7 +40,7 @@ class Tensor:
 
     @property
     def steps(self) -> Floats:
-        """Quantization scale of each column, [columns], or of all columns, [1]."""
+        """Quantization scale of each column, [columns], or one scale for all columns, [1]."""
         return self.scale * (np.ones(1) if self.gains is None else self.gains)
 
     @property
@@ -50,7 +50,7 @@ class Tensor:
 
     @property
     def element(self) -> int:
-        """Bytes of an element."""
+        """Size of an element (bytes)."""
         return 2 if self.wide else 1
 
     @property

@@ -44,7 +44,7 @@ def buffers_of(draft: Draft) -> list[str]:
 
 
 def begins(draft: Draft, buffer: str) -> bool:
-    """Return whether an instruction overwrites a buffer without reading the old content."""
+    """Return whether an instruction overwrites a whole buffer without reading its old content."""
     values = [v.base if isinstance(v, Given) else v for v in draft.operands.values()]
     places = sum(isinstance(value, Ref) and value.buffer == buffer for value in values)
     return draft.defines == buffer and places == 1
@@ -126,7 +126,7 @@ def allocate(
 
 
 def across(rows: int, stride: int, config: Config) -> int | None:
-    """Return the address at which the halves of a buffer's rows are in two adjacent banks.
+    """Return an address that puts the two halves of a buffer's rows into adjacent banks.
 
     No row is in both banks. Return None if there is no room, or if the rows need at most half of a
     bank.

@@ -32,7 +32,7 @@ def row_counts(rows: Rows, length: int) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Given:
-    """An operand ``base`` plus a register that the host writes before it starts the program."""
+    """An instruction operand: ``base`` plus a register that the host writes before a run."""
 
     register: int
     most: int
@@ -57,7 +57,7 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """All written parts as separate entries: the part itself and the parts below."""
+        """The parts of tensors that an instruction writes, as separate entries."""
         return [replace(self, below=()), *self.below]
 
 
@@ -90,7 +90,7 @@ Node = Draft | Repeat
 
 @dataclass
 class Item:
-    """Instructions, and the loads that must precede them."""
+    """Instructions of a program, and the loads that must precede them."""
 
     loads: list[Draft] = field(default_factory=list)
     body: list[Node] = field(default_factory=list)
@@ -107,7 +107,10 @@ def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
 
 
 def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
-    """Return the instructions that read the upper ``planes`` bit planes of nested weights."""
+    """Return instructions without those that read the lower bit planes of nested weights.
+
+    The result reads the upper ``planes`` planes.
+    """
     return [
         Repeat([upper(each, planes) for each in node.iterations])
         if isinstance(node, Repeat)

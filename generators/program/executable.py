@@ -48,7 +48,7 @@ class Executable:
     def expect(
         self, name: str, registers: Mapping[int, int], latency: int, interval: int = 1
     ) -> Prediction:
-        """Return the predicted cycles of the program ``name`` with these register values.
+        """Return the predicted cycles of the entry point ``name``, for given register values.
 
         External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
         word.
@@ -71,7 +71,7 @@ def written(nodes: Sequence[Node]) -> list[Written]:
 def joined(
     programs: Mapping[str, Sequence[Node]], assemble: Callable[[Sequence[Node]], list[int]]
 ) -> tuple[list[int], dict[str, Entry]]:
-    """Return the words of all programs, concatenated, and the entry points by program name."""
+    """Return the words of several programs one after another, and their entry points by name."""
     words, entries = list[int](), {}
     for name, nodes in programs.items():
         entries[name] = Entry(len(words), written(nodes))

@@ -72,7 +72,7 @@ class ImageBuilder:
 
 
 def piece_of(addr: int, count: int, config: Config) -> Piece:
-    """Return the piece at an address that has at least ``count`` bytes."""
+    """Return the piece of external memory at an address, with room for ``count`` bytes."""
     m = -(-count // LONGEST_ROW)
     words = -(-count // (m * config.mem_bytes))
     return Piece(addr, m, words * config.mem_bytes)

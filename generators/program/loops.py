@@ -55,7 +55,7 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
 
 
 def least_words(nodes: Sequence[Node]) -> int:
-    """Return the number of program words without the instructions that set loop registers."""
+    """Return the program words of nodes, without instructions that set registers of loops."""
     total = 0
     for node in nodes:
         if isinstance(node, Draft):
@@ -68,7 +68,7 @@ def least_words(nodes: Sequence[Node]) -> int:
 
 @dataclass
 class Line:
-    """An instruction with its operands in all iterations of the surrounding loops."""
+    """A program instruction with its operands in every iteration of the surrounding loops."""
 
     opcode: Opcode
     flags: frozenset[str]
@@ -95,7 +95,7 @@ class Loop:
 
     @property
     def barred(self) -> bool:
-        """True if the loop's body begins with a barrier."""
+        """True if the body of the loop begins with a barrier."""
         first = self.body[0]
         return isinstance(first, Line) and first.opcode == Opcode.PARAMS
 

@@ -29,7 +29,7 @@ from celosia.sim.flow import Step
 
 @dataclass(frozen=True)
 class Reads:
-    """Scratchpad reads of a matrix product from cycle ``begin`` to ``end``."""
+    """Cycles ``begin`` to ``end`` in which a matrix product reads a scratchpad bank."""
 
     begin: int
     end: int
@@ -51,7 +51,10 @@ class Sums:
     """Cycles between sums."""
 
     def wait(self, now: int) -> int:
-        """Return the cycles that a drain of this parity waits from a request in cycle ``now``."""
+        """Return the cycles that a drain waits for the sums of products.
+
+        The drain requests a row of this parity in cycle ``now``.
+        """
         if not self.begin <= now < self.end or (now - self.begin) % self.every:
             return 0
         return self.end - now if self.every == 1 else 1
@@ -66,7 +69,10 @@ def _reads(step: Step) -> bool:
 
 
 def parts(step: Step, config: Config) -> int:
-    """Return the number of passes of the array for each vector of a product."""
+    """Return how often the array processes each vector of a product.
+
+    It is more than once if weights are multiplied part by part, or elements have two bytes.
+    """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
         return 1 if "b_low" in step.flags else 2
@@ -261,7 +267,7 @@ class MatrixTiming:
         """Accumulations of the last resident products of one row, or of rows in pairs."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return three cycles of a command: begin of its products, acceptance, and end."""
+        """Return three cycles for the next command: its products begin, it is accepted, it ends."""
         if step.opcode == Opcode.SPARSE:
             return self._take_sparse(step, ready)
         config, product = self._config, step.opcode == Opcode.MATMUL

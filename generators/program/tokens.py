@@ -18,7 +18,7 @@ from celosia.sim.regions import Memory, Region, regions
 
 @dataclass
 class Access:
-    """Memory regions that an instruction accesses, and its further dependencies."""
+    """Memory regions that an instruction reads and writes, and other instructions it depends on."""
 
     engine: Engine
     reads: Sequence[Region]
@@ -36,7 +36,7 @@ class Tokens:
 
 
 def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
-    """Return the tokens of each instruction that order all hazards, in program order.
+    """Return for each instruction the tokens that order all hazards, in program order.
 
     An instruction waits for the latest conflicting instruction of each other engine, unless an
     earlier wait already orders the two. So each token is pushed once and popped once, and tokens

@@ -53,7 +53,7 @@ class KvCache:
         self.kept[name] = rows
 
     def held(self, name: str) -> NDArray[Any]:
-        """Return the rows of a source's keys or values that :meth:`hold` has stored.
+        """Return the rows of a source's keys or values that :meth:`hold` has stored under a name.
 
         Raises :class:`InputError` if no source has been encoded.
         """

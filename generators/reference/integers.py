@@ -71,7 +71,10 @@ def evaluate(
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the tensors that a machine with ``fused`` may pass to softmax or norm directly."""
+    """Return the names of the tensors that ``fused`` machines need not store.
+
+    Softmax and norm take them directly from accumulators.
+    """
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)
     }

@@ -30,7 +30,7 @@ class Request:
     """Values of sequencer registers."""
 
     def give(self, machine: Machine) -> None:
-        """Write the memory contents and the register values to a machine."""
+        """Write the request's memory contents and register values to a machine."""
         for addr, data in self.writes:
             machine.write_memory(addr, data)
         for number, value in self.registers.items():
@@ -68,7 +68,7 @@ class EncoderHost(Executable):
 
     @property
     def keeps(self) -> bool:
-        """True if weights and parameters stay on the chip between runs."""
+        """True if the weights and parameters stay on the chip from run to run."""
         return AGAIN in self.entries
 
     def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
@@ -121,7 +121,10 @@ class EncoderHost(Executable):
         return self.output.rows // self.batch - missing
 
     def beside(self, rows: int) -> Request:
-        """Return the request for an input of ``rows`` rows, without the input itself."""
+        """Return the memory contents and register values of an inference, without its input.
+
+        The input has ``rows`` rows.
+        """
         return self.requests[rows]
 
     def request(self, values: NDArray[np.floating]) -> Request:

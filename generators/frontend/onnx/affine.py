@@ -61,14 +61,14 @@ def as_linear(tensor: Affine) -> Linear:
 
 
 def of_mean(node: str, tensor: Tensor) -> Tensor:
-    """Return the mean over a tensor's rows, [1, columns]."""
+    """Return the mean over the rows of a tensor, as a tensor [1, columns]."""
     if isinstance(tensor, Affine):
         return affine(node, of_mean(node, tensor.source), tensor.gains, tensor.shifts)
     return tensor.into(Mean, node, rows=1)
 
 
 def scaled(node: Node, view: View, number: Floats) -> View:
-    """Return a view times a constant with one value per column."""
+    """Return a view of a tensor times a constant that has one value for each column."""
     gains = per_column(view, number)
     if gains is None:
         raise UnsupportedError("it multiplies tokens by constants that differ from token to token")
@@ -76,7 +76,7 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 
 def shifted(node: Node, view: View, number: Floats) -> View:
-    """Return a view plus a constant with one value per column."""
+    """Return a view of a tensor plus a constant that has one value for each column."""
     shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
         return View(affine(node.name, tensor, np.ones(tensor.columns), shifts), view.places)

@@ -42,7 +42,10 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return the products of constant queries, [..., n, head_dim], and computed keys."""
+    """Return the products of constant queries, [..., n, head_dim], and computed keys.
+
+    Their softmax are the weights of a pooling by attention.
+    """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]
     rows = math.prod(shape[:-1])
@@ -110,9 +113,10 @@ def context(node: Node, left: View, right: View) -> View:
 
 
 def masked(view: View, mask: Mask) -> View:
-    """Return scores with a mask, which may hide missing tokens or later tokens only.
+    """Return attention scores to which a graph adds a mask.
 
-    Raises :class:`UnsupportedError` for any other mask.
+    The mask may hide missing tokens or later tokens. Raises :class:`UnsupportedError` for any other
+    mask.
     """
     scores = view.tensor
     if not isinstance(scores, Scores) or scores.softmax:

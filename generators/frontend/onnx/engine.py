@@ -74,9 +74,9 @@ def _line(error: Exception) -> str:
 
 
 def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
-    """Return the outputs of a single node for constant inputs.
+    """Return the outputs of a single ONNX node whose inputs are all constant.
 
-    Raises :class:`InputError` if the outputs are too large for the machine's memory,
+    Raises :class:`InputError` if the outputs are too large for the computer's memory, and
     :class:`RunError` if the node cannot be run.
     """
     helper, numpy = onnx_library("onnx.helper"), onnx_library("onnx.numpy_helper")

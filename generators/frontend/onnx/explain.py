@@ -69,7 +69,7 @@ def _grouped(reasons: Iterable[str]) -> Iterator[str]:
 
 
 def held(model: Any) -> list[str]:
-    """Return descriptions of a graph's unsupported parts, found by node type."""
+    """Return descriptions of the unsupported parts of a graph, recognized by their node types."""
     kinds = {node.op_type for node in model.graph.node}
     things = list(dict.fromkeys(thing for kind, thing in _KINDS.items() if kind in kinds))
     if _turns_halves(model) and _KINDS["RotaryEmbedding"] not in things:

@@ -151,12 +151,12 @@ class Graph:
 
     @property
     def read(self) -> set[str]:
-        """Names of all values that the used output depends on."""
+        """Names of all values of the graph that the used output depends on."""
         return {name for node in self.needed({self.output}, set()) for name in _reads(node)}
 
     @property
     def own(self) -> tuple[int, ...]:
-        """Shape of the first input without the batch axis."""
+        """Shape of the graph's first input, without the batch axis."""
         shape = self.places[0].shape
         if not self.batched:
             return shape
@@ -165,7 +165,10 @@ class Graph:
 
     @property
     def others(self) -> list[Place]:
-        """Inputs that the output depends on, except the first input and inputs computed for it."""
+        """Inputs of the graph that the used output depends on, except the first.
+
+        Inputs that are computed from the first, such as a mask, are left out too.
+        """
         return [place for place in self.places if place.kind == "other" and place.name in self.read]
 
     @property
@@ -175,7 +178,10 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Treat inputs of the given kinds like data; return whether there were any."""
+        """Treat inputs of the kinds ``kinds``, such as masks, like data from now on.
+
+        Returns whether the graph has such inputs.
+        """
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
         self.blocks = None
@@ -303,7 +309,7 @@ class Graph:
             raise InputError(f"Model {self.path} cannot be run: {error}") from error
 
     def random(self) -> Array:
-        """Return a random first input."""
+        """Return random contents for the graph's first input."""
         rng, first = np.random.default_rng(_SEED), self.places[0]
         if first.kind != "tokens":
             return rng.normal(0, 1, first.shape).astype(first.dtype)

@@ -36,7 +36,7 @@ class Place:
 
     @property
     def masks(self) -> bool:
-        """True if the input marks the valid tokens."""
+        """True if this input of the graph marks the valid tokens."""
         return self.kind in MASKS
 
     @property
@@ -45,7 +45,7 @@ class Place:
         return max(self.shape)
 
     def given(self, length: int) -> Array:
-        """Return this input's array if the first ``length`` tokens of the first input are valid."""
+        """Return the contents of this input for a first input with ``length`` valid tokens."""
         if self.kind in ("past", "other"):
             return np.zeros(self.shape, self.dtype)
         if self.kind == "length":

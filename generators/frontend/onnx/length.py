@@ -20,7 +20,10 @@ _TRIED = 64
 
 
 def few(path: Path) -> int:
-    """Return a small number of tokens for a graph with an open length; 0 for other graphs."""
+    """Return a small number of tokens to read a graph with, if its number of tokens is open.
+
+    The result is 0 for a graph that fixes the number.
+    """
     try:
         read_graph(path, 0, lambda graph: graph)
     except OpenLengthError:

@@ -29,7 +29,7 @@ from celosia.generators.frontend.weights import Floats
 
 @dataclass(frozen=True)
 class Block:
-    """A block: weights by their names in a description, and settings."""
+    """A block of a recognized encoder: weights by their names in a description, and settings."""
 
     source: Tensor
     weights: dict[str, Floats]
@@ -44,7 +44,7 @@ class Block:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Settings and weight shapes that all blocks of a model must share."""
+        """Settings and weight shapes of the block; all blocks of a model must have the same."""
         shapes = tuple((name, value.shape) for name, value in sorted(self.weights.items()))
         placement = self.placement if self.norms else ""
         masks = self.variable, self.causal

@@ -23,14 +23,17 @@ from celosia.generators.frontend.weights import Floats
 
 
 def is_deviation(view: object) -> bool:
-    """Return whether a view is a function of each row's variance, [..., 1]."""
+    """Return whether a view [..., 1] is a function of the variance of each row of a tensor."""
     if not isinstance(view, View) or not isinstance(view.tensor, RowMean):
         return False
     return view.tensor.squares and isinstance(view.tensor.source, Centred)
 
 
 def spread(node: Node, view: View, gamma: Floats) -> View:
-    """Return ``gamma / sqrt(variance + epsilon)`` for each row; ``gamma`` is [..., columns]."""
+    """Return the scale of a LayerNorm: ``gamma / sqrt(variance + epsilon)`` for each row.
+
+    ``gamma`` is [..., columns].
+    """
     stat = view.tensor
     assert isinstance(stat, RowMean)
     assert isinstance(stat.source, Centred)

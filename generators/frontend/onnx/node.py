@@ -24,7 +24,7 @@ Fold = Callable[[Sequence[Any]], list[Array]]
 
 @dataclass(frozen=True)
 class Node:
-    """A node with the meanings of its inputs."""
+    """An ONNX node with its attributes, and the recognized meanings of its inputs."""
 
     name: str
     kind: str
@@ -61,12 +61,15 @@ class Node:
 
 
 def whole(tensor: Tensor, shape: Sequence[int]) -> View:
-    """Return a view of all elements of a tensor, in their order."""
+    """Return the view of all elements of a tensor, in the tensor's order."""
     return View(tensor, tuple(shape))
 
 
 def full_rows(view: View) -> Index:
-    """Return the rows of a view after a check that each row has all columns in order."""
+    """Return the tensor rows that a view consists of.
+
+    Raises :class:`UnsupportedError` unless each row has all columns in their order.
+    """
     rows, columns = view.layout()
     if not np.array_equal(columns, np.arange(view.tensor.columns)):
         raise UnsupportedError("it does not take all columns of its input, in their order")
@@ -74,6 +77,6 @@ def full_rows(view: View) -> Index:
 
 
 def like(view: View, tensor: Tensor) -> View:
-    """Return the view of another tensor's rows for the same tokens."""
+    """Return a view with the arrangement of another view, for the same tokens of ``tensor``."""
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

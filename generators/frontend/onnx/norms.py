@@ -61,7 +61,7 @@ def pooled_mean(node: Node) -> View:
 
 
 def total(node: Node) -> View:
-    """Return the sum over all valid tokens."""
+    """Return the meaning of a ReduceSum over tokens: the sum over all valid tokens."""
     view, axes = node.view(0), axes_of(node, node.inputs[0])
     if not isinstance(view.tensor, Kept):
         raise UnsupportedError("it is not a sum over the tokens that are there")
@@ -71,7 +71,7 @@ def total(node: Node) -> View:
 
 
 def kept_rows(node: Node, view: View, mask: Mask) -> View:
-    """Return rows times a mask that sets the rows of missing tokens to zero."""
+    """Return a tensor times the mask of valid tokens, which sets rows of missing tokens to zero."""
     full, cut = (np.broadcast_to(v, view.shape) for v in (mask.full, mask.cut))
     rows = view.index // view.tensor.columns
     there = rows != view.tensor.rows - 1
@@ -81,7 +81,7 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return the sum over valid tokens divided by the number of valid tokens."""
+    """Return the mean over valid tokens: their sum divided by their number."""
     tensor = view.tensor
     assert isinstance(tensor, Kept)
     rows = tensor.source.rows
@@ -91,7 +91,7 @@ def shared_mean(node: Node, view: View, mask: Mask) -> View:
 
 
 def centred(node: Node, left: View, right: View) -> View:
-    """Return a tensor minus the mean of each of its rows."""
+    """Return a tensor minus the mean of each row, the first part of a LayerNorm."""
     stat = right.tensor
     assert isinstance(stat, RowMean)
     if stat.squares or stat.source is not left.tensor or right.function is not None:

@@ -32,7 +32,7 @@ class UnsupportedError(Exception):
 
 @dataclass(eq=False, kw_only=True)
 class Tensor:
-    """The result of a node, [rows, columns]."""
+    """The result [rows, columns] of a graph's node, with one row for each token."""
 
     node: str
     rows: int
@@ -59,7 +59,7 @@ class Opaque(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Of(Tensor):
-    """A tensor that is computed from one other tensor."""
+    """Base class of tensors that are computed from one other tensor, ``source``."""
 
     source: Tensor
 
@@ -102,7 +102,7 @@ class Spread(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Kept(Of):
-    """A tensor with zeros in the rows of missing tokens; with ``summed`` the sum of all rows."""
+    """A tensor whose rows of missing tokens are 0; with ``summed`` the sum of its rows."""
 
     summed: bool = False
 
@@ -254,7 +254,10 @@ class View:
         return replace(self, function=composed)
 
     def factor(self) -> float | None:
-        """Return the constant by which elements are multiplied, or None for other functions."""
+        """Return the constant by which the view's function multiplies, or None.
+
+        It is None if the function does anything else.
+        """
         if self.function is None:
             return 1.0
         outputs = self.function(_SAMPLES)
@@ -264,10 +267,10 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return the tensor's rows and columns in the view, whose last axis must be columns.
+        """Return a tensor's rows and columns in the order of the view.
 
-        Raises :class:`UnsupportedError` if the last axis mixes rows, or if rows have different
-        columns.
+        The view's last axis must be columns. Raises :class:`UnsupportedError` if that axis mixes
+        rows, or if rows have different columns.
         """
         flat = self.index.reshape(-1, self.index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)
@@ -278,9 +281,10 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Constants computed from the mask input: with all tokens valid, and without the last token.
+    """Values computed from the mask of valid tokens, for two masks.
 
-    Numbers computed from token numbers are masks as well if they depend on the padding only.
+    In the first mask all tokens are valid, in the second all but the last. Values computed from
+    token numbers are masks as well if they depend on the padding only.
     """
 
     full: NDArray[np.generic]
@@ -292,7 +296,7 @@ Value = View | Mask | NDArray[np.generic]
 
 @dataclass
 class Made:
-    """Cache of tensors that are functions of other tensors, so that each is created once."""
+    """Cache of the tensors that an import creates, so that equal computations give one tensor."""
 
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
     scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)
@@ -302,9 +306,10 @@ class Made:
     """Sources of these tensors, kept so that their identities are not reused."""
 
     def settled(self, view: View) -> View:
-        """Return a view without a function: the function's result becomes a new tensor.
+        """Return a view whose elementwise function has become a separate tensor.
 
-        Raises :class:`UnsupportedError` if the function is not a supported activation.
+        A view without a function is returned unchanged. Raises :class:`UnsupportedError` if the
+        function is no supported activation.
         """
         if view.function is None:
             return view
