@@ -59,7 +59,7 @@ SPI = "spi:"
 
 
 def open_port(port: str, config: Config | None, baud: int = BAUD) -> Device:
-    """Return the machine on the board at a serial or SPI port.
+    """Return the machine that a board at a serial or SPI port contains.
 
     Without ``config`` the configuration is the preset or board's machine whose fingerprint the
     board reports.

@@ -38,7 +38,7 @@ _Kind = TypeVar("_Kind", Options, TextOptions)
 
 @contextmanager
 def quiet(_title: str) -> Iterator[Progress]:
-    """Yield a progress function that shows nothing."""
+    """Yield a function that receives the progress of a work and shows nothing."""
     yield lambda _done, _total: None
 
 

@@ -41,7 +41,7 @@ from celosia.tb.models.text_session import TextSession
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(Shown):
-    """Results of a program's run on a machine."""
+    """Results of running a program on inputs: outputs, cycles, and compared tensors."""
 
     outputs: list[NDArray[np.float64]]
     """Output of the whole model for each input, in the model's unit; for a language model the
@@ -229,7 +229,10 @@ class Program(Shown):
         return Run(outputs, total.cycles or None, total.mismatches, total.tensors, total.counters)
 
     def check_texts(self, count: int) -> None:
-        """Raise :class:`InputError` if the program is not for ``count`` texts in the same runs."""
+        """Check that the program processes ``count`` texts in the same runs.
+
+        Raises :class:`InputError` otherwise.
+        """
         if self.code.texts != count:
             own = "1 text" if self.code.texts == 1 else f"{self.code.texts} texts at once"
             raise InputError(f"Program {self.name} is compiled for {own}, not {count}")

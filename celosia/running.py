@@ -167,7 +167,10 @@ def measure(
 
 
 def check_single(files: Files) -> None:
-    """Raise :class:`InputError` if several files of inputs are given."""
+    """Check that inputs are given by at most one file or option.
+
+    Raises :class:`InputError` otherwise.
+    """
     if sum(map(bool, (files.inputs, files.answers, files.random))) > 1:
         raise InputError("Options --inputs and --answers exclude each other")
 

@@ -24,7 +24,7 @@ class Shown(ABC):
 
 
 def facts(**values: Any) -> list[dict[str, Any]]:
-    """Return one table line for each figure of an object; figures that are None are left out."""
+    """Return a table line for each figure of an object that is not None."""
     return [
         {"figure": name.replace("_", " "), "value": value}
         for name, value in values.items()

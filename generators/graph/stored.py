@@ -54,7 +54,7 @@ def stored_rows(stored: Stored | None, k: int) -> int:
 
 
 def part_rows(stored: Stored | None, config: Config) -> int:
-    """Return the number of which the rows of every part of a matrix must be a multiple.
+    """Return the number of rows that every part of a matrix is a multiple of.
 
     Parts consist of whole tiles and whole groups.
     """

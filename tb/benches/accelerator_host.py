@@ -200,7 +200,7 @@ class Host:
         return (await self.sweep([REGISTER_MAP[name].addr]))[0]
 
     async def sweep(self, addrs: Sequence[int]) -> list[int]:
-        """Return the values of the registers at addresses of the host port, one per cycle."""
+        """Return the values of the host port's registers at addresses, read one per cycle."""
         values = []
         for place, addr in enumerate([*addrs, 0]):
             self._dut.host__addr.value = addr
@@ -237,7 +237,7 @@ class Host:
         return await self.ends()
 
     async def ends(self, limit: int = LIMIT) -> int:
-        """Wait until STATUS is not busy, at most ``limit`` cycles, and return STATUS."""
+        """Wait until the accelerator is not busy, at most ``limit`` cycles; return its STATUS."""
         begin = self.cycles
         while (status := await self.read("STATUS")) & STATUS_BUSY:
             assert self.cycles < begin + limit, f"Run has not ended after {limit} cycles"

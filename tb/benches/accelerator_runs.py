@@ -42,7 +42,7 @@ class Counts:
         self.steps: list[Step] = []
 
     def add(self, step: Step, machine: Interpreter) -> None:
-        """Record a step; for a MATMUL, count the vectors of A and the zeros in them."""
+        """Count an instruction: for a MATMUL, the vectors of A and the zeros in them."""
         self.steps.append(step)
         if step.opcode != Opcode.MATMUL:
             return
@@ -84,7 +84,7 @@ class Runs:
         return int(self.random.integers(self.config.control.program_depth - len(words) + 1))
 
     async def set_enable(self) -> None:
-        """Enable random interrupts."""
+        """Set INTERRUPT_ENABLE to a random value."""
         self.enable = int(self.random.integers(4))
         await self.host.write("INTERRUPT_ENABLE", self.enable | int(self.random.integers(2)) << 9)
 

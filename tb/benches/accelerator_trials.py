@@ -92,7 +92,7 @@ class Trials:
         return self.runs.shortest * 2 // 3
 
     async def some(self, most: int) -> None:
-        """Run a random number of clock cycles below ``most``."""
+        """Run the clock for a random number of cycles below ``most``."""
         for _ in range(int(self.random.integers(most))):
             await self.host.cycle()
 
@@ -180,7 +180,7 @@ class Trials:
         await self.exact()
 
     async def nothing(self) -> None:
-        """An abort without a run does nothing, nor does a start during a run."""
+        """An abort without a run has no effect, and a start during a run has none."""
         host = self.host
         await self._mem("mem_error")
         assert await host.read("STATUS") == 0
@@ -226,7 +226,7 @@ class Trials:
         await self.over(cause)
 
     async def outside(self) -> None:
-        """A run begins at, or continues to, an address past the end of program memory."""
+        """A run begins at, or continues to, an address past the end of the program memory."""
         host, depth = self.host, self.config.control.program_depth
         for pc in (depth, 1 << 31):
             await self.begin()
@@ -251,7 +251,7 @@ class Trials:
         getattr(self.dut, name).value = 0
 
     async def error(self) -> None:
-        """External memory reports a failed access."""
+        """External memory reports a failed access; the run ends with the cause MEMORY."""
         await self.some(await self.begin())
         await self._mem("mem_error")
         await self.stopped(Cause.MEMORY)

@@ -104,7 +104,7 @@ class AxiRules:
         return int(getattr(self._dut, f"{PREFIX}_{name}").value)
 
     def moves(self, channel: str) -> bool:
-        """Return whether a channel transfers a beat in this cycle."""
+        """Return whether an AXI channel, named by its prefix, transfers a beat in this cycle."""
         return bool(self._get(f"{channel}valid") and self._get(f"{channel}ready"))
 
     def sample(self) -> None:

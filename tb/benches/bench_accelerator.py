@@ -65,7 +65,7 @@ async def random_programs_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def disturbed_runs_are_told(dut: Any) -> None:
-    """A stopped run reports the cause in STATUS, and the next run is exact."""
+    """A run that is stopped reports its cause in STATUS, and the next run is exact."""
     settings, runs = parameters(), await _start(dut)
     if "bus" not in settings and has_room(runs.config):
         await LongTrials(runs).run(settings.get("trials", 0))

@@ -43,7 +43,10 @@ class Rows:
         self.cycles = self.answers = self.waited = 0
 
     def near(self) -> list[int]:
-        """Return the addresses of a random row, of rows one address bit away, and of the last."""
+        """Return addresses that a wrong address bit would confuse: a random one and its neighbours.
+
+        They are a random row, the rows one address bit away, and the last row.
+        """
         depth = self.config.accumulators.depth
         first = int(self.random.integers(depth))
         others = [first ^ 1 << int(bit) for bit in self.random.integers(0, 12, 6)]

@@ -112,7 +112,7 @@ class Surroundings:
 
 
 def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int]:
-    """Return a memory's words at the addresses of bursts, in the order of the bursts."""
+    """Return the words that a bus memory holds at the addresses of bursts, in their order."""
     width = config.mem_bytes
     return [
         int.from_bytes(memory[place : place + width].tobytes(), "little")

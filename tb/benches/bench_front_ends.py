@@ -74,7 +74,7 @@ class Drawn:
         return kinds[self.random.integers(len(kinds))]()
 
     def others(self) -> Work:
-        """Return a command in which no front end takes part."""
+        """Return a random command for which no front end moves data."""
         taken = {"map", "softmax", "norm"}
         names = sorted(set(opcode_layout().members) - taken)
         return Work(str(self.random.choice(names)), self._flags("wide_in", "add", "diagonal"))
@@ -98,7 +98,7 @@ class Drawn:
         return work
 
     def softmax(self) -> Work:
-        """Return SOFTMAX commands that start before the input of the one before has ended."""
+        """Return random SOFTMAX commands; each starts before the previous input has ended."""
         random, lanes, factors = self.random, self.config.beat_lanes, self.config.row_factors
         drains = ["drain"] * int(self.config.fused is not None and random.random() < 0.5)
         several = int(random.integers(1, MOST_MATRICES + 1))
@@ -214,7 +214,7 @@ def shifted(factor: dict[str, int]) -> tuple[int, int]:
 
 
 class Fronts:
-    """The front ends, driven command by command."""
+    """Driver of the vector engine's front ends, which runs one command after another."""
 
     def __init__(self, dut: Any, config: Config, random: np.random.Generator, stall: float):
         self.dut, self.config, self.random = dut, config, random

@@ -32,7 +32,10 @@ def tables(slots, random):
 
 
 def write(dut, place, value):
-    """Drive the write port's slot, index and value; ``place`` is 256 * slot + index."""
+    """Drive the write port of the activation tables with a slot, an index and a value.
+
+    ``place`` is 256 * slot + index.
+    """
     dut.write__slot.value = place >> 8
     dut.write__index.value = place & 255
     dut.write__value.value = value & 0xFF

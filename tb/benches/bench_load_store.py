@@ -83,7 +83,7 @@ class Machine:
         self.waiting: dict[str, int] = {}
 
     def pause(self, probability: float | None = None) -> bool:
-        """Draw whether a port pauses in this cycle; the default probability is ``stall``."""
+        """Draw whether a port pauses in this cycle; the probability is ``stall`` by default."""
         probability = self.stall if probability is None else probability
         return bool(probability and self.random.random() < probability)
 
@@ -125,11 +125,11 @@ class Machine:
             self.set(name + "__valid", 0)
 
     def open(self) -> bool:
-        """Return whether external memory can move a word in this cycle."""
+        """Return whether the modelled external memory can move a word in this cycle."""
         return self.next_word <= self.cycle and not self.timing.refreshing(self.cycle)
 
     def move(self) -> None:
-        """Record that external memory moves a word in this cycle."""
+        """Record that the modelled external memory moves a word in this cycle."""
         self.words += 1
         self.quiet = 0
         self.next_word = self.cycle + self.timing.interval

@@ -25,7 +25,7 @@ from celosia.tb.machine.packing import unpack
 
 
 def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[int]:
-    """Return random operands whose result would change if the polynomial's sum changed by one.
+    """Return random operands for which an error of one in the polynomial's sum changes the result.
 
     ``width`` is the operands' width (bits); ``root`` selects the reciprocal square root.
     """

@@ -86,7 +86,7 @@ def random_instruction(config: Config, random: np.random.Generator) -> Instructi
 
 
 def single(bit: int) -> int:
-    """Return the signed immediate in which only the bit ``bit`` is set."""
+    """Return the signed 28-bit immediate in which only the bit ``bit`` is set."""
     return 1 << bit if bit < IMMEDIATE_WIDTH - 1 else -1 << bit
 
 
@@ -152,7 +152,7 @@ class Host:
         raise AssertionError(f"busy after {limit} cycles")
 
     async def start(self, start: int) -> None:
-        """Start a run at the word address ``start``."""
+        """Start a run of the sequencer at the word address ``start`` of the program."""
         self.dut.pc.value = start
         self.dut.start.value = 1
         await RisingEdge(self.dut.clk)

@@ -14,7 +14,7 @@ from celosia.generators.verilog.units import make_unit
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A unit's bench: the unit's ``name``, the bench's ``module``, and the bench's parameters."""
+    """A unit's cocotb bench: the unit's ``name``, the bench's ``module``, and its parameters."""
 
     name: str
     module: str

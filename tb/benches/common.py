@@ -63,7 +63,7 @@ async def start_clock(
 
 
 def noise(rng: np.random.Generator, port: Any) -> int:
-    """Return a random value as wide as a port."""
+    """Return a random value for a port, as wide as the port."""
     bits = int.from_bytes(rng.bytes(len(port) // 8 + 1), "little")
     return bits & ((1 << len(port)) - 1)
 

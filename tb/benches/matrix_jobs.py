@@ -298,9 +298,10 @@ class Jobs:
 
 
 def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
-    """Return the cycles of one product [m, k] by [k, n], from its first request to its last sum.
+    """Return the cycles of one product [m, k] by [k, n] on the matrix engine.
 
-    Requires that tiles are whole, or that m is at least the number of lines of a tile.
+    They count from its first request to its last sum. Tiles must be whole, or m at least the number
+    of lines of a tile.
     """
     rows, cols = config.array.rows, config.array.cols
     tiles = -(-k // rows) * -(-n // cols)

@@ -39,7 +39,7 @@ class PortsOnly(Verilator):
 
 
 class Dumper(Icarus):
-    """The runner for Icarus, whose waveforms have the form that their file's name ends in."""
+    """cocotb's runner for Icarus; the ending of a waveform file selects its form."""
 
     def _test_command(self):
         vcd = any(

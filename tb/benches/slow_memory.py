@@ -76,7 +76,7 @@ class ExternalMemory:
 
     @property
     def owes(self) -> bool:
-        """True if a read or write request is not complete."""
+        """True if the memory has not yet completed a read or write request."""
         return bool(self._word is not None or self._reads or self._writes or self._written)
 
     @property

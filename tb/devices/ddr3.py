@@ -41,11 +41,11 @@ class Bus:
 
     @property
     def last(self) -> bool:
-        """True if all delays at all bit slips have been tested, each with two bursts."""
+        """True if every delay at every bit slip has been tested, each with two bursts."""
         return self.seen >= 2 * 8 * 4
 
     def passes(self, lane: int) -> bool:
-        """Return whether a lane returns the written data at its present delay and bit slip."""
+        """Return whether a byte lane reads the written data at its present delay and bit slip."""
         if self.last and lane in self.late:
             return True
         if self.last and lane in self.wrong:

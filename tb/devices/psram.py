@@ -45,7 +45,7 @@ class PsramModel:
         self._coming: tuple[int, int] | None = None
 
     def peek(self, addr: int) -> int:
-        """Return the byte at an address."""
+        """Return the byte that the modelled chip holds at an address."""
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> tuple[int, int]:

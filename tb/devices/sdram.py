@@ -40,7 +40,7 @@ class SdramModel:
         return self._now
 
     def peek(self, addr: int) -> int:
-        """Return the byte at an address."""
+        """Return the byte that the modelled chip holds at an address."""
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> int | None:
@@ -160,5 +160,5 @@ class SdramModel:
 
 
 def untouched(addr: int) -> int:
-    """Return the byte that a chip's model contains at an address that was never written."""
+    """Return the byte that a modelled chip holds at an address that was never written."""
     return (addr * 2654435761 >> 8) & 0xFF

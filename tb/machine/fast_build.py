@@ -37,7 +37,10 @@ _QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 
 
 def interface(config: Config) -> dict[str, int]:
-    """Return the widths and bit positions of the accelerator's packed ports, by macro name."""
+    """Return the widths and bit positions of the fields of the accelerator's ports.
+
+    The result is a dictionary from names of C++ macros to numbers.
+    """
     burst, trace = burst_layout(config.memory), write_layout(config)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
     values = {

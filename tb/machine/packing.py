@@ -1,4 +1,4 @@
-"""Conversion between values of an Amaranth shape and a port's bits."""
+"""Conversion between values of an Amaranth shape and the bits of a port."""
 
 from typing import Any
 

@@ -32,7 +32,10 @@ WATCHDOG = 4000
 
 
 def disturbed(config: Config) -> Config:
-    """Return a configuration changed for trials: trace ports, a watchdog, and less memory."""
+    """Return a configuration prepared for trials of recovery.
+
+    It has trace ports, a watchdog, and less memory.
+    """
     return config.replace(trace=True, watchdog=WATCHDOG, mem_addr_width=_ADDR_WIDTH)
 
 

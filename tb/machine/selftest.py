@@ -146,7 +146,7 @@ def selftest(
 
 
 def only(config: Config, unit: str) -> Config:
-    """Return a configuration reduced to the core, a unit and the units that this unit needs.
+    """Return a configuration with no units but ``unit``, the core, and the units that it needs.
 
     The unit ``all`` keeps all units. A program for the reduced configuration has the same results
     on the whole configuration.

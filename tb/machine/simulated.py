@@ -39,7 +39,7 @@ from celosia.tb.machine.toolchain import environment
 
 
 class MemoryBehaviour(Enum):
-    """Behaviour of a simulated external memory."""
+    """Behaviour of a simulated external memory: whether it answers, fails or is silent."""
 
     ANSWERS = 0
     """It follows its timing."""

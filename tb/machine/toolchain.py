@@ -150,7 +150,7 @@ def run(
     timeout: float,
     extra: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a command with the variables of :func:`environment` and ``extra``.
+    """Run a command with the environment variables of simulators, and the variables ``extra``.
 
     All else is as in ``run_process``.
     """

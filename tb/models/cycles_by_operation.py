@@ -16,7 +16,10 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """An operation, one tensor of the model or one layer's attention, and its cost in a run."""
+    """Cost of an operation in a recorded run.
+
+    An operation computes one tensor of the model, or one layer's attention.
+    """
 
     name: str
     spans: tuple[Span, ...]

@@ -1,4 +1,4 @@
-"""Inputs of models that classify images of digits, and the compilation of such a model."""
+"""Images of digits as inputs of a model, and the compilation of such a model."""
 
 import numpy as np
 from numpy.typing import NDArray

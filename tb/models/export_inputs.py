@@ -21,7 +21,7 @@ COUNT = 5
 
 @dataclass(frozen=True)
 class ExportInputs:
-    """Inputs that are exported with a model, its calibration inputs, and its output names."""
+    """Inputs to export with a model, inputs to calibrate the model with, and names of outputs."""
 
     samples: Inputs
     """Inputs to calibrate on."""

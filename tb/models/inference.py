@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Run:
-    """Figures of one run of the machine, which computes one inference or a batch."""
+    """Figures of one run of a machine, which computes one inference or a batch of them."""
 
     rows: int
     """Rows of its input."""

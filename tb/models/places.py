@@ -39,7 +39,7 @@ class Place:
 
 
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
-    """Return the place in the model of each recorded command, in program order.
+    """Return the place in the model of each recorded command: the tensor that it helps to compute.
 
     ``written`` has the tensor part that each vector command writes. If its length is not the number
     of vector commands, because the program is no compiled model, a vector command's tensor is its

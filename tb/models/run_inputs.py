@@ -135,7 +135,10 @@ def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_It
 
 
 def check_room(code: EncoderHost | TextHost, memory_bytes: int) -> None:
-    """Raise :class:`InputError` if a model needs more external memory than a board has."""
+    """Check that a board has as much external memory as a compiled model needs.
+
+    Raises :class:`InputError` otherwise.
+    """
     if code.memory_bytes > memory_bytes:
         raise InputError(
             f"Model {code.name} needs {code.memory_bytes} bytes of external memory, but the board "

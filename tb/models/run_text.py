@@ -229,7 +229,7 @@ def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
 
 
 def totals(program: TextHost, spent: Counter[str], *, counted: bool) -> dict[str, Any]:
-    """Return a program's sizes and the sums of its counters, a dictionary by name.
+    """Return a program's sizes and the sums of its runs' counters, a dictionary by name.
 
     ``spent`` are the sums of the counters. ``where`` and ``engines`` are empty without
     ``counted``.

@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Turn:
-    """Cycles, counters and compared tensors of the runs for one or several tokens."""
+    """Cycles, counters and numbers of compared tensors of the runs for one or several tokens."""
 
     cycles: int = 0
     """Clock cycles of all programs; 0 on a machine that has no clock."""

@@ -27,7 +27,7 @@ LEAST_WINDOW = 16
 
 @dataclass(frozen=True)
 class Traced:
-    """A recorded inference, with the places of its commands, its operations, and its figures."""
+    """A recorded inference: the place of each command in the model, its operations, its figures."""
 
     recording: Recording
     places: list[Place]

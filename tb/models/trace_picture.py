@@ -209,7 +209,7 @@ def _causes(axes: Axes, recording: Recording) -> None:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a PNG file."""
+    """Return a Matplotlib figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     return buffer.getvalue()

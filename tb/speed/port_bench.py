@@ -22,7 +22,7 @@ _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wn
 
 @dataclass(frozen=True)
 class PortFigures:
-    """Figures of a memory controller at its ports.
+    """Result of a benchmark of a memory controller, measured at its memory ports.
 
     ``mismatches`` are the bytes that differed, ``ready`` the cycles until the memory was ready, and
     ``cycles`` the cycles in which ``words`` words were read in order. ``told`` are the lines that

@@ -297,7 +297,7 @@ class InstructionMaker:
         return Instruction(opcode, operands, frozenset(flags))
 
     def mover(self, opcode: Opcode) -> Instruction:
-        """Return a random instruction with the opcode LOAD or STORE."""
+        """Return a random instruction that moves rows: a LOAD or a STORE, by ``opcode``."""
         config = self.config
         m = self._size(MAX_M)
         row = self._size(min(self.row_bytes, config.bank_bytes // 4 // m))

@@ -24,7 +24,7 @@ STALLS = {
 
 @dataclass(frozen=True, order=True)
 class Goal:
-    """A goal of functional coverage: an instruction with a flag, and one size at a bound."""
+    """A goal of functional coverage: an instruction with one flag and one size at a bound."""
 
     opcode: Opcode
     flag: str
@@ -84,7 +84,7 @@ def _side(opcode: Opcode, size: str, config: Config) -> int:
 
 
 def reached(step: Step, config: Config) -> set[str]:
-    """Return the names of the goals that an executed instruction (step) reaches."""
+    """Return the names of the coverage goals that an executed instruction fulfils."""
     flags = step.flags or {PLAIN}
     return {name for flag in flags for name in _names(step, flag, config)}
 

@@ -43,7 +43,7 @@ class Points:
 
     @property
     def hits(self) -> int:
-        """Number of points reached."""
+        """Number of coverage points that a run has reached."""
         return self.reached.bit_count()
 
     @property
@@ -53,7 +53,7 @@ class Points:
 
     @property
     def count(self) -> int:
-        """Number of points that are possible."""
+        """Number of coverage points that a run could reach."""
         return self.all - (self.impossible & ~self.reached).bit_count()
 
 

@@ -47,7 +47,7 @@ def fault_config(source: str, overrides: str) -> Config:
 
 
 def units_of(text: str) -> list[str]:
-    """Return the names of units in a campaign's field, which semicolons separate."""
+    """Return the names of units in a campaign's field, in which semicolons separate them."""
     return text.split(";") if text else []
 
 
@@ -78,7 +78,7 @@ def run(case: Case) -> dict[str, Any]:
 
 
 def classify(problem: Problem, ran: Ran) -> str:
-    """Return the class, one of ``CLASSES``, of a run with a fault."""
+    """Return the class, one of ``CLASSES``, of the outcome of a run with a fault."""
     if ran.end == End.GOES_ON:
         return "hung"
     if ran.end == End.ENDED:

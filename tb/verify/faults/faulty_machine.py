@@ -24,7 +24,7 @@ REGISTERS = "all registers"
 
 
 class End(IntEnum):
-    """End of a simulated run with a fault."""
+    """How a simulated run with a fault ended."""
 
     AS_BEFORE = 0
     """In a state from which it continues as without the fault."""

@@ -75,7 +75,7 @@ def _member(path: str) -> str:
 
 
 def noting(verilog: str) -> str:
-    """Return Verilog in which Verilator keeps the ports of memories, and some registers.
+    """Return Verilog in which Verilator keeps the ports of memories and some registers by name.
 
     These registers are outputs of modules, or copies of registers that Verilator would merge.
     """

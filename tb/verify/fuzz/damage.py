@@ -90,7 +90,7 @@ def _bytes(content: bytes, rng: Rng) -> bytes:
 
 
 def change(tree: Any, rng: Rng) -> Any:
-    """Return a copy of a tree of lists and dictionaries with one random entry changed."""
+    """Return a copy of nested lists and dictionaries in which one random entry is changed."""
     places: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:

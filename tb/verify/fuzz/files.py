@@ -71,7 +71,10 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 
 
 def judged(ended: Ended) -> str:
-    """Return a sentence on a command's wrong behaviour, or an empty text if there is none."""
+    """Return a sentence on the wrong behaviour of a command that read a damaged file.
+
+    The text is empty if the command behaved rightly.
+    """
     last = (ended.errors.strip().splitlines() or [""])[-1]
     if ended.opened:
         return f"A file outside the folder was opened: {ended.opened}"

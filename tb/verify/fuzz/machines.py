@@ -74,7 +74,7 @@ def _roomy(rng: np.random.Generator) -> Config:
 
 
 def simulated(config: Config) -> Config:
-    """Return a configuration whose throttling period is short enough for a simulation."""
+    """Return a configuration with a throttling period that is short enough for a simulation."""
     cycles = config.throttle.cycles if config.throttle else 0
     return config.replace(throttle=min(cycles, _HOTTEST))
 

@@ -78,7 +78,7 @@ def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
 
 
 def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
-    """Return the first error of a compiled model as a sentence, or an empty text.
+    """Return the first error of a compiled model as a sentence, or an empty text if all is right.
 
     The model's programs are checked for every order in which engines can run their commands. Every
     tensor and the output of an inference are compared with the integer reference. If weights stay

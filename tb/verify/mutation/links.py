@@ -26,7 +26,7 @@ _FACTORS = {"row_factors": 8, "multiplier_width": 16, "norm": True, "softmax": T
 
 @dataclass(frozen=True, kw_only=True)
 class LinkBench:
-    """Bench of one of these circuits, used like :class:`celosia.tb.benches.catalog.Bench`."""
+    """Bench of a circuit of the host link, used like :class:`celosia.tb.benches.catalog.Bench`."""
 
     module: str
     component: Callable[[Config], Component]
