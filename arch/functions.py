@@ -1,5 +1,6 @@
 """The nonlinear functions in float64, and the tables and fixed-point formats made from them."""
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -26,9 +27,40 @@ PROBABILITY_FRACTION = 24
 
 
 def gelu_erf(x: Floats) -> Floats:
-    """Return the exact GELU ``x * Phi(x)``, ``Phi`` the normal CDF (Hendrycks and Gimpel 2016)."""
+    """Return the exact GELU ``x * Phi(x)``, ``Phi`` the normal CDF (Hendrycks and Gimpel 2016).
+
+    ``Phi`` is its Taylor polynomial around the nearest tabulated place, with an absolute error
+    below 2**-51.
+    """
+    place = np.rint(np.clip(x, -_NORMAL_REACH, _NORMAL_REACH) * _NORMAL_STEPS)
+    index = np.nan_to_num(place).astype(np.int64) + _NORMAL_REACH * _NORMAL_STEPS
+    # Beyond the table's ends Phi is constant.
+    away = np.clip(x - place / _NORMAL_STEPS, -1 / _NORMAL_STEPS, 1 / _NORMAL_STEPS)
+    last, *rest = _normal_terms()[::-1]
+    total = last[index]
+    for term in rest:
+        total = total * away + term[index]
+    return np.asarray(x * total)
+
+
+_NORMAL_REACH, _NORMAL_STEPS = 40, 64
+"""Largest tabulated magnitude of the normal CDF's argument, and places for each unit."""
+
+
+@functools.cache
+def _normal_terms() -> Floats:
+    """Return the Taylor coefficients of the normal CDF around each place, [order, places]."""
+    x = np.arange(-_NORMAL_REACH * _NORMAL_STEPS, _NORMAL_REACH * _NORMAL_STEPS + 1) / _NORMAL_STEPS
     erfc = np.vectorize(math.erfc, otypes=[np.float64])
-    return np.asarray(0.5 * x * erfc(-x / math.sqrt(2)))
+    density = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    hermite = [np.ones_like(x), x]
+    for order in range(1, 5):
+        hermite.append(x * hermite[-1] - order * hermite[-2])
+    terms = [
+        (-1) ** order * each * density / math.factorial(order + 1)
+        for order, each in enumerate(hermite)
+    ]
+    return np.array([erfc(-x / math.sqrt(2)) / 2, *terms])
 
 
 def gelu_tanh(x: Floats) -> Floats:
