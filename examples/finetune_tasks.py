@@ -94,7 +94,7 @@ class Texts:
                 model, weights, loaded.tokenizer.begin, count=some, length=length, seed=seed
             )
             tokens.append(samples.tokens)
-            logits = samples.tensors["logits"].reshape(*samples.tokens.shape, -1)
+            logits = samples.rows["logits"].reshape(*samples.tokens.shape, -1)
             scores.append(torch.tensor(logits, dtype=torch.float32))
         self.tokens, self.scores = np.concatenate(tokens), torch.cat(scores)
         if model.tied:
@@ -122,5 +122,5 @@ class Texts:
 
     def integers(self, weights: Weights, bits: int) -> IntegerGraph:
         """Return the model in integers, with some bits of nested weights."""
-        model = quantize_stepped(weights, self.steps, self.options)
+        model = quantize_stepped(self.model, weights, self.steps, self.options)
         return coarser(model, bits) if is_nested(model) else model

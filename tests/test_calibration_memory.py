@@ -9,10 +9,10 @@ import pytest
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import random_weights
 from celosia.generators.quantize import texts
+from celosia.generators.quantize.calibrate import Calibration
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_sampled
 from celosia.generators.quantize.texts import (
-    SampledTexts,
     given_texts,
     sample_answers,
     sample_texts,
@@ -36,17 +36,17 @@ MODEL = TextDescription(
 WEIGHTS = random_weights(MODEL)
 
 
-def _given(count: int, length: int = 32) -> SampledTexts:
+def _given(count: int, length: int = 32) -> Calibration:
     rows = np.random.default_rng(3).integers(0, MODEL.vocabulary, (count, length)).tolist()
     return given_texts(MODEL, WEIGHTS, rows, length)
 
 
-def _sampled(count: int, length: int = 32) -> SampledTexts:
+def _sampled(count: int, length: int = 32) -> Calibration:
     return sample_texts(MODEL, WEIGHTS, None, count=count, length=length, seed=1)
 
 
-def _bytes(samples: SampledTexts) -> int:
-    return sum(rows.nbytes for rows in samples.tensors.values())
+def _bytes(samples: Calibration) -> int:
+    return sum(rows.nbytes for rows in samples.rows.values())
 
 
 @pytest.mark.parametrize("make", [_given, _sampled])
@@ -61,11 +61,11 @@ def test_texts_are_kept_within_a_bound(monkeypatch, make: Callable, share: float
     assert part.tokens.shape == ((4, 32) if share == 0.4 else (1, 6))
     places = [0, 2, 5, 7] if share == 0.4 else [0]
     np.testing.assert_array_equal(part.tokens, whole.tokens[places, : part.tokens.shape[1]])
-    assert part.largest == whole.largest
-    for name, rows in whole.tensors.items():
-        assert whole.largest[name] == np.abs(rows).max()
+    assert part.ranges == whole.ranges
+    for name, rows in whole.rows.items():
+        assert whole.ranges[name].size == np.abs(rows).max()
         by_text = rows.reshape(10, 32, -1)[places, : part.tokens.shape[1]]
-        np.testing.assert_array_equal(part.tensors[name], by_text.reshape(part.tokens.size, -1))
+        np.testing.assert_array_equal(part.rows[name], by_text.reshape(part.tokens.size, -1))
     decoder = quantize_sampled(MODEL, WEIGHTS, part, Quantization())
     assert (
         decoder.output.scale == quantize_sampled(MODEL, WEIGHTS, whole, Quantization()).output.scale
@@ -75,7 +75,7 @@ def test_texts_are_kept_within_a_bound(monkeypatch, make: Callable, share: float
 def test_tensors_are_those_of_the_floats() -> None:
     samples = _given(3)
     exact = forward(MODEL, WEIGHTS, samples.tokens)
-    for name, rows in samples.tensors.items():
+    for name, rows in samples.rows.items():
         np.testing.assert_allclose(rows, exact[name].reshape(96, -1), atol=1e-9)
 
 
@@ -118,6 +118,6 @@ def test_answers_are_kept_within_a_bound(monkeypatch) -> None:
     part = sample_answers(model, weights, sources, length=5, seed=1)
     assert (whole.sources, part.sources) == ((2, 3, 1, 2), (2, 3))
     np.testing.assert_array_equal(part.tokens, whole.tokens[:2])
-    assert part.largest == whole.largest
-    for name, rows in part.tensors.items():
-        np.testing.assert_array_equal(rows, whole.tensors[name][: len(rows)])
+    assert part.ranges == whole.ranges
+    for name, rows in part.rows.items():
+        np.testing.assert_array_equal(rows, whole.rows[name][: len(rows)])

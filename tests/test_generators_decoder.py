@@ -133,8 +133,8 @@ def test_texts_are_drawn_from_the_model() -> None:
     assert told == [(1, 3), (2, 3), (3, 3)]
     tensors = forward(GPT2, weights, texts)
     others = ("scores", "probabilities", "output")
-    assert {name for name in tensors if not name.endswith(others)} == set(samples.tensors)
-    for name, rows in samples.tensors.items():
+    assert {name for name in tensors if not name.endswith(others)} == set(samples.rows)
+    for name, rows in samples.rows.items():
         np.testing.assert_allclose(rows, tensors[name].reshape(1200, -1), atol=1e-9)
     assert (texts[:, 0] == 5).all()
     logits = forward(GPT2, weights, [[5]])["logits"][0, 0]

@@ -200,7 +200,7 @@ def test_channels_of_zeros_keep_their_bias() -> None:
 def test_percentile_leaves_out_outliers() -> None:
     weights, inputs = toy()
     inputs[0, 0, 0] = 1000.0
-    ranges = [calibrate(MODEL, weights, inputs, share).tensors["input"].high for share in (100, 99)]
+    ranges = [calibrate(MODEL, weights, inputs, share).ranges["input"].high for share in (100, 99)]
     assert ranges[0] == 1000
     assert ranges[1] < 200
 
@@ -216,7 +216,7 @@ def test_percentiles_are_those_of_all_inputs_together(percentile) -> None:
         model, weights, inputs, percentile, lambda done, total: told.append((done, total))
     )
     tensors = [forward(model, weights, values[None]) for values in inputs]
-    for name, got in ranges.tensors.items():
+    for name, got in ranges.ranges.items():
         values = np.concatenate([sample[name].ravel() for sample in tensors])
         low, high = np.percentile(values, [100 - percentile, percentile])
         expected = [min(low, 0), max(high, 0)]

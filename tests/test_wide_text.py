@@ -14,7 +14,7 @@ from celosia.generators.lower.equipment import equipped
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
-from celosia.generators.quantize.score_error import text_score_errors
+from celosia.generators.quantize.score_error import score_errors
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.integers import evaluate
 from celosia.sim.matmul import WIDE_LONGEST
@@ -122,7 +122,7 @@ def test_scores_are_nearer_to_exact_ones(name, left):
             if name == "rotated"
             else SOURCE.tokenizer.encode("one day a red fox found a shell")
         )
-        layers = [*text_score_errors(decoder, evaluate(decoder, tokens))]
+        layers = [*score_errors(decoder, evaluate(decoder, tokens), tokens)]
         assert len(layers) == decoder.description.layers
         errors.append(float(np.mean(layers)))
     # Keys are as coarse as before.

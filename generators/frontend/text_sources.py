@@ -37,11 +37,11 @@ from celosia.generators.frontend.tokenizer import (
 )
 from celosia.generators.frontend.weights import WEIGHTS_FILE, Weights, read_weights
 from celosia.generators.graph.quantized import Decoder
-from celosia.generators.quantize.calibrate import Progress
+from celosia.generators.quantize.calibrate import Calibration, Progress
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import Parting, parting
 from celosia.generators.quantize.quantize import quantize_decoder, quantize_sampled
-from celosia.generators.quantize.texts import SampledTexts, calibration_texts, random_sources
+from celosia.generators.quantize.texts import calibration_texts, random_sources
 
 LLAMA2C_SUFFIX = ".bin"
 CHARACTERS_FILE = "vocab.json"
@@ -138,7 +138,7 @@ class TextSource:
         texts: Sequence[Sequence[int]] | None,
         options: Quantization | None = None,
         progress: Progress | None = None,
-    ) -> SampledTexts:
+    ) -> Calibration:
         """Return the tensors' values over ``texts``, or over texts that the model samples.
 
         Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.

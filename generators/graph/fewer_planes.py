@@ -9,10 +9,10 @@ import numpy as np
 from celosia.arch.errors import InputError
 from celosia.arch.formats import NESTED, OPERAND_BITS, PLANES
 from celosia.generators.graph.operations import Linear
-from celosia.generators.graph.quantized import IntegerGraph, SourceEncoder
+from celosia.generators.graph.quantized import Graph, IntegerGraph
 from celosia.generators.graph.rebuilt import rebuilt
 
-Graph = TypeVar("Graph", bound=IntegerGraph)
+Model = TypeVar("Model", bound=IntegerGraph)
 
 BITS = tuple(sorted(PLANES, reverse=True))
 """Numbers of bits at which nested weights can be read, in descending order (bits)."""
@@ -37,7 +37,7 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
             raise InputError(f"Bits {width} need weights {NESTED}, but they are in {weights}")
 
 
-def coarser(model: Graph, bits: int) -> Graph:
+def coarser(model: Model, bits: int) -> Model:
     """Return a model whose nested weights are reduced to their upper ``bits`` bits.
 
     Quantization scales and parameters do not change, except the biases that compensate zero points.
@@ -48,7 +48,7 @@ def coarser(model: Graph, bits: int) -> Graph:
     count = planes_of(bits)
 
     def upper(part: Any) -> Any:
-        if isinstance(part, SourceEncoder):
+        if isinstance(part, Graph) and part.encodes:
             return part
         if not isinstance(part, Linear) or not part.planes:
             return None

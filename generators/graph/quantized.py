@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,27 +11,24 @@ from numpy.typing import NDArray
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
-from celosia.generators.graph.network import Description
-from celosia.generators.graph.operations import (
-    Attention,
-    Embedding,
-    Linear,
-    Op,
-    Rotary,
-)
+from celosia.generators.graph.network import Description, Home
+from celosia.generators.graph.operations import Attention, Embedding, Linear, Op, Rotary
 from celosia.generators.graph.tensors import Ints, Tensor, quantize
 from celosia.generators.reference.floats import unit_rows
 
+D = TypeVar("D", bound=Description)
+
 
 @dataclass(frozen=True)
-class IntegerGraph:
+class Graph(Generic[D]):
     """A model's operations in integers, in execution order.
 
-    Layers differ only in weights and parameters. Every layer has the same operations on the same
-    buffers, with the same shapes and zero points.
+    The input is token numbers if the first operation is an :class:`Embedding`; the output then is
+    the scores of all vocabulary tokens. Layers differ only in weights and parameters. Every layer
+    has the same operations on the same buffers, with the same shapes and zero points.
     """
 
-    description: Description
+    description: D
     input: Tensor
     output: Tensor
     stream: Tensor
@@ -40,6 +38,9 @@ class IntegerGraph:
     before: tuple[Op, ...]
     layers: tuple[tuple[Op, ...], ...]
     after: tuple[Op, ...]
+    source: "Graph[D] | None" = None
+    """The encoder that runs once on a source, to which every token attends; its last operations
+    compute the keys and values of each layer's cross-attention."""
 
     @property
     def ops(self) -> list[Op]:
@@ -48,17 +49,30 @@ class IntegerGraph:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all linear layers' stored weights, without requantization parameters."""
-        return sum(op.stored_bytes for op in self.ops if isinstance(op, Linear))
+        """Bytes of all linear layers' stored weights, without requantization parameters.
 
+        The weights of an encoder-decoder's encoder are included.
+        """
+        own = sum(op.stored_bytes for op in self.ops if isinstance(op, Linear))
+        return own + (0 if self.source is None else self.source.weight_bytes)
 
-@dataclass(frozen=True)
-class QuantizedModel(IntegerGraph):
-    """A quantized encoder."""
+    @property
+    def reads_tokens(self) -> bool:
+        """True if the input is token numbers."""
+        return any(isinstance(op, Embedding) for op in self.before)
 
-    description: ModelDescription
+    @property
+    def encodes(self) -> bool:
+        """True if this is the graph of the encoder in an encoder-decoder."""
+        return any(op.target.home is Home.SOURCE for op in self.after)
 
-    def macs(self, length: int) -> int:
+    @property
+    def embedding(self) -> Embedding:
+        """The operation that looks up the tokens' vectors."""
+        (found,) = (op for op in self.before if isinstance(op, Embedding))
+        return found
+
+    def macs(self: "Graph[ModelDescription]", length: int) -> int:
         """Return the multiply-accumulates of an inference of ``length`` tokens, without padding.
 
         Linear layers and attention are counted.
@@ -81,44 +95,12 @@ class QuantizedModel(IntegerGraph):
         """
         return quantize(values, self.input).astype("<i2" if self.input.wide else np.int8)
 
-    def dequantize_output(self, values: NDArray[np.signedinteger]) -> NDArray[np.float64]:
+    def dequantize_output(
+        self: "Graph[ModelDescription]", values: NDArray[np.signedinteger]
+    ) -> NDArray[np.float64]:
         """Return the machine's integer outputs [..., rows, columns] as real numbers."""
         real: NDArray[np.float64] = self.output.scale * (np.asarray(values, np.float64))
         return unit_rows(real) if self.description.unit else real
-
-
-@dataclass(frozen=True)
-class TextGraph(IntegerGraph):
-    """An integer graph over the tokens of a text."""
-
-    description: TextDescription
-
-    @property
-    def embedding(self) -> Embedding:
-        """The operation that looks up the tokens' vectors."""
-        (found,) = (op for op in self.before if isinstance(op, Embedding))
-        return found
-
-
-@dataclass(frozen=True)
-class SourceEncoder(TextGraph):
-    """The quantized encoder of an encoder-decoder.
-
-    The last operations compute the keys and values of each layer's cross-attention.
-    """
-
-
-@dataclass(frozen=True)
-class Decoder(TextGraph):
-    """A quantized decoder; the output is the scores of all vocabulary tokens."""
-
-    source: SourceEncoder | None = None
-    """The encoder that runs once on a source, to which every token attends."""
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of all linear layers' stored weights, including an encoder-decoder's encoder."""
-        return super().weight_bytes + (0 if self.source is None else self.source.weight_bytes)
 
     @cached_property
     def named(self) -> Mapping[str, Op]:
@@ -166,3 +148,12 @@ class Decoder(TextGraph):
         table = self.embedding.positions if self.rotary is None else self.rotary
         assert table is not None
         return len(table)
+
+
+IntegerGraph: TypeAlias = Graph[Any]
+"""A graph whose description may be of any kind."""
+QuantizedModel: TypeAlias = Graph[ModelDescription]
+"""The graph of an encoder."""
+Decoder: TypeAlias = Graph[TextDescription]
+"""The graph of a model of texts."""
+TextGraph = Decoder

@@ -5,10 +5,10 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar, get_args
 
 from celosia.generators.graph.operations import Head, LowRank, Op, Plane
-from celosia.generators.graph.quantized import IntegerGraph
+from celosia.generators.graph.quantized import Graph
 
 Part = TypeVar("Part")
-_WHOLE = (*get_args(Op), IntegerGraph, LowRank, Plane, Head)
+_WHOLE = (*get_args(Op), Graph, LowRank, Plane, Head)
 
 
 def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:

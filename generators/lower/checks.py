@@ -9,7 +9,7 @@ from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.operations import Attention, Gate, Linear, Norm, Rotary
-from celosia.generators.graph.quantized import Decoder, IntegerGraph, QuantizedModel, TextGraph
+from celosia.generators.graph.quantized import Decoder, IntegerGraph, QuantizedModel
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.residence import MOST_TEXTS, Cache
@@ -209,11 +209,10 @@ def _check_rows(graphs: Sequence[IntegerGraph], config: Config) -> None:
     """
     widths: dict[str, int] = {}
     for graph in graphs:
-        text = isinstance(graph, TextGraph)
         linears = [op for op in graph.ops if isinstance(op, Linear)]
         tensors = [op.target for op in graph.ops]
         tensors += [op.low_rank.first.target for op in linears if op.low_rank is not None]
-        if text:
+        if graph.reads_tokens:
             tensors.remove(graph.output)
         else:
             tensors = [tensor for tensor in (graph.input, *tensors) if tensor.rows > 1]

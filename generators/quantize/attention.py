@@ -1,6 +1,7 @@
 """Quantized attention: scores in 2**-8 octaves, probabilities, and each head's context."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ _UNITS = 2.0**PROBABILITY_FRACTION
 def quantize_attention(
     model: Description,
     weights: Weights,
-    steps: Steps,
+    steps: Steps[Any],
     node: network.Attention,
     kv_bits: int,
     block: int,

@@ -1,23 +1,29 @@
-"""Calibration: the range of every tensor of an encoder over sample inputs."""
+"""Calibration: the range of every tensor of a model over sample inputs."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.graph.network import Description
 from celosia.generators.quantize.refusals import check_finite, check_tensor
-from celosia.generators.reference.floats import forward
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import encode, forward
 
 Samples = Sequence[NDArray[np.generic]] | NDArray[np.generic]
 """Inputs, each [n, features] or [n] token numbers; in one array if all have the same shape."""
 Progress = Callable[[int, int], None]
 """Receives the number of samples that are done, and of all."""
 
+BY_PAIRS = (".scores", ".probabilities")
+"""Ends of the names of tensors with a value for each pair of tokens."""
 SAMPLES = 2048
 """Approximate number of a tensor's rows by which weights are chosen."""
 BATCH_ELEMENTS = 1 << 18
@@ -38,17 +44,88 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Ranges:
-    """Results of calibration: ranges, magnitudes and sample rows of tensors."""
+class Calibration:
+    """Ranges of all tensors over calibration inputs, and rows of some tensors.
 
-    tensors: dict[str, Range]
-    """By name, as in :func:`celosia.generators.reference.floats.forward`."""
+    Tensors have their names in :func:`celosia.generators.reference.floats.forward`.
+    """
+
+    ranges: dict[str, Range]
     heads: dict[str, list[Range]]
     """For each head of the probabilities, by name."""
     columns: dict[str, Floats]
     """The largest magnitude of each column of the inputs of the blocks' linear layers, by name."""
     rows: dict[str, Floats] = field(default_factory=dict, repr=False)
-    """Rows [count, columns] of tensors, spread evenly over the inputs, by name."""
+    """Rows [count, columns] by name: of some tensors, spread evenly over the inputs, or of texts up
+    to a bound, one text after another."""
+    tokens: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    """Texts whose rows are kept, [count, length]."""
+    sources: tuple[int, ...] = ()
+    """Tokens of the source of each of these texts, whose rows are [all of them, columns]."""
+
+
+class Observer:
+    """Evaluates a model in floats, and collects the ranges of all tensors.
+
+    A share of the largest and of the smallest values is left out of the ranges. This takes an upper
+    bound of all inputs' rows, and of the sum of their squares.
+    """
+
+    def __init__(
+        self,
+        model: Description,
+        weights: Weights,
+        share: float = 0.0,
+        rows: int = 0,
+        squares: int = 0,
+    ):
+        check_finite(model, weights)
+        self._model, self._weights = model, weights
+        self._share, self._most, self._squares = share, rows, squares
+        self._extremes: dict[str, _Extremes] = {}
+        self._heads: dict[str, list[_Extremes]] = {}
+        self._columns: dict[str, Floats] = {}
+
+    def run(
+        self, inputs: ArrayLike, cache: KvCache | None = None, *, source: bool = False
+    ) -> dict[str, Floats]:
+        """Evaluate a batch as :func:`forward`, or a ``source``; return all values by name.
+
+        Raises :class:`InputError` if a tensor is not finite.
+        """
+        model, weights = self._model, self._weights
+        with np.errstate(all="ignore"):
+            if source:
+                assert isinstance(model, TextDescription)
+                assert cache is not None
+                tensors = encode(model, weights, inputs, cache)
+            else:
+                tensors = forward(model, weights, inputs, cache)
+        for name, values in tensors.items():
+            pairs = name.endswith(BY_PAIRS)
+            seen = values[~np.isneginf(values)] if pairs else values
+            check_tensor(model, name, seen)
+            total = model.heads * self._squares if pairs else self._most * values.shape[-1]
+            self._extremes.setdefault(name, _Extremes(self._share, total)).add(seen)
+            if name.endswith(("attention_input", "mlp_input")):
+                largest = np.abs(values).max(axis=(0, 1))
+                self._columns[name] = np.maximum(self._columns.get(name, largest), largest)
+            if name.endswith(".probabilities"):
+                of_heads = self._heads.setdefault(
+                    name, [_Extremes(self._share, self._squares) for _ in range(model.heads)]
+                )
+                for head, extremes_of_head in enumerate(of_heads):
+                    extremes_of_head.add(values[:, head])
+        return tensors
+
+    def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
+        """Return all ranges so far, with kept rows and the ``others`` of :class:`Calibration`."""
+        ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
+        heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}
+        columns = {
+            name: np.minimum(values, ranges[name].size) for name, values in self._columns.items()
+        }
+        return Calibration(ranges, heads, columns, rows, **others)
 
 
 def calibrate(
@@ -58,7 +135,7 @@ def calibrate(
     percentile: float = 100.0,
     progress: Progress | None = None,
     wanted: Collection[str] = (),
-) -> Ranges:
+) -> Calibration:
     """Return the ranges of all tensors, and of each head's probabilities, over sample inputs.
 
     A percentile below 100 leaves out that share of the largest and of the smallest values of all
@@ -76,51 +153,21 @@ def calibrate(
     samples = [np.asarray(values) for values in inputs]
     if not all(np.isfinite(values).all() for values in samples):
         raise InputError("Calibration inputs must be finite numbers")
-    check_finite(model, weights)
-    share = 1 - percentile / 100
-    most = sum(len(values) + model.class_token for values in samples)
-    squares = sum((len(values) + model.class_token) ** 2 for values in samples)
-    extremes: dict[str, _Extremes] = {}
-    heads: dict[str, list[_Extremes]] = {}
-    columns: dict[str, Floats] = {}
+    counts = [len(values) + model.class_token for values in samples]
+    squares = sum(count**2 for count in counts)
+    observer = Observer(model, weights, 1 - percentile / 100, sum(counts), squares)
     rows: dict[str, list[Floats]] = {name: [] for name in wanted}
-
-    def note(name: str, values: Floats, total: int) -> None:
-        check_tensor(model, name, values)
-        extremes.setdefault(name, _Extremes(share, total)).add(values)
-
     done = 0
     for batch in _batches(model, samples):
-        with np.errstate(all="ignore"):
-            forwarded = forward(model, weights, batch)
-        for name, values in forwarded.items():
-            if name.endswith((".scores", ".probabilities")):
-                note(name, values, model.heads * squares)
-            else:
-                note(name, values, most * values.shape[-1])
-            if name.endswith(("attention_input", "mlp_input")):
-                largest = np.abs(values).max(axis=(0, 1))
-                columns[name] = np.maximum(columns.get(name, largest), largest)
-            if name.endswith(".probabilities"):
-                of_heads = heads.setdefault(
-                    name, [_Extremes(share, squares) for _ in range(model.heads)]
-                )
-                for head, extremes_of_head in enumerate(of_heads):
-                    extremes_of_head.add(values[:, head])
+        tensors = observer.run(batch)
         for name, several in rows.items():
-            found_rows = forwarded[name].reshape(-1, forwarded[name].shape[-1])
-            of_all = len(found_rows) * len(samples) // len(batch)
-            several.append(found_rows[:: max(1, of_all // SAMPLES)])
+            flat = tensors[name].reshape(-1, tensors[name].shape[-1])
+            of_all = len(flat) * len(samples) // len(batch)
+            several.append(flat[:: max(1, of_all // SAMPLES)])
         done += len(batch)
         if progress is not None:
             progress(done, len(samples))
-    tensors = {name: extreme.range() for name, extreme in extremes.items()}
-    return Ranges(
-        tensors,
-        {name: [head_range.range() for head_range in several] for name, several in heads.items()},
-        {name: np.minimum(values, tensors[name].size) for name, values in columns.items()},
-        {name: np.concatenate(several) for name, several in rows.items()},
-    )
+    return observer.calibration({name: np.concatenate(several) for name, several in rows.items()})
 
 
 def _batches(
@@ -146,27 +193,22 @@ class _Extremes:
     def __init__(self, share: float, total: int):
         """Store the share of values above the range, and an upper bound of their number."""
         self.share, self.count = share, 0
-        self.kept = math.floor(share * max(total - 1, 0)) + 2
+        self.kept = math.floor(share * max(total - 1, 0)) + 2 if share else 1
         self.low: Floats = np.zeros(0)
         self.high: Floats = np.zeros(0)
 
     def add(self, values: Floats) -> None:
         """Include more values."""
-        flat = values.ravel()
-        self.count += len(flat)
+        low = high = values.ravel()
+        self.count += len(low)
         if self.share == 0:
-            self.low = np.append(self.low, flat.min()).min(keepdims=True)
-            self.high = np.append(self.high, flat.max()).max(keepdims=True)
-            return
-        self.low = np.sort(np.concatenate([self.low, flat]))[: self.kept]
-        self.high = np.sort(np.concatenate([self.high, flat]))[-self.kept :]
+            low, high = low.min(keepdims=True), high.max(keepdims=True)
+        self.low = np.sort(np.concatenate([self.low, low]))[: self.kept]
+        self.high = np.sort(np.concatenate([self.high, high]))[-self.kept :]
 
     def range(self) -> Range:
         """Return the range of all values added."""
-        if self.share == 0:
-            low, high = self.low[0], self.high[-1]
-        else:
-            place = self.share * (self.count - 1)
-            low = np.interp(place, np.arange(len(self.low)), self.low)
-            high = np.interp(place, np.arange(len(self.high)), self.high[::-1])
+        place = self.share * (self.count - 1)
+        low = np.interp(place, np.arange(len(self.low)), self.low)
+        high = np.interp(place, np.arange(len(self.high)), self.high[::-1])
         return Range(min(float(low), 0.0), max(float(high), 0.0))

@@ -7,54 +7,50 @@ parameters. Each scale minimizes the squared error over the samples, so that rar
 saturate.
 """
 
-import math
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from celosia.arch.errors import InputError
-from celosia.arch.functions import FUNCTIONS, int8_table
+from celosia.arch.functions import FUNCTIONS, Function
 from celosia.arch.norm import VALUE_FRACTION
-from celosia.arch.polynomial import function_table
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph import network
-from celosia.generators.graph.network import Attention, Home, Linear, Value
+from celosia.generators.graph.network import Attention, Home, Value
 from celosia.generators.graph.operations import ROTARY_STEPS, TIMES_STEPS
-from celosia.generators.graph.tensors import WIDE, Ints, Tensor
+from celosia.generators.graph.tensors import WIDE, Tensor
 from celosia.generators.quantize.balance import column_gains
+from celosia.generators.quantize.calibrate import Calibration
 from celosia.generators.quantize.keys import KeySteps, quantize_keys
-from celosia.generators.quantize.options import DECODER_BALANCE, MIXED, NARROW_BITS, Quantization
+from celosia.generators.quantize.options import DECODER_BALANCE, NARROW_BITS, Quantization
 from celosia.generators.quantize.steps import (
-    HEADROOM,
     best_step,
     best_steps,
     kept_range,
     spread_range,
     wide_step,
 )
-from celosia.generators.quantize.texts import SampledTexts
+from celosia.generators.quantize.tensor_steps import Steps, wide_scale
 from celosia.generators.reference.floats import FUNCTION_NAMES
 from celosia.sim.requantize import INT16_MAX
 
-INT8_MIN, INT8_MAX = -128, 127
-SAMPLES = 4096
-"""Approximate number of a tensor's rows by which weights are chosen."""
+INT8_MAX = 127
 _POSITIONS = ("positions", "source.positions")
 _STREAM = "_sum", "_norm"
 """Ends of the names of the residual stream's values after the embedding."""
-_ATTENTION = (".attention_input", ".query", ".context")
-"""Ends of the names of tensors that are INT16 if activations are mixed."""
 
 
-class ErrorSteps:
+class ErrorSteps(Steps[TextDescription]):
     """Chooses the quantization scales of a decoder's tensors and weights.
 
     Raises :class:`InputError` if a head has fewer columns than the options keep in 8 bits, or if
     the columns of values are not a multiple of the block.
     """
 
+    relu_in_sums = False
+    wide_parts = ("attention_input", "query", "context")
     zeros_in_biases = True
     probability_zero = 0
 
@@ -62,17 +58,15 @@ class ErrorSteps:
         self,
         model: TextDescription,
         weights: Weights,
-        samples: SampledTexts,
+        samples: Calibration,
         options: Quantization,
     ):
-        self.model, self.weights, self.options = model, weights, options
-        self.balance = DECODER_BALANCE if options.balance is None else options.balance
-        self.samples, self.values = samples, samples.tensors
-        sums = [size for name, size in samples.largest.items() if name.endswith(_STREAM)]
+        super().__init__(model, weights, samples.rows, options, NARROW_BITS, DECODER_BALANCE)
+        self.samples = samples
+        sums = [bounds.size for name, bounds in samples.ranges.items() if name.endswith(_STREAM)]
         places = [np.abs(weights[name]).max() for name in _POSITIONS if name in weights]
-        largest = max(*sums, np.abs(weights["words"]).max() + max(places, default=0.0))
-        self.stream_scale = HEADROOM * float(largest) / INT16_MAX
-        self.mixed = options.activations == MIXED
+        sums.append(np.abs(weights["words"]).max() + max(places, default=0.0))
+        self.stream_scale = wide_scale(sums)
         self.rotary = model.position == "rotary"
         self.whole = options.whole or 0
         """First columns of an integer key head that keep 8 bits."""
@@ -92,19 +86,12 @@ class ErrorSteps:
         slow = columns.reshape(-1, 2)[::-1].ravel() if self.rotary and self.whole else columns
         self.head_columns = slow
         """Column of a float head behind each column of an integer head, [key_dim]."""
-        self._made: dict[str, Tensor] = {}
         self._keys: dict[str, KeySteps] = {}
-
-    def tensor(self, value: Value) -> Tensor:
-        """Return the integer tensor for a value of the float graph."""
-        if value.name not in self._made:
-            self._made[value.name] = self._make(value)
-        return self._made[value.name]
 
     def _make(self, value: Value) -> Tensor:
         prefix, _, kind = value.name.rpartition(".")
         tensor = Tensor(value.name, value.buffer, value.rows, value.columns, 1.0, home=value.home)
-        if self._wide(value.name):
+        if self._is_wide(value.name):
             tensor = replace(tensor, width=WIDE)
         if value.home is Home.STREAM:
             return replace(tensor, scale=self.stream_scale, width=WIDE)
@@ -129,8 +116,7 @@ class ErrorSteps:
             case "hidden":
                 return self._active(tensor, f"{prefix}.up")
         assert kind == "logits"
-        largest = self.samples.largest["logits"]
-        return replace(tensor, scale=HEADROOM * largest / INT16_MAX, width=WIDE)
+        return replace(tensor, scale=wide_scale([self.samples.ranges["logits"].size]), width=WIDE)
 
     def _normed(self, target: Tensor) -> Tensor:
         """Return a layer's input, in steps of its norm's gains if these are folded."""
@@ -142,7 +128,7 @@ class ErrorSteps:
         gained = gamma != 0
         if self.options.deferred:
             return replace(target, scale=self._unscaled(target.name), gains=gamma)
-        step = self._step(target.name, self.values[target.name][:, gained] / gamma[gained])
+        step = self._step(target.name, self.rows[target.name][:, gained] / gamma[gained])
         return replace(target, scale=step, gains=gamma)
 
     def _unscaled(self, name: str) -> float:
@@ -160,20 +146,16 @@ class ErrorSteps:
             for node in network.network(self.model).all_nodes
             if isinstance(node, network.Norm)
         }
-        return best_step(self.values[sources[name]], INT8_MAX) / self.stream_scale
+        return best_step(self.rows[sources[name]], INT8_MAX) / self.stream_scale
 
     def _balanced(self, name: str) -> Floats:
-        values = self.values[name]
+        values = self.rows[name]
         gains = column_gains(np.abs(values).max(axis=0), self.balance)
         return np.asarray(self._step(name, values / gains) * gains)
 
-    def _wide(self, name: str) -> bool:
-        """Return whether a tensor is INT16 because activations are mixed."""
-        return self.mixed and name.endswith(_ATTENTION)
-
     def _step(self, name: str, values: Floats) -> float:
         """Return the step of a tensor's values."""
-        return wide_step(values) if self._wide(name) else best_step(values, INT8_MAX)
+        return wide_step(values) if self._is_wide(name) else best_step(values, INT8_MAX)
 
     def _projected(self, tensor: Tensor, prefix: str, kind: str) -> Tensor:
         """Return queries or keys, before their rotation or after it."""
@@ -185,11 +167,11 @@ class ErrorSteps:
         if kind == name:
             return replace(tensor, offsets=steps.middle.ravel() if name == "key" else None)
         # An INT16 behind the rotation has the steps of that in front of it.
-        wide = self._wide(f"{prefix}.{name}")
+        wide = self._is_wide(f"{prefix}.{name}")
         return replace(tensor, scale=1.0 if wide else 1.0 / ROTARY_STEPS, width=WIDE)
 
     def _value_steps(self, value: Value) -> tuple[Floats, Floats]:
-        values, bits = self.values[value.name], self.options.kv_bits
+        values, bits = self.rows[value.name], self.options.kv_bits
         if self.options.deferred:
             return np.zeros(value.columns), best_steps(values, INT8_MAX)
         if self.options.block:
@@ -212,7 +194,7 @@ class ErrorSteps:
 
     def _by_text(self, name: str, heads: int, *, source: bool) -> list[Floats]:
         """Return a tensor's rows for each text, or for each source, [n, heads, head_dim] each."""
-        rows = self.values[name].reshape(-1, heads, self.model.head_dim)
+        rows = self.rows[name].reshape(-1, heads, self.model.head_dim)
         count, length = self.samples.tokens.shape
         counts = self.samples.sources if source else (length,) * count
         return np.split(rows, np.cumsum(counts)[:-1])
@@ -222,33 +204,32 @@ class ErrorSteps:
         if not self.options.alike:
             return replace(target, gains=self._balanced(target.name))
         model = self.model
-        by_head = self._made[f"{prefix}.value"].steps.reshape(model.kv_heads, -1)
+        by_head = self._tensors[f"{prefix}.value", 0].steps.reshape(model.kv_heads, -1)
         gains = np.repeat(by_head, model.group, axis=0).ravel()
-        step = self._step(target.name, self.values[target.name] / gains)
+        step = self._step(target.name, self.rows[target.name] / gains)
         return replace(target, scale=step, gains=gains)
 
     def _active(self, target: Tensor, sums: str) -> Tensor:
         """Return the output of an activation's table."""
         low, high = self._active_range(sums)
-        after = (high - low) / (INT8_MAX - INT8_MIN) or 1.0
-        zero = int(np.clip(round(INT8_MIN - low / after), INT8_MIN, INT8_MAX))
+        least, most = self.operand_min, self.operand_max
+        after = (high - low) / (most - least) or 1.0
+        zero = int(np.clip(round(least - low / after), least, most))
         if self.model.gated:
             # An operand of an instruction that is the same in all layers.
             zero = self._gate_zero
-            after = max(high / (INT8_MAX - zero), low / (INT8_MIN - zero)) or 1.0
+            after = max(high / (most - zero), low / (least - zero)) or 1.0
         return replace(target, scale=after, zero=zero)
 
     def _active_range(self, sums: str) -> tuple[float, float]:
-        results = FUNCTIONS[FUNCTION_NAMES[self.model.activation]](self.values[sums])
+        results = FUNCTIONS[FUNCTION_NAMES[self.model.activation]](self.rows[sums])
         return min(float(results.min()), 0.0), max(float(results.max()), 0.0)
 
     @cached_property
     def _gate_zero(self) -> int:
         """The zero point with which the range of each layer's active gate, scaled, fits."""
-        ranges = [self._active_range(name) for name in self.values if name.endswith(".gate")]
-        share = max((-low / (high - low) for low, high in ranges if high > low), default=0.0)
-        zero = INT8_MIN + math.ceil(share * (INT8_MAX - INT8_MIN))
-        return int(np.clip(zero, INT8_MIN + 1, INT8_MAX - 1))
+        ranges = [self._active_range(name) for name in self.rows if name.endswith(".gate")]
+        return max(self._common_zero(ranges, 0.0), self.operand_min + 1)
 
     def _hidden(self, prefix: str) -> Floats:
         """Return the steps of the product of gate and up, [ffn].
@@ -256,7 +237,7 @@ class ErrorSteps:
         The other factor must fit the INT16 before the product.
         """
         after = self._gate_scale(prefix)
-        largest = np.abs(self.values[f"{prefix}.up"]).max(axis=0)
+        largest = np.abs(self.rows[f"{prefix}.up"]).max(axis=0)
         least = largest * TIMES_STEPS * after / INT16_MAX
         if not self.balance:
             least[:] = least.max()
@@ -269,25 +250,16 @@ class ErrorSteps:
     def _gate_scale(self, prefix: str) -> float:
         return self.tensor(Value(f"{prefix}.active", self.model.ffn)).scale
 
-    def inputs(self, value: Value) -> Floats | None:
-        """Return samples [count, columns] of a tensor, divided by the tensor's scales."""
-        values = self.values[value.name]
-        values = values[:: max(1, len(values) // SAMPLES)]
-        return np.asarray(values / self.tensor(value).steps)
-
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the scale of each output [n] for weights [n, k] times their inputs' scales."""
         return best_steps(scaled.T, INT8_MAX)
 
-    def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
-        """Return (input scale, offset 0.0, table) of an activation function."""
-        assert node.sums is not None
-        function, sums = FUNCTIONS[FUNCTION_NAMES[node.activation]], self.values[node.sums.name]
-        if self.options.wide(node.activation):
-            before = float(np.abs(sums).max()) / INT16_MAX or 1.0
-            return before, 0.0, function_table(function, before, target.scale, target.zero)
-        before = best_step(sums, INT8_MAX)
-        return before, 0.0, int8_table(function, before, 0, target.scale, target.zero)
+    def _function_input(
+        self, function: Function, name: str, after: float, activation: str
+    ) -> tuple[float, int]:
+        if self.options.wide(activation):
+            return float(np.abs(self.rows[name]).max()) / INT16_MAX or 1.0, 0
+        return best_step(self.rows[name], self.operand_max), 0
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
         """Return scales and offsets of the products of queries and keys, [heads] each."""

@@ -12,9 +12,10 @@ from celosia.generators.frontend.embedding import given
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph.operations import Linear, Op
-from celosia.generators.graph.quantized import Decoder, IntegerGraph, QuantizedModel
+from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import Ints, Tensor
-from celosia.generators.quantize.score_error import score_errors, text_score_errors
+from celosia.generators.quantize.calibrate import Progress
+from celosia.generators.quantize.score_error import score_errors
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import encode, forward
 from celosia.generators.reference.integers import evaluate
@@ -106,20 +107,19 @@ def parting(
     weights: Weights,
     inputs: Sequence[NDArray[np.generic]],
     sources: Sequence[Sequence[int]] = (),
-    *,
-    scored: bool = False,
+    progress: Progress | None = None,
 ) -> Parting:
     """Return the distance between a quantized model and its float model on at least one input.
 
-    Attention scores are compared for encoders, and, if ``scored``, for a decoder with keys of 8
-    bits. Inputs are token numbers [n] for a decoder, or have the form in an encoder's description.
+    Inputs are token numbers [n] for a decoder, or have the form in an encoder's description.
     Inputs of an encoder-decoder are answers to ``sources``, one for each. For a large model only
-    the first inputs are used, if they have enough rows.
+    the first inputs are used, if they have enough rows. ``progress`` receives the number of inputs
+    done.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}
     cosines, square, alike, rows = 0.0, 0.0, 0, 0
-    source = model.source if isinstance(model, Decoder) else None
+    source = model.source
     ops = [*(() if source is None else source.ops), *model.ops]
     scores: list[tuple[float, int, float]] = []
     columns: dict[str, Floats] = {}
@@ -133,16 +133,10 @@ def parting(
             tokens = np.array(sources[index])
             tensors = evaluate(source, tokens, cache)
             exact = encode(source.description, weights, tokens[None], exact_cache)
-        if isinstance(description, TextDescription):
-            assert isinstance(model, Decoder)
-            tensors |= evaluate(model, sample, cache)
-            errors_of_scores = text_score_errors(model, tensors) if scored else iter(())
-        else:
-            assert isinstance(model, QuantizedModel)
-            values = given(description, weights, sample[None])[0]
-            tensors |= evaluate(model, values)
-            errors_of_scores = score_errors(model, tensors, values)
-        scores += [(x.sum(), x.size, x.max()) for x in errors_of_scores]
+        text = isinstance(description, TextDescription)
+        values = sample if text else given(description, weights, sample[None])[0]
+        tensors |= evaluate(model, values, cache)
+        scores += [(x.sum(), x.size, x.max()) for x in score_errors(model, tensors, values)]
         exact |= forward(description, weights, sample[None], exact_cache)
         for op in ops:
             target = op.target
@@ -161,6 +155,8 @@ def parting(
         alike += int(np.sum(made.argmax(axis=1) == wanted.argmax(axis=1)))
         rows += len(wanted)
         products += size * len(sample)
+        if progress is not None:
+            progress(index + 1, len(inputs))
         if index + 1 >= FEWEST and rows >= ENOUGH_ROWS and products >= ENOUGH_PRODUCTS:
             break
     errors = {name: float(np.sqrt(off / (size or 1.0))) for name, (off, size) in squares.items()}
@@ -193,7 +189,7 @@ def parting(
         widest,
         spreads[widest],
         errors,
-        balanced=isinstance(model, QuantizedModel),
+        balanced=not model.reads_tokens,
     )
 
 

@@ -6,7 +6,6 @@ that the decoder samples (:mod:`celosia.generators.quantize.error_steps`).
 """
 
 from dataclasses import replace
-from typing import TypeVar
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
@@ -15,9 +14,9 @@ from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph import network
-from celosia.generators.graph.network import Description, Network
-from celosia.generators.graph.quantized import Decoder, QuantizedModel, SourceEncoder, TextGraph
-from celosia.generators.quantize.calibrate import Ranges, Samples, calibrate
+from celosia.generators.graph.network import Description
+from celosia.generators.graph.quantized import D, Decoder, Graph, QuantizedModel
+from celosia.generators.quantize.calibrate import Calibration, Progress, Samples, calibrate
 from celosia.generators.quantize.error_steps import ErrorSteps
 from celosia.generators.quantize.nested import is_nested
 from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
@@ -25,11 +24,8 @@ from celosia.generators.quantize.quantizer import Quantizer
 from celosia.generators.quantize.range_steps import RangeSteps
 from celosia.generators.quantize.refusals import check_deferred, check_mixed, check_places
 from celosia.generators.quantize.stored import trained_steps
-from celosia.generators.quantize.texts import SampledTexts, calibration_texts
-
-Text = TypeVar("Text", bound=TextGraph)
-OPERAND_MAX = 127
-"""Largest weight of the vocabulary's vectors."""
+from celosia.generators.quantize.tensor_steps import Steps
+from celosia.generators.quantize.texts import calibration_texts
 
 
 def quantize_model(
@@ -38,6 +34,7 @@ def quantize_model(
     inputs: Samples,
     config: Config,
     options: Quantization | None = None,
+    progress: Progress | None = None,
 ) -> QuantizedModel:
     """Return an encoder calibrated on sample inputs and quantized for a configuration.
 
@@ -46,14 +43,14 @@ def quantize_model(
     """
     options = options or Quantization()
     wanted = _multiplied(model) if options.low_rank or options.weights == NESTED else set()
-    ranges = calibrate(model, weights, inputs, options.percentile, wanted=wanted)
+    ranges = calibrate(model, weights, inputs, options.percentile, progress, wanted)
     return quantize_calibrated(model, weights, ranges, config, options)
 
 
 def quantize_calibrated(
     model: ModelDescription,
     weights: Weights,
-    ranges: Ranges,
+    ranges: Calibration,
     config: Config,
     options: Quantization | None = None,
 ) -> QuantizedModel:
@@ -65,12 +62,7 @@ def quantize_calibrated(
     if options.activations == MIXED:
         check_mixed(model)
     steps = RangeSteps(model, weights, ranges, config, options)
-    graph = network.network(model)
-    made = Quantizer(model, weights, steps, options, config.operand_max, graph)
-    output, start = made.output(), made.start()
-    return QuantizedModel(
-        model, made.input(), output, made.stream(), start, made.before, made.layers, made.after
-    )
+    return quantize_stepped(model, weights, steps, options)
 
 
 def _multiplied(model: ModelDescription) -> set[str]:
@@ -96,7 +88,7 @@ def quantize_decoder(
 
 
 def quantize_sampled(
-    model: TextDescription, weights: Weights, samples: SampledTexts, options: Quantization
+    model: TextDescription, weights: Weights, samples: Calibration, options: Quantization
 ) -> Decoder:
     """Return a quantized decoder, calibrated on texts that have been sampled.
 
@@ -113,24 +105,22 @@ def quantize_sampled(
     if options.deferred:
         check_deferred(model, options)
     options = _settled(model, weights, options)
-    return quantize_stepped(weights, ErrorSteps(model, weights, samples, options), options)
+    steps = ErrorSteps(model, weights, samples, options)
+    return quantize_stepped(model, weights, steps, options)
 
 
-def quantize_stepped(weights: Weights, steps: ErrorSteps, options: Quantization) -> Decoder:
-    """Return a quantized decoder from known scales, which do not depend on weight formats.
+def quantize_stepped(
+    model: D, weights: Weights, steps: Steps[D], options: Quantization
+) -> Graph[D]:
+    """Return a quantized model from known scales, which do not depend on weight formats.
 
     Raises :class:`InputError` if a value of the model cannot be represented in integers.
     """
-    model = steps.model
     graph = network.network(model)
-
-    def made(graph: Network, kind: type[Text]) -> Text:
-        quantizer = Quantizer(model, weights, steps, options, OPERAND_MAX, graph)
-        ends = quantizer.input(), quantizer.output(), quantizer.stream(), None
-        return kind(model, *ends, quantizer.before, quantizer.layers, quantizer.after)
-
-    source = None if graph.source is None else made(graph.source, SourceEncoder)
-    return replace(made(graph, Decoder), source=source)
+    whole = Quantizer(model, weights, steps, options, graph).graph()
+    if graph.source is None:
+        return whole
+    return replace(whole, source=Quantizer(model, weights, steps, options, graph.source).graph())
 
 
 def _settled(model: Description, weights: Weights, options: Quantization) -> Quantization:

@@ -1,6 +1,7 @@
 """Conversion of a float graph's nodes to integer operations."""
 
 from dataclasses import replace
+from typing import Generic
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph import network
-from celosia.generators.graph.network import Description, Home, Network, Node, Value
+from celosia.generators.graph.network import Home, Network, Node, Value
 from celosia.generators.graph.operations import (
     Attention,
     Convert,
@@ -24,6 +25,7 @@ from celosia.generators.graph.operations import (
     Pool,
     Rotary,
 )
+from celosia.generators.graph.quantized import D, Graph
 from celosia.generators.graph.stored import Stored
 from celosia.generators.graph.tensors import Ints, Rescale, Tensor, quantize, rescale_of
 from celosia.generators.quantize.attention import quantize_attention
@@ -38,50 +40,48 @@ from celosia.sim.requantize import FactorError
 from celosia.sim.rotary import rotary_table, speeds_table
 
 
-class Quantizer:
+class Quantizer(Generic[D]):
     """Converts a float graph to integer operations, node by node."""
 
     def __init__(
-        self,
-        model: Description,
-        weights: Weights,
-        steps: Steps,
-        options: Quantization,
-        operand_max: int,
-        graph: Network,
+        self, model: D, weights: Weights, steps: Steps[D], options: Quantization, graph: Network
     ):
         self.model, self.weights, self.steps, self.options = model, weights, steps, options
-        self.operand_max = operand_max
-        self.graph = graph
-        nodes = graph.all_nodes
-        self._normed = {node.target.name for node in nodes if isinstance(node, network.Norm)}
-        self.before = self._ops(self.graph.before)
-        self.layers = tuple(self._ops(layer) for layer in self.graph.layers)
-        self.after = self._ops(self.graph.after)
-        ops = (op for part in (self.before, *self.layers, self.after) for op in part)
-        if options.wide_functions and not any(
+        self.network = graph
+        self._normed = {
+            node.target.name for node in graph.all_nodes if isinstance(node, network.Norm)
+        }
+
+    def graph(self) -> Graph[D]:
+        """Return the integer graph.
+
+        Raises :class:`InputError` if a value of the model cannot be represented in integers.
+        """
+        whole, model = self.network, self.model
+        before, after = self._ops(whole.before), self._ops(whole.after)
+        layers = tuple(self._ops(layer) for layer in whole.layers)
+        ops = (op for part in (before, *layers, after) for op in part)
+        if self.options.wide_functions and not any(
             isinstance(op, Linear) and op.polynomial for op in ops
         ):
             raise InputError(
                 f"Model {model.name} has no function that polynomials of 16-bit operands are for"
             )
+        output, tensor = self.steps.tensor(whole.output), self.steps.tensor
+        return Graph(
+            model,
+            replace(tensor(whole.input), name="input"),
+            output if after else replace(output, name="output"),
+            tensor(Value("stream", model.dim, home=Home.STREAM)),
+            self._start(before),
+            before,
+            layers,
+            after,
+        )
 
-    def input(self) -> Tensor:
-        """Return the tensor that the host writes."""
-        return replace(self.steps.tensor(self.graph.input), name="input")
-
-    def output(self) -> Tensor:
-        """Return the tensor of the model's output."""
-        tensor = self.steps.tensor(self.graph.output)
-        return tensor if self.after else replace(tensor, name="output")
-
-    def stream(self) -> Tensor:
-        """Return the tensor of the residual stream."""
-        return self.steps.tensor(Value("stream", self.model.dim, home=Home.STREAM))
-
-    def start(self) -> Ints | None:
+    def _start(self, before: tuple[Op, ...]) -> Ints | None:
         """Return the initial content of the residual stream, or None if nothing reads it."""
-        for node in self.graph.before:
+        for node in self.network.before:
             if isinstance(node, network.Start):
                 rows = self.steps.tensor(node.target).rows
                 values = np.zeros((rows, self.model.dim))
@@ -89,7 +89,7 @@ class Quantizer:
                     values[0] = self.weights["class_token"]
                 values += self.weights.get("positions", 0.0)
                 # A separate start token has the steps of the tensor that is added to it.
-                (first, *_) = (op for op in self.before if isinstance(op, Linear))
+                (first, *_) = (op for op in before if isinstance(op, Linear))
                 return quantize(values, first.target)
         return None
 
@@ -164,7 +164,7 @@ class Quantizer:
 
     def _embedding(self, node: network.Embedding) -> Embedding:
         words, target = self.weights["words"], self.steps.tensor(node.target)
-        steps = np.abs(words).max(axis=0) / self.operand_max  # [dim]
+        steps = np.abs(words).max(axis=0) / self.steps.operand_max  # [dim]
         steps = np.where(steps > 0, steps, target.scale)
         places = None
         if node.positions:
@@ -254,7 +254,7 @@ class Quantizer:
     def _weights(self, scaled: Floats, bias: Floats, out: Floats) -> tuple[Ints, Ints, Floats]:
         """Return weights [k, n], biases [n], and the real value of a step of each sum [n]."""
         steps = self.steps.weight_steps(scaled, bias, np.broadcast_to(out, bias.shape))
-        high = self.operand_max
+        high = self.steps.operand_max
         weight = np.clip(np.rint(scaled / steps[:, None]), -high, high).astype(np.int64).T
         return weight, _biases(bias / steps), steps
 

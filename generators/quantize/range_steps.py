@@ -7,89 +7,89 @@ the whole model, or for each layer if no norm keeps its size (Jacob et al. 2018;
 after Bondarenko et al. 2021).
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from celosia.arch.config import Config
-from celosia.arch.functions import FUNCTIONS, int8_table
-from celosia.arch.polynomial import function_table
+from celosia.arch.functions import Function
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.weights import Floats, Weights
-from celosia.generators.graph.network import Attention, Home, Linear, Value, network
-from celosia.generators.graph.tensors import WIDE, Ints, Tensor
+from celosia.generators.graph.network import Attention, Home, Value, network
+from celosia.generators.graph.tensors import WIDE, Tensor
 from celosia.generators.quantize.balance import column_gains, useful_range
-from celosia.generators.quantize.calibrate import Range, Ranges
-from celosia.generators.quantize.options import ENCODER_BALANCE, MIXED, Quantization
-from celosia.generators.reference.floats import FUNCTION_NAMES
+from celosia.generators.quantize.calibrate import Calibration, Range
+from celosia.generators.quantize.options import ENCODER_BALANCE, Quantization
+from celosia.generators.quantize.tensor_steps import Steps, wide_scale
 from celosia.sim.matmul import WIDE_UNIT
 from celosia.sim.requantize import INT16_MAX
 
-WIDE_HEADROOM = 2.0
-"""Ratio by which an INT16 value may exceed calibration's largest before it saturates."""
-_ATTENTION = ("attention_input", "query", "key", "context")
-"""Tensors of attention that are INT16 if activations are mixed."""
 _LARGEST_BIAS = float(1 << 30)
 
 
-class RangeSteps:
+class RangeSteps(Steps[ModelDescription]):
     """Chooses the scales and zero points of an encoder's tensors, and the scales of its weights."""
 
     zeros_in_biases = False
-    whole = 0
+    relu_in_sums = True
+    wide_parts = ("attention_input", "query", "key", "context")
 
     def __init__(
         self,
         model: ModelDescription,
         weights: Weights,
-        ranges: Ranges,
+        calibration: Calibration,
         config: Config,
         options: Quantization,
     ):
-        self.model, self.weights, self.config, self.options = model, weights, config, options
-        self.balance = ENCODER_BALANCE if options.balance is None else options.balance
-        self.ranges, self.columns, self.heads = ranges.tensors, ranges.columns, ranges.heads
-        self.rows = ranges.rows
+        rows, width = calibration.rows, config.array.operand_width
+        super().__init__(model, weights, rows, options, width, ENCODER_BALANCE)
+        self.zero_points = config.array.zero_points
+        self.ranges, self.columns, self.heads = (
+            calibration.ranges,
+            calibration.columns,
+            calibration.heads,
+        )
         self.output = network(model).output
         ends = ("_sum", "_norm") + (() if model.embedding_norm else ("embedding",))
-        stream = [self.ranges[name].size for name in self.ranges if name.endswith(ends)]
-        self.stream_scale = WIDE_HEADROOM * max(stream) / INT16_MAX
+        self.stream_scale = wide_scale(
+            [self.ranges[name].size for name in self.ranges if name.endswith(ends)]
+        )
         hidden = [self.ranges[name] for name in self.ranges if name.endswith(".hidden")]
-        self.hidden_zero = self._common_zero(hidden)
-        self.probability_zero = self._common_zero(
-            [size for sizes in ranges.heads.values() for size in sizes]
+        self.hidden_zero = self._zero(hidden)
+        self.probability_zero = self._zero(
+            [size for sizes in calibration.heads.values() for size in sizes]
             if model.shaped
             else [Range(0.0, 1.0)]
         )
 
-    def tensor(self, value: Value) -> Tensor:
-        """Return the integer tensor for a value of the float graph."""
+    def _make(self, value: Value) -> Tensor:
         model, kind = self.model, value.name.rpartition(".")[2]
         if value.home is Home.STREAM:
             return self._made(value, self._stream_step(value), width=WIDE)
         if kind == "input":
-            zero = self._common_zero([self.ranges["input"]])
+            zero = self._zero([self.ranges["input"]])
             return self._made(value, self._scale(self.ranges["input"], zero), zero)
         if kind == "embedding" and model.embedding == "tokens":
             return self._made(value, self._largest_row() / INT16_MAX, width=WIDE)
+        size = self.ranges[value.name].size
         if kind == "embedding" or value == self.output:
-            scale = WIDE_HEADROOM * self.ranges[value.name].size / INT16_MAX
-            return self._made(value, scale, width=WIDE)
+            return self._made(value, wide_scale([size]), width=WIDE)
         if kind == "hidden":
             scale = self._scale(self.ranges[value.name], self.hidden_zero)
             return self._made(value, scale, self.hidden_zero)
-        size = self.ranges[value.name].size
-        if self.options.activations == MIXED and kind in _ATTENTION:
-            made = self._made(value, WIDE_HEADROOM * size / INT16_MAX, width=WIDE)
-        else:
-            made = self._made(value, size / self.config.operand_max)
+        if self._is_wide(value.name):
+            return self._balanced(self._made(value, wide_scale([size]), width=WIDE), kind)
+        return self._balanced(self._made(value, size / self.operand_max), kind)
+
+    def _balanced(self, tensor: Tensor, kind: str) -> Tensor:
+        """Return a tensor in which each column of a block's input has its range."""
         # Without a projection values are the block's input itself, whose columns are summed.
-        summed = kind == "attention_input" and not model.values
-        if kind in ("attention_input", "mlp_input") and not summed and self.balance:
-            made = replace(made, gains=column_gains(self.columns[value.name], self.balance))
-        return made
+        summed = kind == "attention_input" and not self.model.values
+        if kind not in ("attention_input", "mlp_input") or summed or not self.balance:
+            return tensor
+        return replace(tensor, gains=column_gains(self.columns[tensor.name], self.balance))
 
     def _stream_step(self, value: Value) -> float:
         """Return the step of the residual stream: one for each layer if no norm keeps its size."""
@@ -100,25 +100,22 @@ class RangeSteps:
         sizes = [self.ranges[name].size for name in names if name in self.ranges]
         if self.model.norm != "none" or not sizes:
             return self.stream_scale
-        return WIDE_HEADROOM * max(sizes) / INT16_MAX or 1.0
+        return wide_scale(sizes) or 1.0
 
     def _made(self, value: Value, scale: float, zero: int = 0, width: int = 0) -> Tensor:
-        rows, width = value.rows or self.model.sequence, width or self.config.array.operand_width
+        rows, width = value.rows or self.model.sequence, width or self.operand_width
         # The output has one name, whatever it is made of.
         name = "output" if value.name == "raw_output" else value.name
         return Tensor(name, value.buffer, rows, value.columns, scale, zero, width, home=value.home)
 
-    def _common_zero(self, ranges: Sequence[Range]) -> int:
-        """Return the zero point for which the worst of several ranges, scaled, loses least."""
-        if not self.config.array.zero_points:
-            return 0
-        low, high = self.config.operand_min, self.config.operand_max
-        share = max((-r.low / (r.high - r.low) for r in ranges if r.high > r.low), default=0.5)
-        return min(low + math.ceil(share * (high - low)), high - 1)
+    def _zero(self, ranges: Iterable[Range]) -> int:
+        """Return the common zero point of several ranges."""
+        ends = ((bounds.low, bounds.high) for bounds in ranges)
+        return self._common_zero(ends, 0.5) if self.zero_points else 0
 
     def _scale(self, bounds: Range, zero: int) -> float:
         """Return the least scale at which a range fits around a zero point."""
-        up, down = self.config.operand_max - zero, zero - self.config.operand_min
+        up, down = self.operand_max - zero, zero - self.operand_min
         scale = max(bounds.high / up, -bounds.low / down if down else 0.0)
         return scale or 1.0 / up
 
@@ -129,11 +126,6 @@ class RangeSteps:
         bound: float = np.sum([np.abs(table).max(axis=0) for table in tables], axis=0).max()
         return bound or 1.0
 
-    def inputs(self, value: Value) -> Floats | None:
-        """Return samples [count, columns] of a tensor, divided by its scales; None if not kept."""
-        rows = self.rows.get(value.name)
-        return None if rows is None else rows / self.tensor(value).steps
-
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the scale of each output [n] for weights [n, k] times their inputs' scales.
 
@@ -142,29 +134,17 @@ class RangeSteps:
         largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:
             largest[:] = largest.max()
-        steps = np.where(largest > 0, largest / self.config.operand_max, out)
+        steps = np.where(largest > 0, largest / self.operand_max, out)
         return np.asarray(np.maximum(steps, np.abs(bias) / _LARGEST_BIAS))
 
-    def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
-        """Return (input scale, offset, table) of an activation function.
-
-        ReLU has no table, as requantization computes ReLU.
-        """
-        assert node.sums is not None
-        if node.activation == "relu":
-            return target.scale, 0.0, None
-        function = FUNCTIONS[FUNCTION_NAMES[node.activation]]
-        bounds = useful_range(function, self.ranges[node.sums.name], target.scale)
-        if self.options.wide(node.activation):
-            scale = max(-bounds.low, bounds.high) / INT16_MAX or 1.0
-            return scale, 0.0, function_table(function, scale, target.scale, target.zero)
-        low, high = self.config.operand_min, self.config.operand_max
-        scale = (bounds.high - bounds.low) / (high - low) or 1.0
-        zero = round(low - bounds.low / scale)
-        width = self.config.array.operand_width
-        table = int8_table(function, scale, zero, target.scale, target.zero, width)
-        # The zero point of the table's inputs is a part of the bias: layers may differ in it.
-        return scale, scale * zero, table
+    def _function_input(
+        self, function: Function, name: str, after: float, activation: str
+    ) -> tuple[float, int]:
+        bounds = useful_range(function, self.ranges[name], after)
+        if self.options.wide(activation):
+            return max(-bounds.low, bounds.high) / INT16_MAX or 1.0, 0
+        scale = (bounds.high - bounds.low) / (self.operand_max - self.operand_min) or 1.0
+        return scale, round(self.operand_min - bounds.low / scale)
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
         """Return the scale and the offset of the products of queries and keys, [1] each."""
@@ -178,7 +158,7 @@ class RangeSteps:
         if self.model.shaped:
             bounds = self.heads[f"{node.prefix}.probabilities"][head]
             return self._scale(bounds, self.probability_zero)
-        if self.config.array.zero_points:
+        if self.zero_points:
             # One step more than fits: p = 1 saturates, and every other p is exact to half a step.
-            return 2.0**-self.config.array.operand_width
+            return 2.0**-self.operand_width
         return self._scale(Range(0.0, 1.0), self.probability_zero)

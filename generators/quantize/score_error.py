@@ -1,11 +1,14 @@
 """Errors of attention scores against exact arithmetic on the same residual stream."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from celosia.arch.norm import VALUE_FRACTION
 from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph.network import Home
 from celosia.generators.graph.operations import (
     ROTARY_STEPS,
     Attention,
@@ -15,44 +18,40 @@ from celosia.generators.graph.operations import (
     Op,
     Rotary,
 )
-from celosia.generators.graph.quantized import Decoder, QuantizedModel
+from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import Ints, Rescale
 from celosia.sim.matmul import WIDE_UNIT
+from celosia.sim.pairs import BITS
 from celosia.sim.requantize import INT16_MAX
 from celosia.sim.rotary import ROTARY_FRACTION
 
 
 def score_errors(
-    model: QuantizedModel, tensors: Mapping[str, Ints], inputs: Floats
+    model: IntegerGraph, tensors: Mapping[str, Ints], inputs: NDArray[Any]
 ) -> Iterator[Floats]:
-    """Yield the absolute errors of each attention's scores, [heads, n, n], of an encoder.
+    """Yield the absolute errors of each attention's scores, [heads, pairs of tokens].
 
-    ``tensors`` are the results of :func:`evaluate` for ``inputs``. The exact scores are computed
-    from the residual stream without any rounding, with the integer weights and parameters. The unit
-    is 2**-8 octaves, as for scores.
+    A token's scores are those with all tokens, or in a text those with all tokens up to it. Scores
+    of cross-attention, of keys of fewer than 8 bits, and behind deferred norms are left out.
+    ``tensors`` are the results of :func:`evaluate` for ``inputs``, a whole text. The exact scores
+    are computed from the residual stream without any rounding, with the integer weights and
+    parameters. The unit is 2**-8 octaves, as for scores.
+
+    Exact scores of a text are clamped to INT16: the lowest scores of a row may saturate, which is
+    no error.
     """
-    count = len(inputs) + model.description.sequence - model.input.rows
     exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, tensors, inputs))
+    added = 0 if model.reads_tokens else model.description.sequence - model.input.rows
+    count = len(inputs) + added
     for op in model.ops:
-        if isinstance(op, Attention):
-            scores = exact.scores(op, count)
-            yield np.asarray(np.abs(tensors[f"{op.prefix}.scores"][:, :count, :count] - scores))
-
-
-def text_score_errors(decoder: Decoder, tensors: Mapping[str, Ints]) -> Iterator[Floats]:
-    """Yield the errors of each attention's scores of a decoder, over a whole text.
-
-    Each array has the scores of every token with all tokens up to this token, [heads, n (n + 1) /
-    2]. Exact scores are clamped to INT16: the lowest scores of a row may saturate, which is no
-    error.
-    """
-    exact = _Exact(
-        {op.target.name: op for op in decoder.ops}, lambda name: tensors[name].astype(np.float64)
-    )
-    for op in decoder.attentions:
-        scores = tensors[f"{op.prefix}.scores"]
-        seen = np.tri(scores.shape[1], dtype=bool)
-        wanted = np.clip(exact.scores(op, scores.shape[1]), -INT16_MAX - 1, INT16_MAX)
+        if not isinstance(op, Attention) or op.key.home is Home.SOURCE:
+            continue
+        if op.kv_bits < BITS or op.deferred:
+            continue
+        wanted, seen = exact.scores(op, count), np.ones((count, count), bool)
+        if op.key.home is Home.CACHE:
+            wanted, seen = np.clip(wanted, -INT16_MAX - 1, INT16_MAX), np.tri(count, dtype=bool)
+        scores = tensors[f"{op.prefix}.scores"][:, :count, :count]
         yield np.abs(scores - wanted)[:, seen]
 
 
@@ -91,7 +90,7 @@ class _Exact:
 
 
 def _rows_of(
-    model: QuantizedModel, tensors: Mapping[str, Ints], inputs: Floats
+    model: IntegerGraph, tensors: Mapping[str, Ints], inputs: NDArray[Any]
 ) -> Callable[[str], Floats]:
     """Return a function that returns the integer rows of a stream, loaded rows included."""
     made = {op.target.name: op for op in model.ops}

@@ -6,7 +6,7 @@ import numpy as np
 
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.quantize.options import NARROW_BITS
-from celosia.sim.requantize import INT16_MAX
+from celosia.generators.quantize.tensor_steps import wide_scale
 
 INT8_MAX = (1 << NARROW_BITS - 1) - 1
 _CLIPS = np.geomspace(1.0, 0.5, 9)
@@ -18,13 +18,10 @@ _PLACES = np.linspace(0.0, 1.0, 9)
 HALF = 8
 """Half of the INT8 steps in a step of the upper four bits."""
 
-HEADROOM = 2.0
-"""Ratio by which an INT16 value may exceed the samples' largest before it saturates."""
-
 
 def wide_step(values: Floats) -> float:
     """Return the scale of INT16 values with :data:`HEADROOM`; 1 for a tensor of zeros."""
-    return HEADROOM * float(np.abs(values).max()) / INT16_MAX or 1.0
+    return wide_scale([float(np.abs(values).max())]) or 1.0
 
 
 def best_step(values: Floats, most: int) -> float:

@@ -1,7 +1,6 @@
 """Calibration texts of a decoder, and the values of the decoder's tensors over them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,55 +8,34 @@ from numpy.typing import NDArray
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
-from celosia.generators.quantize.calibrate import Progress
+from celosia.generators.quantize.calibrate import BY_PAIRS, Calibration, Observer, Progress
 from celosia.generators.quantize.options import Quantization
-from celosia.generators.quantize.refusals import check_finite, check_tensor
 from celosia.generators.reference.cache import KvCache
-from celosia.generators.reference.floats import encode, forward
 
 KEPT_BYTES = 1 << 30
 """Memory for the tensors of texts (bytes); for larger models only some texts, or places, are
 kept."""
-_NOT_KEPT = ("scores", "probabilities", "output")
-
-
-@dataclass(frozen=True)
-class SampledTexts:
-    """Calibration texts, sampled or given, and tensor values up to :data:`KEPT_BYTES`."""
-
-    tokens: NDArray[np.int64]
-    """[count, length]."""
-    tensors: dict[str, Floats]
-    """Each tensor of the model, [count * length, columns], one text after another, by name as in
-    :func:`celosia.generators.reference.floats.forward`; scores and probabilities are left out."""
-    largest: dict[str, float]
-    """The largest magnitude of each tensor over all texts, including those that are not kept."""
-    sources: tuple[int, ...] = ()
-    """Tokens of the source of each text, whose tensors are [all of them, columns]."""
 
 
 class _Rows:
-    """Collects the tensors of some texts, and the largest magnitudes of all texts.
+    """Collects the tensors of some texts.
 
     The kept texts are spread evenly over all. If there is no room for one text, its first places
     are kept.
     """
 
-    def __init__(self, model: TextDescription, tokens: NDArray[np.int64]):
+    def __init__(self, tokens: NDArray[np.int64]):
         """Store the texts' tokens, [count, length], which may still change."""
-        self._model, self._tokens = model, tokens
+        self._tokens = tokens
         self._texts: NDArray[np.int64] = np.arange(0)
         self._kept: dict[str, Floats] = {}
-        self.largest: dict[str, float] = {}
 
     def add(self, tensors: Mapping[str, Floats], first: int, place: int) -> None:
         """Add tensors [texts, places, columns] that begin at text ``first`` and place ``place``."""
-        tensors = {name: rows for name, rows in tensors.items() if not name.endswith(_NOT_KEPT)}
+        tensors = _kept_ones(tensors)
         if not self._kept:
             self._allocate(tensors)
         for name, rows in tensors.items():
-            check_tensor(self._model, name, rows)
-            _note(self.largest, name, rows)
             kept = self._kept[name]
             places = min(rows.shape[1], kept.shape[1] - place)
             if places > 0:
@@ -74,15 +52,17 @@ class _Rows:
         for name, rows in tensors.items():
             self._kept[name] = np.empty((most, places, rows.shape[2]))
 
-    def texts(self) -> SampledTexts:
-        """Return the texts whose tensors are kept."""
+    def texts(self) -> tuple[NDArray[np.int64], dict[str, Floats]]:
+        """Return the texts whose tensors are kept, [count, length], and the tensors' rows."""
         places = next(iter(self._kept.values())).shape[1]
-        tensors = {name: rows.reshape(-1, rows.shape[2]) for name, rows in self._kept.items()}
-        return SampledTexts(self._tokens[self._texts, :places], tensors, self.largest)
+        rows = {name: rows.reshape(-1, rows.shape[2]) for name, rows in self._kept.items()}
+        return self._tokens[self._texts, :places], rows
 
 
-def _note(largest: dict[str, float], name: str, rows: Floats) -> None:
-    largest[name] = max(largest.get(name, 0.0), float(np.abs(rows).max()))
+def _kept_ones(tensors: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Return the tensors with a row for each token, each once."""
+    other = (*BY_PAIRS, "output")
+    return {name: rows for name, rows in tensors.items() if not name.endswith(other)}
 
 
 def calibration_texts(
@@ -92,13 +72,12 @@ def calibration_texts(
     options: Quantization,
     progress: Progress | None = None,
     texts: Sequence[Sequence[int]] | None = None,
-) -> SampledTexts:
+) -> Calibration:
     """Return calibration texts: ``texts``, or texts sampled from the model.
 
     For an encoder-decoder the result is answers to sources, which are ``texts`` or random. Raises
     :class:`InputError` as :func:`sample_answers`, :func:`given_texts` and :func:`sample_texts`.
     """
-    check_finite(model, weights)
     length, seed = min(options.length, model.positions), options.seed
     if model.source_layers:
         sources = texts or random_sources(model, options.texts, seed)
@@ -120,7 +99,7 @@ def sample_texts(
     length: int,
     seed: int,
     progress: Progress | None = None,
-) -> SampledTexts:
+) -> Calibration:
     """Return ``count`` texts of ``length`` tokens, sampled from the model after ``begin``.
 
     If ``begin`` is None, each text begins with another random token. Each next token is drawn from
@@ -134,22 +113,22 @@ def sample_texts(
     tokens = np.full((count, length), begin or 0, np.int64)
     if begin is None:
         tokens[:, 0] = rng.integers(0, model.vocabulary, count)
-    return _drawn(model, weights, tokens, KvCache(), rng, progress)
+    observer = Observer(model, weights)
+    texts, rows = _drawn(observer, tokens, KvCache(), rng, progress)
+    return observer.calibration(rows, tokens=texts)
 
 
 def _drawn(
-    model: TextDescription,
-    weights: Weights,
+    observer: Observer,
     tokens: NDArray[np.int64],
     cache: KvCache,
     rng: np.random.Generator,
     progress: Progress | None = None,
-) -> SampledTexts:
-    """Draw texts [count, length] from their first tokens."""
-    length, rows = tokens.shape[1], _Rows(model, tokens)
+) -> tuple[NDArray[np.int64], dict[str, Floats]]:
+    """Draw texts [count, length] from their first tokens; return those kept, and their rows."""
+    length, rows = tokens.shape[1], _Rows(tokens)
     for place in range(length):
-        with np.errstate(all="ignore"):
-            tensors = forward(model, weights, tokens[:, place : place + 1], cache)
+        tensors = observer.run(tokens[:, place : place + 1], cache)
         rows.add(tensors, 0, place)
         if place + 1 < length:
             # The largest of logits with Gumbel noise is a draw from their softmax.
@@ -176,7 +155,7 @@ def sample_answers(
     length: int,
     seed: int,
     progress: Progress | None = None,
-) -> SampledTexts:
+) -> Calibration:
     """Return answers of ``length`` tokens, sampled from the model for each source.
 
     ``progress`` receives the number of sources done. Raises :class:`InputError` if there is no
@@ -185,31 +164,24 @@ def sample_answers(
     if not sources:
         raise InputError("Calibration needs at least one source")
     rng = np.random.default_rng(seed)
-    texts = list[NDArray[np.int64]]()
-    parts, largest, kept = dict[str, list[Floats]](), dict[str, float](), 0
+    observer, texts = Observer(model, weights), list[NDArray[np.int64]]()
+    parts, kept = dict[str, list[Floats]](), 0
     for done, source in enumerate(sources):
         cache = KvCache()
-        with np.errstate(all="ignore"):
-            encoded = encode(model, weights, np.array([source], np.int64), cache)
-        for name, tensor in encoded.items():
-            check_tensor(model, name, tensor)
-        tensors = {n: rows[0] for n, rows in encoded.items() if not n.endswith(_NOT_KEPT)}
-        tokens = np.full((1, length), model.start, np.int64)
+        encoded = observer.run(np.array([source], np.int64), cache, source=True)
+        tokens, drawn = _drawn(observer, np.full((1, length), model.start, np.int64), cache, rng)
         # Both have a tensor of the host's tokens, which no step is found for.
-        tensors |= (drawn := _drawn(model, weights, tokens, cache, rng)).tensors
-        for name, tensor in tensors.items():
-            _note(largest, name, tensor)
-        largest |= {name: max(size, largest[name]) for name, size in drawn.largest.items()}
-        kept += sum(tensor.nbytes for tensor in tensors.values())
+        rows = {name: of_text[0] for name, of_text in _kept_ones(encoded).items()} | drawn
+        kept += sum(of_text.nbytes for of_text in rows.values())
         if not texts or (kept <= KEPT_BYTES and len(texts) == done):
-            for name, tensor in tensors.items():
-                parts.setdefault(name, []).append(tensor)
-            texts.append(drawn.tokens)
+            for name, of_text in rows.items():
+                parts.setdefault(name, []).append(of_text)
+            texts.append(tokens)
         if progress is not None:
             progress(done + 1, len(sources))
     joined = {name: np.concatenate(parts.pop(name)) for name in [*parts]}
     lengths = tuple(len(source) for source in sources[: len(texts)])
-    return SampledTexts(np.concatenate(texts), joined, largest, lengths)
+    return observer.calibration(joined, tokens=np.concatenate(texts), sources=lengths)
 
 
 def given_texts(
@@ -218,7 +190,7 @@ def given_texts(
     texts: Sequence[Sequence[int]],
     length: int,
     progress: Progress | None = None,
-) -> SampledTexts:
+) -> Calibration:
     """Return the tensor values over given texts, lists of token numbers.
 
     All texts become as long as the longest text, but at most ``length`` tokens. Longer texts are
@@ -240,11 +212,10 @@ def given_texts(
             place += 1
         rows.append(row[:most])
     tokens = np.array(rows, np.int64)
-    kept = _Rows(model, tokens)
+    kept, observer = _Rows(tokens), Observer(model, weights)
     for done, each in enumerate(tokens):
-        with np.errstate(all="ignore"):
-            tensors = forward(model, weights, each[None])
-        kept.add(tensors, done, 0)
+        kept.add(observer.run(each[None]), done, 0)
         if progress is not None:
             progress(done + 1, len(tokens))
-    return kept.texts()
+    texts_kept, kept_rows = kept.texts()
+    return observer.calibration(kept_rows, tokens=texts_kept)

@@ -35,7 +35,7 @@ from celosia.generators.graph.operations import (
     Pool,
     Rotary,
 )
-from celosia.generators.graph.quantized import Decoder, IntegerGraph, QuantizedModel, SourceEncoder
+from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import WIDE, Ints, Rescale, Tensor
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import check_tokens
@@ -96,30 +96,30 @@ class _Evaluation:
         """Contents of every buffer."""
         self.factors: list[Ints] = []
         """Mantissas and shifts of the row factors of the last deferred norm, [rows, 1] each."""
-        if isinstance(model, SourceEncoder):
-            check_tokens(model.description, inputs, 0, source=True)
-            self.held[model.input.buffer] = inputs.astype(np.int64)
-            self.length, self.places = len(inputs), np.arange(len(inputs))
-            return
-        if isinstance(model, Decoder):
-            numbers = inputs.astype(np.int64)
-            check_tokens(model.description, numbers, 0)
-            if cache.length + len(numbers) > model.places:
-                raise InputError(
-                    f"Model {model.description.name} takes at most {model.places} tokens, "
-                    f"not {cache.length + len(numbers)}"
-                )
-            self.held[model.input.buffer] = numbers
-            self.length = len(numbers)
-        else:
-            assert isinstance(model, QuantizedModel)
-            rows = np.zeros((model.input.rows, model.input.columns))
-            rows[: len(inputs)] = inputs
-            self.held[model.input.buffer] = model.quantize_input(rows).astype(np.int64)
-            self.length = len(inputs) + model.description.sequence - model.input.rows
-            if model.start is not None:
-                self.held[model.before[0].target.buffer] = model.start
-        self.places = cache.take(self.length)
+        rows = self._tokens(inputs) if model.reads_tokens else self._padded(inputs)
+        self.held[model.input.buffer] = rows.astype(np.int64)
+        self.places = np.arange(self.length) if model.encodes else cache.take(self.length)
+
+    def _tokens(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """Return token numbers after a check that they can follow the text so far."""
+        model, self.length = self.model, len(numbers)
+        check_tokens(model.description, numbers, 0, source=model.encodes)
+        total = self.cache.length + self.length
+        if not model.encodes and total > model.places:
+            raise InputError(
+                f"Model {model.description.name} takes at most {model.places} tokens, not {total}"
+            )
+        return numbers
+
+    def _padded(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        """Return the machine's input, and load the stream's first content."""
+        model = self.model
+        rows = np.zeros((model.input.rows, model.input.columns))
+        rows[: len(inputs)] = inputs
+        self.length = len(inputs) + model.description.sequence - model.input.rows
+        if model.start is not None:
+            self.held[model.before[0].target.buffer] = model.start
+        return model.quantize_input(rows)
 
     def run(self) -> dict[str, Ints]:
         for op in self.model.ops:

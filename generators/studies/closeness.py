@@ -72,5 +72,5 @@ def _texts(source: TextSource, count: int, progress: Progress) -> dict[str, Part
     by_options = {}
     for name, options in OPTIONS.items():
         made = quantize_sampled(model, weights, samples, options)
-        by_options[name] = parting(made, weights, list(others.tokens), scored=True)
+        by_options[name] = parting(made, weights, list(others.tokens))
     return by_options

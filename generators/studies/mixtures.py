@@ -13,7 +13,7 @@ from celosia.generators.frontend import digits
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.frontend.weights import Floats, model_names
-from celosia.generators.graph.quantized import Decoder, IntegerGraph, QuantizedModel
+from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import Ints
 from celosia.generators.quantize.calibrate import Progress, calibrate
 from celosia.generators.quantize.error_steps import ErrorSteps
@@ -95,7 +95,6 @@ def mix_digits(
         return quantize_calibrated(source.description, source.weights, ranges, config, chosen)
 
     def measure(model: IntegerGraph) -> tuple[float, float]:
-        assert isinstance(model, QuantizedModel)
         outputs = np.stack(
             [
                 model.dequantize_output(evaluate(model, image)["output"]).ravel()
@@ -108,7 +107,6 @@ def mix_digits(
         return wrong, float(np.mean((outputs - exact[0]) ** 2))
 
     def look(model: IntegerGraph) -> dict[str, Ints]:
-        assert isinstance(model, QuantizedModel)
         runs = [
             evaluate(model, image) | {"input": model.quantize_input(image).astype(np.int64)}
             for image in images[:LOOKED]
@@ -138,13 +136,12 @@ def mix_text(
     steps = ErrorSteps(model, weights, samples, options)
 
     def make(form: str) -> IntegerGraph:
-        return quantize_stepped(weights, steps, replace(options, weights=form))
+        return quantize_stepped(model, weights, steps, replace(options, weights=form))
 
-    scores = tried.tensors["logits"].reshape(*tried.tokens.shape, -1)
+    scores = tried.rows["logits"].reshape(*tried.tokens.shape, -1)
     expected = np.exp(_logarithms(scores))  # [texts, tokens, vocabulary]
 
     def measure(decoder: IntegerGraph) -> tuple[float, float]:
-        assert isinstance(decoder, Decoder)
         logits = np.stack([evaluate(decoder, tokens)["logits"] for tokens in tried.tokens])
         loss = -float(
             np.mean(
