@@ -40,6 +40,14 @@ def test_values(name, x, y):
     assert FUNCTIONS[name](np.array([x]))[0] == pytest.approx(y, rel=1e-6)
 
 
+def test_gelu_is_exact_between_the_places_of_its_table():
+    x = np.concatenate([np.linspace(-45, 45, 20001), [-1e300, -0.0, 1e-300, 1e300]])
+    exact = [0.5 * each * math.erfc(-each / math.sqrt(2)) for each in x]
+    error = np.abs(FUNCTIONS["gelu_erf"](x) - exact)
+    assert (error <= 2.0**-51 * np.maximum(np.abs(x), 1)).all()
+    assert np.isnan(FUNCTIONS["gelu_erf"](np.array([math.nan])))
+
+
 def test_round_away():
     assert round_away(np.array([0.5, 1.5, -0.5, -1.5, 2.4])).tolist() == [1, 2, -1, -2, 2]
 
