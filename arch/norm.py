@@ -4,5 +4,5 @@ VALUE_FRACTION = 16
 """Fraction bits of a normalized value (bits)."""
 EPS_WIDTH = 56
 """Width of the constant added to the variance (bits)."""
-MAX_NORM_ROW = 1 << 12
+MAX_NORM_ROW = 1 << 13
 """Longest row that can be normalized (elements); sums and variances have room for it."""

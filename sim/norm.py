@@ -11,7 +11,7 @@ from celosia.sim.reciprocal import rsqrt
 from celosia.sim.requantize import quantize_multiplier, saturate16
 
 MAX_BIAS = (1 << 31) - (1 << 23)
-"""Largest bias that overflows 32 bits with no normalized value; those have a magnitude up to 64."""
+"""Largest bias that overflows 32 bits with no normalized value; those have a magnitude up to 91."""
 
 
 def normalize(
@@ -25,7 +25,7 @@ def normalize(
     17-bit inverse square root and rounded to nearest, ties up. With ``rms`` the row's sum counts as
     0. A row with ``V = 0`` gives 0.
 
-    Raises :class:`InputError` if a row is longer than 4096, or ``eps`` is not from 0 to
+    Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to
     ``2**56 - 1``.
     """
     s = _summed(x, r, eps)  # [m, n]

@@ -372,6 +372,10 @@ def test_refusals(changes, error, message):
             "Field mem_width of a microcoded machine must be at most 32, not 64",
         ),
         (
+            {"max_row": 5000},
+            "Field max_row of a microcoded machine must be at most 4096, not 5000",
+        ),
+        (
             {"program_depth": 8000},
             "Fields program_depth + max_row + 64 * table_slots of a microcoded machine must be at "
             "most 8000, not 8256",

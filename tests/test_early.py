@@ -202,10 +202,10 @@ def test_rows_of_many_scores_are_refused_before_calibration() -> None:
     few = small.replace(name="few", max_row=512, max_k=1024)
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         compile_model(model, Large(model), [], few)
-    long = model.replace(tokens=5000)
+    long = model.replace(tokens=9000)
     message = (
-        "Model deep attends to 5000 tokens, but a row of scores has at most 4096 in any "
-        "configuration (max_row); make the model for at most 4096 tokens"
+        "Model deep attends to 9000 tokens, but a row of scores has at most 8192 in any "
+        "configuration (max_row); make the model for at most 8192 tokens"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         compile_model(long, Large(long), [], few)

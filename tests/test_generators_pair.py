@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import celosia as library
 from celosia.generators.frontend.hugging_face_pair import load_hugging_face_pair
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import random_weights
@@ -68,6 +69,25 @@ def test_floats_are_those_of_transformers(name, tmp_path):
         encode(model, weights, source, cache)
         steps = [forward(model, weights, tokens[:, [i]], cache)["logits"] for i in range(4)]
         assert np.abs(np.concatenate(steps, axis=1) - wanted).max() < 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("name", ["blenderbot", "pegasus"])
+def test_a_bias_of_scores_is_added_by_the_machine(name, tmp_path):
+    with np.load(PAIRS / f"{name}.npz") as sample:
+        source, tokens, wanted = (sample[part] for part in ("source", "tokens", "logits"))
+    shutil.copytree(PAIRS / name, tmp_path / name)
+    tensors = load_file(tmp_path / name / "model.safetensors")
+    bias = np.random.default_rng(1).normal(0, 3, (1, wanted.shape[-1])).astype(np.float32)
+    save_file(tensors | {"final_logits_bias": bias}, tmp_path / name / "model.safetensors")
+    model = library.load(tmp_path / name)
+    cache = KvCache()
+    encode(model.source.description, model.source.weights, source, cache)
+    logits = forward(model.source.description, model.source.weights, tokens, cache)["logits"]
+    assert np.abs(logits - (wanted + bias)).max() < 1e-5 * np.abs(wanted + bias).max()
+    run = library.compile(model).run(source)
+    assert run.mismatches == 0
+    for scores, exact in zip(run.outputs, model.floats(source), strict=True):
+        assert np.corrcoef(np.ravel(scores), exact[-1])[0, 1] > 0.99
 
 
 def test_integers_at_once_and_by_token_are_near_floats():
@@ -176,12 +196,13 @@ def test_folders_that_are_refused(tmp_path):
              "that of decoder_ffn_dim"),
             ({"decoder_start_token_id": None}, {}, "Model field start must be an integer, not "
              "None in {0}/config.json"),
-            ({}, {**tensors, "final_logits_bias": bias}, "Weight 'final_logits_bias' in "
-             "{0}/model.safetensors must be all 0"),
+            ({}, {**tensors, "final_logits_bias": bias[:, 1:]}, "Weight 'head.bias' must have "
+             "the shape [19], not [18] in {0}/model.safetensors"),
             ({}, {**tensors, extra: bias}, "Weights {0}/model.safetensors hold tensors that a "
              "model of type pegasus does not have: encoder.extra.weight"),
             ({}, {**tensors, "model.decoder.embed_tokens.weight": bias}, "Weight "
-             "'decoder.embed_tokens.weight' in {0}/model.safetensors must be the vocabulary"),
+             "'decoder.embed_tokens.weight' in {0}/model.safetensors is another vocabulary than "
+             "that of answers; use a model that shares one"),
             ({}, lacks, "Weight 'layers.0.cross.key.weight' is missing in "
              "{0}/model.safetensors"),
         )

@@ -49,7 +49,7 @@ def run_case(unit, x, *, rms, eps, o_ready=lambda cycle: True):
         ctx.set(unit.o_sum.ready, 1)
         cycle = 0
         while len(cycles_out) < len(padded):
-            assert cycle < 1000, "beats are lost"
+            assert cycle < 1000 + 2 * len(padded), "beats are lost"
             sent = len(cycles_in)
             ctx.set(unit.i.valid, sent < len(padded))
             if sent < len(padded):
@@ -99,6 +99,13 @@ def test_one_element_may_be_as_far_from_the_others_as_can_be(n):
         np.testing.assert_array_equal(values, normalize(x, rms=rms, eps=0)[0])
 
 
+def test_the_longest_row_of_the_largest_variance():
+    x = np.tile([-(1 << 15), (1 << 15) - 1], (1, 4096))
+    eps = (1 << 56) - 1
+    values, _, _ = run_case(AddNormUnit(lanes=8, max_row=8192), x, rms=False, eps=eps)
+    np.testing.assert_array_equal(values, normalize(x, rms=False, eps=eps)[0])
+
+
 def test_holds_what_the_buffer_can():
     """A stalled output stops the input without loss."""
     unit = AddNormUnit(lanes=1, max_row=3)
@@ -133,8 +140,8 @@ def test_statistics_of_no_variance():
     ("lanes", "max_row", "message"),
     [
         (0, 5, "Norm lanes must be a positive integer, not 0"),
-        (1, 0, "Norm max_row must be from 1 to 4096, not 0"),
-        (1, 4097, "Norm max_row must be from 1 to 4096, not 4097"),
+        (1, 0, "Norm max_row must be from 1 to 8192, not 0"),
+        (1, 8193, "Norm max_row must be from 1 to 8192, not 8193"),
     ],
 )
 def test_refuses(lanes, max_row, message):

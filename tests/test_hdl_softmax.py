@@ -78,6 +78,11 @@ def test_circuit_equals_model(lanes, max_row):
     run_case(SoftmaxUnit(lanes, max_row), make_rows(lengths, lanes, rng), rng, stall=0.3)
 
 
+def test_the_longest_row():
+    rng = np.random.default_rng(3)
+    run_case(SoftmaxUnit(8, 8192), make_rows([8192, 5000, 1], 8, rng), rng)
+
+
 @pytest.mark.parametrize(("lanes", "max_row"), [(1, 8), (3, 40), (4, 512)])
 def test_latency_is_the_formula(lanes, max_row):
     rng = np.random.default_rng(2)

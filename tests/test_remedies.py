@@ -138,6 +138,19 @@ def test_weights_of_another_form(encoder: Path, decoder: Path) -> None:
     load_source(str(encoder))
 
 
+def test_one_vocabulary_of_sources_and_answers(tmp_path: Path) -> None:
+    folder = tmp_path / "pegasus"
+    shutil.copytree(DATA / "pairs" / "pegasus", folder)
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.encoder.embed_tokens.weight"
+    words = tensors["model.shared.weight"]
+    save_file(tensors | {name: words + 1}, folder / "model.safetensors")
+    with refused("; use a model that shares one"):
+        load_text(str(folder))
+    save_file(tensors | {name: words}, folder / "model.safetensors")
+    load_text(str(folder))
+
+
 FAMILIES = {
     "queries": ("llama", "qwen2"),
     "capped": ("gemma",),

@@ -48,6 +48,9 @@ MAX_MEM_WIDTH = 32
 MAX_WORDS = 8000
 """Most words of the data memory that depend on the configuration, which immediates can address."""
 
+MAX_ROW = 1 << 12
+"""Longest row whose normalized values, of at most 64, the microcode computes (elements)."""
+
 
 def check_micro(config: Fields, values: Mapping[str, Any]) -> None:
     """Check that fields of a microcoded machine have their fixed values and fit its memories.
@@ -62,6 +65,11 @@ def check_micro(config: Fields, values: Mapping[str, Any]) -> None:
         raise InputError(
             f"Field mem_width of a microcoded machine must be at most {MAX_MEM_WIDTH}, "
             f"not {config.memory.width}"
+        )
+    if config.vector.longest_row > MAX_ROW:
+        raise InputError(
+            f"Field max_row of a microcoded machine must be at most {MAX_ROW}, "
+            f"not {config.vector.longest_row}"
         )
     words = config.control.program_depth + config.vector.longest_row + 64 * config.table_slots
     if words > MAX_WORDS:

@@ -44,6 +44,7 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
             f"'tie_word_embeddings' in {model_folder.config_path} is false"
         )
     head = np.asarray(model_folder.tensors.pop("lm_head.weight", words), np.float64)
+    bias = np.ravel(np.asarray(model_folder.tensors.pop("final_logits_bias", 0), np.float64))
     tensors: dict[str, Floats] = {}
     parts = _NAMES["parts"]
     for part, start in (("encoder", "source."), ("decoder", "")):
@@ -66,6 +67,9 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     model = model.replace(tied=scaled == 1.0 and bool(np.array_equal(head, words)))
     if not model.tied:
         tensors["head.weight"] = head
+    if np.any(bias):
+        model = model.replace(head_bias=True)
+        tensors["head.bias"] = bias
     with within(model_folder.weights_path):
         return model, check_weights(tensors, model)
 
@@ -92,15 +96,15 @@ def _description(folder: Folder) -> TextDescription:
 
 
 def _words(folder: Folder) -> Floats:
-    """Return the vocabulary, and remove the tensors that repeat it and those that are all 0."""
-    bias = folder.tensors.pop("final_logits_bias", np.zeros(1))
-    if np.any(np.asarray(bias, np.float64)):
-        raise InputError(f"Weight 'final_logits_bias' in {folder.weights_path} must be all 0")
+    """Return the vocabulary, and remove the tensors that repeat it."""
     words = folder.floats("shared.weight" if "shared.weight" in folder.tensors else _COPIES[0])
     for name in _COPIES:
         copy: NDArray[np.generic] = folder.tensors.pop(name, words)
         if not np.array_equal(np.asarray(copy, np.float64), words):
-            raise InputError(f"Weight {name!r} in {folder.weights_path} must be the vocabulary")
+            raise InputError(
+                f"Weight {name!r} in {folder.weights_path} is another vocabulary than that of "
+                "answers; use a model that shares one"
+            )
     return words
 
 

@@ -131,7 +131,7 @@ class AddNormUnit(Component):
     input at once. A stalled ``o`` stalls the input when the row buffer is full; this buffer has
     space for the longest row and about ``latency`` more beats. With ``parity``, ``errors`` reports
     a wrong word of the row buffer. Raises :class:`InputError` if ``lanes`` is not positive, or
-    ``max_row`` not from 1 to 4096.
+    ``max_row`` not from 1 to 8192.
     """
 
     i: stream.Interface
