@@ -54,6 +54,7 @@ def read_model(path: Path) -> Any:
         with reading(path, "ONNX file"):
             model = onnx.load(str(path), load_external_data=False)
         _check_opsets(path, model)
+        _write_erfc(model.graph)
         _check_operators(path, model)
         for tensor in _tensors(model.graph):
             _check_tensor(path, tensor)
@@ -130,6 +131,19 @@ def _check_opsets(path: Path, model: Any) -> None:
             )
 
 
+def _write_erfc(graph: Any) -> None:
+    """Replace TensorFlow's Erfc, which converters leave in a graph, by ``1 - Erf``."""
+    helper, nodes = onnx_library("onnx.helper"), list(graph.node)
+    for node in nodes:
+        if node.op_type == "Erfc" and node.domain in ("", "ai.onnx"):
+            (output,) = node.output
+            node.op_type, node.output[0] = "Erf", f"{output} erf"
+            one = helper.make_tensor(f"{output} one", 1, [], [1.0])
+            graph.initializer.append(one)
+            rest = helper.make_node("Sub", [one.name, node.output[0]], [output], name=output)
+            graph.node.insert(list(graph.node).index(node) + 1, rest)
+
+
 def _check_operators(path: Path, model: Any) -> None:
     """Refuse kinds of nodes that ONNX does not have."""
     known, own = onnx_library("onnx.defs").has, {function.name for function in model.functions}
@@ -137,8 +151,7 @@ def _check_operators(path: Path, model: Any) -> None:
         if node.domain in ("", "ai.onnx") and node.op_type not in own and not known(node.op_type):
             raise InputError(
                 f"Node {node.name or node.output[0]} in {path} is of the kind {node.op_type}, "
-                "which ONNX does not have; convert the model with other parts, of GELU with the "
-                "approximation by tanh"
+                "which ONNX does not have; convert the model with other parts"
             )
 
 
