@@ -32,7 +32,7 @@ class Units:
                 )
 
     def path(self, cell: str) -> str:
-        """Return the path of the innermost instance around a cell; "" for the top module."""
+        """Return the path of the innermost instance that contains a cell; "" for the top module."""
         parts = _plain(cell).split(".")
         for length in range(len(parts), 0, -1):
             path = ".".join(parts[:length])

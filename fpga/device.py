@@ -197,7 +197,7 @@ class Device:
         return self._read_registers(REGISTER_MAP[name].addr, 1)[0]
 
     def unbroken(self) -> bool:
-        """Return true if a run has ended since the last call, and no run failed or was reset."""
+        """Return whether a run has ended since the last call, and no run failed or was reset."""
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)

@@ -102,7 +102,7 @@ class _Paths:
 
 
 def loads_of(module: Mapping[str, Any]) -> dict[Bit, list[Load]]:
-    """Return a dictionary from each net of a module to its loads."""
+    """Return a dictionary from each net of a module to the cell inputs and ports that it drives."""
     loads = defaultdict(list)
     for port, each in module["ports"].items():
         if each["direction"] != "input":

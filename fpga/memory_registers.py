@@ -83,10 +83,10 @@ def _control(
 
 
 def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str]) -> None:
-    """Merge the registers after memory cells into these cells, in place.
+    """Merge registers into the memory cells that they follow, in place.
 
-    ``cells`` maps a memory cell to the control of its registers. ``names`` maps the type of a cell
-    to its new type.
+    ``cells`` maps a memory cell to the enable and reset of its registers. ``names`` maps the type
+    of a cell to the type of the cell with registers.
     """
     loads = loads_of(module)
     gone: dict[str, set[int]] = defaultdict(set)

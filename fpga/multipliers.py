@@ -39,7 +39,7 @@ class OwnMultiplier:
 
 
 def own_name(name: str) -> str:
-    """Return the name of the module that replaces module ``name`` by a hardware multiplier."""
+    """Return the name of the hardware multiplier's module that replaces the module ``name``."""
     return f"{name}_own"
 
 

@@ -52,7 +52,7 @@ class _Product:
 
 @dataclass(frozen=True)
 class Needs:
-    """The multipliers and block RAMs that a design needs in a family of devices."""
+    """Hardware multipliers and block RAMs that a design needs in a family of devices."""
 
     products: list[_Product]
     memories: list[Memory]
@@ -70,7 +70,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Surplus:
-    """The multipliers and memories of a design that a device has no room for; LUTs replace them."""
+    """Multipliers and memories of a design that must be made of LUTs to fit a device."""
 
     products: Mapping[str, int]
     """The number of multipliers to make of LUTs, by the name of their module."""
@@ -126,7 +126,10 @@ def surplus(wanted: Needs, device: Device) -> Surplus:
 
 
 def within(design: Hierarchy, family: Family, made: Surplus) -> str:
-    """Return a design's Verilog in which the surplus multipliers and memories are made of LUTs."""
+    """Return a design's Verilog with the ``surplus`` multipliers and memories made of LUTs.
+
+    The surplus are those for which a device has no hardware left.
+    """
     variants = {}
     for name, count in made.memories.items():
         text = design.texts[name]

@@ -6,5 +6,5 @@ _FOLDER = Path(__file__).parent / "verilog"
 
 
 def template(name: str) -> str:
-    """Return the text of the Verilog template ``name`` from the folder ``verilog``."""
+    """Return a Verilog template of the folder ``fpga/verilog`` by its name."""
     return (_FOLDER / f"{name}.v").read_text(encoding="utf-8")
