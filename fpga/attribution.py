@@ -41,7 +41,7 @@ class Units:
         return ""
 
     def unit(self, cell: str) -> str:
-        """Return the path of the innermost instance around a cell, with its component's name."""
+        """Return the path of the innermost instance around a cell, and its component's name."""
         path = self.path(cell)
         return f"{path} ({self.kinds[path]})" if path else "the top"
 

@@ -230,7 +230,7 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
 
 
 def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
-    """Return a dictionary from keys of ``RESOURCES`` to the number that a netlist's cells need."""
+    """Return the resources that a netlist's cells need, by the keys of ``RESOURCES``."""
     return {
         name: math.ceil(sum(cells.get(cell, 0) * each for cell, each in kinds.items()))
         for name, kinds in family.cells.items()

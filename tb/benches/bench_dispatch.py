@@ -59,7 +59,7 @@ class EngineModel:
         self.fields: dict[str, int] = {}
 
     def get(self, kind: str, suffix: str = "") -> int:
-        """Return the value of the port ``kind`` of this engine, such as ``waiting``."""
+        """Return the value of the unit's port ``kind`` for this engine, such as ``waiting``."""
         return int(getattr(self.dut, f"{kind}_{self.name}{suffix}").value)
 
     def drive(self) -> None:
