@@ -214,7 +214,10 @@ def test_gpt2_leaves_its_columns(tmp_path, prefix) -> None:
          "Setting 'scale_attn_by_inverse_layer_idx' in {0}/config.json must be False, not True"),
         (LLAMA, {"model_type": "gpt_neox", "use_parallel_residual": True},
          "Setting 'use_parallel_residual' in {0}/config.json must be False, not True: attention "
-         "and MLP stand side by side; Llama, GPT-2 and their kin have one behind other"),
+         "and MLP stand side by side; Llama, GPT-2 and their kin have one behind other; "
+         "and Settings in {0}/config.json that a model of type gpt_neox does not have: "
+         "'num_key_value_heads', 'rms_norm_eps'; if no output of the model depends on them, take "
+         "them out of the file"),
         (GPT2, {"n_embd": 15}, "Weight 'layers.0.attention.bias' must have 45 outputs, not 36 in "
                                "{0}/model.safetensors"),
     ],

@@ -114,7 +114,9 @@ def test_types_and_ranges_of_rotary_settings(tmp_path: Path, inside: dict, messa
         ({**LLAMA, "model_type": "gpt_neox"},
          "Setting 'use_parallel_residual' in config.json must be False, not True, which it is "
          "where it is left out: attention and MLP stand side by side; Llama, GPT-2 and their kin "
-         "have one behind other"),
+         "have one behind other; and Settings in config.json that a model of type gpt_neox does "
+         "not have: 'num_key_value_heads', 'rms_norm_eps'; if no output of the model depends on "
+         "them, take them out of the file"),
         ({**LLAMA, "model_type": "smollm3", "num_hidden_layers": 4},
          "Setting 'no_rope_layers' in config.json must be 1 for all layers; without it layer 3 "
          "has no rotary positions, as 'no_rope_layer_interval' is 4"),

@@ -114,6 +114,20 @@ def test_settings_that_are_taken_out(encoder: Path, decoder: Path) -> None:
     load_text(str(decoder))
 
 
+def test_all_settings_that_stand_in_the_way_are_named(decoder: Path) -> None:
+    config = decoder / "config.json"
+    for changes, names in (
+        ({"tilt": 1, "rake": 2}, ("'rake', 'tilt'",)),
+        ({"hidden_size": "8", "rms_norm_eps": "small"}, ("'hidden_size'", "'rms_norm_eps'")),
+    ):
+        kept = config.read_text()
+        change(config, **changes)
+        with refused(*names):
+            load_text(str(decoder))
+        config.write_text(kept)
+    load_text(str(decoder))
+
+
 def test_weights_of_another_form(encoder: Path, decoder: Path) -> None:
     path = decoder / "model.safetensors"
     kept = path.read_bytes()

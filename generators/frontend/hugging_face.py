@@ -80,9 +80,7 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     """
     model_folder = Folder(folder)
     family = FAMILIES[model_folder.kind]
-    for setting, value in family.only.items():
-        model_folder.only(setting, value)
-    model_folder.no_setting_left()
+    model_folder.no_setting_left(family.only, {})
     model_folder.read((f"{model_folder.kind}.", "roberta."))
     tables = {ours: model_folder.tensors.get(theirs) for theirs, ours in _EMBEDDINGS.items()}
     words = tables["words"]

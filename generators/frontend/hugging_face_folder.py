@@ -142,13 +142,19 @@ class Folder:
 
         Raises :class:`InputError` otherwise.
         """
+        if wrong := self._wrong(name, value, why):
+            raise InputError(wrong)
+
+    def _wrong(self, name: str, value: Any, why: str) -> str:
+        """Return a sentence if a setting is given and has another value; empty otherwise."""
         setting = self.config.get(name, value)
-        if setting != value:
-            source = "" if name in self.given else ", which it is where it is left out"
-            raise InputError(
-                f"Setting {name!r} in {self.config_path} must be {value!r}, not {setting!r}"
-                f"{source}{why}"
-            )
+        if setting == value:
+            return ""
+        source = "" if name in self.given else ", which it is where it is left out"
+        return (
+            f"Setting {name!r} in {self.config_path} must be {value!r}, not {setting!r}"
+            f"{source}{why}"
+        )
 
     def activation(self, name: str) -> str:
         """Return Celosia's name of the activation function that a setting of config.json names."""
@@ -182,18 +188,22 @@ class Folder:
         plain = all(name == f"LABEL_{number}" for number, name in enumerate(names))
         return () if plain else tuple(map(str, names))
 
-    def no_setting_left(self) -> None:
+    def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """Check that every setting of config.json is used, or known to have no effect.
 
-        Raises :class:`InputError` that names the other settings.
+        ``only`` has the settings with a single supported value, and ``why`` the reasons for some.
+        Raises :class:`InputError` that names all settings that are wrong or not known.
         """
         unknown = unknown_settings(self.kind, self.given)
+        wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]
         if unknown:
-            raise InputError(
+            wrong.append(
                 f"Settings in {self.config_path} that a model of type {self.kind} does not have: "
                 f"{', '.join(map(repr, unknown))}; if no output of the model depends on them, take "
                 "them out of the file"
             )
+        if any(wrong):
+            raise InputError("; and ".join(filter(None, wrong)))
 
     def nothing_left(self) -> None:
         """Check that the import has used every tensor of the folder.

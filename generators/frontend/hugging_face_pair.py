@@ -35,7 +35,6 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     """
     model_folder = Folder(folder)
     model = _description(model_folder)
-    model_folder.no_setting_left()
     model_folder.read(("model.",))
     words = _words(model_folder)
     if not model.tied and "lm_head.weight" not in model_folder.tensors:
@@ -76,8 +75,11 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
 
 def _description(folder: Folder) -> TextDescription:
     config = folder.config
-    for encoder, decoder in _NAMES["alike"].items():
-        folder.only(encoder, config.get(decoder), f": it is that of {decoder}")
+    alike = _NAMES["alike"].items()
+    folder.no_setting_left(
+        {encoder: config.get(decoder) for encoder, decoder in alike},
+        {encoder: f": it is that of {decoder}" for encoder, decoder in alike},
+    )
     values: dict[str, Any] = {ours: config[theirs] for theirs, ours in _NAMES["fields"].items()}
     values["start"] = config["decoder_start_token_id"]
     values["tied"] = config["tie_word_embeddings"]

@@ -84,32 +84,45 @@ def read_settings(model_type: str, settings: Mapping[str, Any], path: Path) -> d
 
     Settings of an unknown type of models are not changed.
 
-    Raises :class:`InputError` if a setting has a wrong type, is out of its range, or is missing
-    though all models of the type need it.
+    Raises :class:`InputError` that names all settings which have a wrong type, are out of their
+    range, or are missing though all models of the type need them.
     """
-    table = _TABLE.get(model_type, {})
+    table, wrong = _TABLE.get(model_type, {}), []
     completed = dict(settings)
-    for name, (kind, *_) in table.items():
-        if (
-            kind.endswith(_REQUIRED)
-            and settings.get(name) is None
-            and not _other(name, table, settings)
-        ):
-            raise InputError(f"Configuration {path} must give the integer {name!r}")
-        if name not in settings:
-            continue
-        other = kind.removeprefix(_SAME)
-        if other == kind:
-            _check(name, kind.removesuffix(_REQUIRED), settings[name], path)
-            continue
-        _check(name, table[other][0].removesuffix(_REQUIRED), settings[name], path)
-        if settings.get(other, settings[name]) != settings[name]:
-            raise InputError(
-                f"Settings {name!r} and {other!r} in {path} mean the same and must be equal, but "
-                f"are {_text(settings[name])} and {_text(settings[other])}"
-            )
-        completed[other] = settings[name]
+    for name in table:
+        try:
+            completed |= _setting(name, table, settings, path)
+        except InputError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise InputError("; and ".join(wrong))
     return {name: entry[1] for name, entry in table.items() if entry[1:]} | completed
+
+
+def _setting(
+    name: str, table: Mapping[str, Any], settings: Mapping[str, Any], path: Path
+) -> dict[str, Any]:
+    """Return a setting under its usual name, after checks; nothing if it is left out."""
+    kind = table[name][0]
+    if (
+        kind.endswith(_REQUIRED)
+        and settings.get(name) is None
+        and not _other(name, table, settings)
+    ):
+        raise InputError(f"Configuration {path} must give the integer {name!r}")
+    if name not in settings:
+        return {}
+    other = kind.removeprefix(_SAME)
+    if other == kind:
+        _check(name, kind.removesuffix(_REQUIRED), settings[name], path)
+        return {}
+    _check(name, table[other][0].removesuffix(_REQUIRED), settings[name], path)
+    if settings.get(other, settings[name]) != settings[name]:
+        raise InputError(
+            f"Settings {name!r} and {other!r} in {path} mean the same and must be equal, but "
+            f"are {_text(settings[name])} and {_text(settings[other])}"
+        )
+    return {other: settings[name]}
 
 
 def unknown_settings(model_type: str, settings: Mapping[str, Any]) -> list[str]:

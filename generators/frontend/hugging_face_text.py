@@ -61,7 +61,6 @@ def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     with within(model_folder.config_path):
         model = TextDescription(bias=bool(biased), **fields)
     turning = rotary_speeds(model_folder, rope, model.head_dim) if rope else None
-    model_folder.no_setting_left()
     model_folder.read((family.prefix,))
     tensors: Tensors = {}
     for theirs in list(model_folder.tensors):
@@ -119,8 +118,7 @@ def _tied(
 
 def _fields(folder: Folder, family: TextFamily, rope: Mapping[str, Any]) -> dict[str, Any]:
     config, path = folder.config, folder.config_path
-    for setting, value in {**family.only, **dict.fromkeys(family.unset)}.items():
-        folder.only(setting, value, WHY.get(setting, ""))
+    folder.no_setting_left({**family.only, **dict.fromkeys(family.unset)}, WHY)
     values: dict[str, Any] = {ours: config[theirs] for theirs, ours in family.fields.items()}
     values["kv_heads"] = config.get("num_key_value_heads") or values["heads"]
     if "ffn" not in values:

@@ -61,8 +61,8 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     model_folder = Folder(folder)
     family = VISION_FAMILIES[model_folder.kind]
     name = name or folder.name
-    model_folder.only("use_swiglu_ffn", False, "; a gated MLP is not known in an encoder")
-    model_folder.no_setting_left()
+    why = {"use_swiglu_ffn": "; a gated MLP is not known in an encoder"}
+    model_folder.no_setting_left(dict.fromkeys(why, False), why)
     shape, places = _patches(model_folder)
     model_folder.read(family.prefixes)
     rows, features = places.shape
