@@ -9,7 +9,7 @@ _INSTANCE = re.compile(r"^  (\w+)(?= (?:#|\w+ |\\\S+  )\($)", re.MULTILINE)
 
 
 class Hierarchy:
-    """The modules of a design's Verilog; the first one is the top module."""
+    """The modules of a design in Verilog; the first one is the top module."""
 
     def __init__(self, verilog: str):
         modules = list(_MODULE.finditer(verilog))

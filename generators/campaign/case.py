@@ -61,7 +61,7 @@ class Case:
         raise InputError(f"Case {self} lacks the field {field}")
 
     def choice(self, field: str, known: Collection[str]) -> str:
-        """Return the value of the case's field ``field``, one of ``known``.
+        """Return the value of the case's field ``field``, which must be one of ``known``.
 
         Raises :class:`InputError` if the case lacks the field or the value is another one.
         """

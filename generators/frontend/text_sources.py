@@ -139,9 +139,10 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> Calibration:
-        """Return the tensors' values over ``texts``, or over texts that the model samples.
+        """Return the values of the float model's tensors over texts.
 
-        Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
+        The texts are ``texts``, or texts that the model samples. Raises :class:`InputError` as
+        :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
         model, chosen = self.description, options or Quantization()
         begin = None if model.source_layers else self.tokenizer.begin

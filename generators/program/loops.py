@@ -55,7 +55,7 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
 
 
 def least_words(nodes: Sequence[Node]) -> int:
-    """Return the program words of nodes, without instructions that set registers of loops."""
+    """Return the number of program words of instructions, without those that set loop registers."""
     total = 0
     for node in nodes:
         if isinstance(node, Draft):

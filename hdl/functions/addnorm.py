@@ -41,7 +41,7 @@ def sum_layout(lanes: int) -> data.StructLayout:
 
 
 def scaled_width(max_row: int) -> int:
-    """Return the width of a row's element times the row's length (bits)."""
+    """Return the width of the product of a row's element and the row's length (bits)."""
     return max_row.bit_length() + 16
 
 

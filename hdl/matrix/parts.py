@@ -65,6 +65,6 @@ class PartAdder(Component):
 
 
 def add_carry(total: Value, product: Value, carry: Value) -> Value:
-    """Return ``total + product + carry``, as one adder with a carry input."""
+    """Return the sum ``total + product + carry``, computed by one adder with a carry input."""
     both = Cat(Const(1, 1), total).as_signed() + Cat(carry, product).as_signed()
     return both[1:].as_signed()

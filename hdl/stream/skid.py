@@ -8,7 +8,7 @@ from celosia.hdl.component import Component
 
 
 def skids(m: Module, source: wiring.PureInterface, *, stages: int) -> list[wiring.PureInterface]:
-    """Return the list of the stream ``source`` and the streams after ``stages`` skid buffers.
+    """Return a list of streams: ``source``, then the stream after each of ``stages`` skid buffers.
 
     ``stages`` is 0 or 1. Payloads must be accepted from the last stream of the list.
     """

@@ -68,7 +68,7 @@ class Trials:
         ]
 
     async def run(self, count: int) -> None:
-        """Run the first ``count`` trials, with a checked short program after each."""
+        """Run the first ``count`` kinds of trials, and a checked short program after each."""
         if count:
             await self.runs.short()
         for kind in self.all()[:count]:

@@ -13,7 +13,7 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 
 
 class Bus:
-    """A model of the registers of LiteDRAM's core, with two byte lanes.
+    """A model of the registers through which LiteDRAM's core and two byte lanes are started.
 
     ``windows`` has for each lane a dictionary from bit slip to the range of delays that pass. At
     other delays one bit of one word of a test is wrong, or the strobe of one of its two bursts is

@@ -45,7 +45,7 @@ class Operation:
 
     @property
     def kind(self) -> str:
-        """The operation's kind: the last part of its name, such as ``context``."""
+        """Kind of the operation: the last part of its name, such as ``context``."""
         return self.name.rpartition(".")[2]
 
     def utilization(self, config: Config) -> float:

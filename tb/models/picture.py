@@ -31,7 +31,7 @@ def draw(
     recording: Recording | None,
     path: Path,
 ) -> None:
-    """Draw models' results on images [count, 8, 8] into a PNG file.
+    """Draw recognized images [count, 8, 8] and models' cycles into a PNG file.
 
     ``results`` are the results of ``run_files``, one for each model. The images shown have the
     first model's classes, with some of its errors. ``recording`` is a recorded inference of the

@@ -118,7 +118,7 @@ class TextSession:
     def encode(self, tokens: Sequence[int]) -> Turn:
         """Begin the answer to a source: run the encoder on the source's tokens.
 
-        Their number must be one that the program allows. Return the cycles and counters.
+        The program allows only some numbers of tokens. Returns the cycles and counters of the run.
         """
         self.begin()
         program, self.source, turn = self.program, len(tokens), Turn()
