@@ -137,7 +137,7 @@ class Program(Shown):
         return self.code.predict_whole(timing.latency, timing.interval, bits=self.bits)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the program's figures as lines of a table."""
+        """Return the program's figures as lines of a table, which printing the program shows."""
         warning = None if self.parting is None else self.parting.warning or None
         return facts(
             model=self.name,

@@ -25,7 +25,7 @@ def mantissas(values: Ints, exponent: Ints) -> Ints:
 
 
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
-    """Return the operand of each mantissa [..., count].
+    """Return the 8-bit operand that each mantissa [..., count] stands for in a product.
 
     An operand is the middle of the values with this mantissa.
     """

@@ -18,7 +18,10 @@ _WRONG = 0b00100100  # bits that a lane turns otherwise
 
 
 class ModelClock(LiteXModule):
-    """Clock domain of LiteDRAM's simulated core: the core's ports ``clk`` and ``rst``, no PLL."""
+    """Clock domain of LiteDRAM's simulated core, driven by its ports ``clk`` and ``rst``.
+
+    The core on a board has a PLL instead.
+    """
 
     def __init__(self, platform, config):
         self.cd_sys = ClockDomain()

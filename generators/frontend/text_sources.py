@@ -73,7 +73,7 @@ class TokenizerLike(Protocol):
         """Return the bytes that a token adds to a text after the token ``before``."""
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the text of tokens."""
+        """Return the text that a list of tokens stands for."""
 
     def settled(self, tokens: list[int]) -> str:
         """Return the beginning of the decoded text that no further token can change."""

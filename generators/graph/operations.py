@@ -98,9 +98,10 @@ class Plane:
 
 @dataclass(frozen=True)
 class LowRank:
-    """A low-rank correction: ``first.target @ weight`` is added to a product's sums.
+    """Low-rank correction of a layer's weights: a product of two thin matrices.
 
-    See equation (18) of ``docs/formats.md``.
+    ``first.target @ weight`` is added to the sums of the layer's product, by equation (18) of
+    ``docs/formats.md``.
     """
 
     first: Linear

@@ -146,7 +146,10 @@ def half_bytes(rows: int, stride: int, config: Config) -> int:
 def inside(
     held: Mapping[str, int], sizes: Mapping[str, int], bank: int, config: Config
 ) -> list[Interval]:
-    """Return the byte ranges (first, end) of a bank that buffers with fixed addresses occupy."""
+    """Return the byte ranges (first, end) of a bank that are occupied.
+
+    They are those of buffers with fixed addresses.
+    """
     begin, line = bank * config.bank_bytes, config.line_bytes
     intervals = []
     for name, addr in held.items():

@@ -15,7 +15,7 @@ LONGEST_ROW = 1 << 14
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of external memory: ``m`` consecutive rows of ``row_bytes`` bytes."""
+    """A piece of external memory: ``m`` consecutive rows of ``row_bytes`` bytes each."""
 
     addr: int
     m: int
@@ -49,7 +49,7 @@ class ImageBuilder:
         return piece
 
     def skip(self, count: int) -> None:
-        """Count ``count`` bytes of pieces without storing them."""
+        """Reserve ``count`` bytes of the image without storing their content."""
         self.size += count
 
     def check(self, model: str) -> None:

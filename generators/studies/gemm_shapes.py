@@ -16,7 +16,10 @@ class Shape:
 
 
 def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape]:
-    """Return the products of an encoder layer with one matrix for queries, keys and values."""
+    """Return the matrix products of an encoder layer.
+
+    Queries, keys and values are one product.
+    """
     return [
         Shape(f"{name} qkv", tokens, dim, 3 * dim),
         Shape(f"{name} scores", tokens, head, tokens),

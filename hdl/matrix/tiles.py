@@ -327,7 +327,10 @@ def second_of_pair(config: Config, command):
 
 
 def lower_bits(config: Config, command):
-    """Return 1 if the last rows of a command's slots hold the lower bits of the first rows."""
+    """Return 1 for a command on slots whose last rows hold the lower bits of the first rows.
+
+    A slot then has the upper four bits of keys, and all bits of some columns.
+    """
     return flag_if(config.low_rows, command, "lower")
 
 

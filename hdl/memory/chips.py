@@ -1,4 +1,4 @@
-"""Checks of external memory chips of any kind."""
+"""Checks of memory chips that hold external memory: SDRAM, PSRAM and DDR3."""
 
 from amaranth.utils import exact_log2
 

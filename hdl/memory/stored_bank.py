@@ -1,4 +1,4 @@
-"""Banks of accumulator rows in block RAM, which read rows corrected or as stored."""
+"""Banks of accumulator rows in block RAM; one kind corrects flipped bits, one leaves them."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data

@@ -27,7 +27,10 @@ class DirectSums:
         self._sleep = sleep
 
     def enable(self, strobe):
-        """Return the enable of a register that must load in cycles with ``strobe``."""
+        """Return an enable signal for a register that must load in cycles with ``strobe``.
+
+        With ``sleep`` the register holds in other cycles.
+        """
         return strobe if self._sleep else 1
 
     def bank(self, depth: int) -> AccumulatorBank | StoredBank:

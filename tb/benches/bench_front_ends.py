@@ -80,7 +80,7 @@ class Drawn:
         return Work(str(self.random.choice(names)), self._flags("wide_in", "add", "diagonal"))
 
     def map(self) -> Work:
-        """Return a MAP of 8-bit or 16-bit elements."""
+        """Return a random MAP of 8-bit or 16-bit elements."""
         lanes, random = self.config.vector.lanes, self.random
         work = Work("map", self._flags("wide_in", "rms", "diagonal"))
         bytes_each = 2 if "wide_in" in work.flags else 1

@@ -20,7 +20,7 @@ class Time:
 
 @dataclass(frozen=True, kw_only=True)
 class SdramSheet:
-    """Data sheet of an SDR SDRAM chip; times have the data sheet's names without the ``t``."""
+    """Figures of an SDR SDRAM chip's data sheet; ``rcd`` is the sheet's tRCD, and so on."""
 
     source: str
     seen: bool
@@ -67,7 +67,7 @@ class SdramSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class PsramSheet:
-    """Data sheet of a PSRAM die with HyperBus; times have its names without the ``t`` (ns)."""
+    """Figures of the data sheet of a PSRAM die with HyperBus; ``rp`` is its tRP, and so on (ns)."""
 
     source: str
     seen: bool

@@ -45,7 +45,7 @@ class Files:
     """Number of random inputs to run on, if no file is given."""
 
     def given(self) -> bool:
-        """Return whether there are inputs: a file of inputs or answers, or random inputs."""
+        """Return whether inputs are given: a file of inputs or of answers, or random inputs."""
         return bool(self.inputs or self.answers or self.random)
 
     @property

@@ -65,7 +65,7 @@ class Pieces:
         return self._grown(self._tokenizer.settled(self._tokens))
 
     def end(self) -> str:
-        """Return the rest of the text, after the last token."""
+        """Return the rest of the text after its last token, which :meth:`add` held back."""
         return self._grown(self._tokenizer.decode(self._tokens))
 
     def _grown(self, text: str) -> str:

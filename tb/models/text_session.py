@@ -39,7 +39,7 @@ class Turn:
     """The names of those that differ."""
 
     def add(self, other: "Turn") -> None:
-        """Add the cycles, counters and compared tensors of another turn."""
+        """Add the cycles, counters and compared tensors of another turn to those of this turn."""
         self.cycles += other.cycles
         self.counters.update(other.counters)
         self.mismatches += other.mismatches

@@ -1,4 +1,4 @@
-"""Elementwise functions of one and of two operands, by ONNX node type."""
+"""Dictionaries from types of ONNX nodes to elementwise functions of one or two operands."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -115,7 +115,10 @@ def conv(node: Node) -> View:
 
 
 def einsum(node: Node) -> View:
-    """Return an Einsum of two operands as a linear layer, scores, or attention's context."""
+    """Return the meaning of an Einsum of two operands.
+
+    It is a linear layer, attention scores, or the context of an attention.
+    """
     equation = str(node.attribute("equation", "")).replace(" ", "")
     terms, _, target = equation.partition("->")
     names = terms.split(",")

@@ -21,7 +21,7 @@ _SQUARE = np.linspace(-3.0, 3.0, 25)
 
 
 def layer_norm(node: Node) -> View:
-    """Return the output of a node that computes a whole norm."""
+    """Return the output of a single ONNX node that computes a whole norm."""
     view = node.view(0)
     if node.attribute("axis", -1) not in (-1, len(view.shape) - 1):
         raise UnsupportedError("it normalizes more than the columns of a token")
@@ -40,7 +40,7 @@ def layer_norm(node: Node) -> View:
 
 
 def mean(node: Node) -> View:
-    """Return a ReduceMean over the columns of each token, or over all tokens."""
+    """Return the meaning of a ReduceMean: over the columns of each token, or over all tokens."""
     value = node.inputs[0]
     assert isinstance(value, View)
     axes = axes_of(node, value)
@@ -101,7 +101,10 @@ def centred(node: Node, left: View, right: View) -> View:
 
 
 def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
-    """Return a norm: rows times, or divided by, a function of the means of their squares."""
+    """Return the norm that rows become by a function of the means of their squares.
+
+    The rows are multiplied or divided by the function.
+    """
     stat = by.tensor
     assert isinstance(stat, RowMean)
     source = view.tensor

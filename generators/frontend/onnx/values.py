@@ -47,7 +47,7 @@ class Tensor:
 
 @dataclass(eq=False, kw_only=True)
 class Input(Tensor):
-    """The graph's input: feature vectors, or token numbers."""
+    """The input of a graph: feature vectors, or token numbers."""
 
     tokens: bool
 
@@ -69,7 +69,7 @@ _Of = TypeVar("_Of", bound=Of)
 
 @dataclass(eq=False, kw_only=True)
 class Patches(Of):
-    """Elements of the input, arranged as [rows, columns]."""
+    """Elements of a graph's input, arranged as patches [rows, columns]."""
 
     places: Index
     """Place in the input of each element, -1 for padding; [rows, columns]."""
@@ -84,7 +84,7 @@ class RowMean(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Centred(Of):
-    """A tensor minus the mean of each row."""
+    """A tensor whose rows are those of another tensor minus the mean of each row."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -116,14 +116,14 @@ class Lookup(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Prepend(Of):
-    """A constant row, [columns], before the rows of another tensor."""
+    """A tensor with a constant row, [columns], before the rows of another tensor: a class token."""
 
     row: Floats
 
 
 @dataclass(eq=False, kw_only=True)
 class Shift(Of):
-    """A tensor plus a constant, [rows, columns]."""
+    """A tensor that is another tensor plus a constant, [rows, columns]."""
 
     values: Floats
 
@@ -146,7 +146,7 @@ class Affine(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Norm(Of):
-    """Normalized rows times ``gamma`` plus ``beta``."""
+    """A normalized tensor: each row of the source normalized, times ``gamma`` plus ``beta``."""
 
     gamma: Floats
     beta: Floats
@@ -163,7 +163,7 @@ class Activation(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Sum(Tensor):
-    """The sum of two tensors."""
+    """A tensor that is the sum of two tensors, such as a residual connection."""
 
     left: Tensor
     right: Tensor
@@ -171,12 +171,15 @@ class Sum(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Mean(Of):
-    """The mean over all rows of a tensor, [1, columns]."""
+    """A tensor [1, columns]: the mean over all rows of another tensor."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Scores(Tensor):
-    """Products of queries and keys, [heads * rows, rows]; their softmax if ``softmax``."""
+    """Attention scores, [heads * rows, rows]: products of queries and keys.
+
+    If ``softmax`` is set, they are the softmax of these products.
+    """
 
     query: Tensor
     key: Tensor
@@ -199,7 +202,7 @@ class Largest(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Context(Tensor):
-    """Values weighted by the softmax of scores, the heads' columns side by side."""
+    """Result of an attention: values weighted by the softmax of scores, heads side by side."""
 
     scores: Scores
     value: Tensor
@@ -209,7 +212,10 @@ class Context(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Shares(Tensor):
-    """Products of constant queries and computed keys, or their softmax: weights for pooling."""
+    """Weights of a pooling by attention, before or after their softmax.
+
+    They are the products of constant queries and computed keys.
+    """
 
 
 @dataclass(frozen=True, eq=False)

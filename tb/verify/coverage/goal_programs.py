@@ -157,7 +157,10 @@ class DirectedProgram:
             self._program.append(self._stored(instruction, value))
 
     def wait_for_store(self, goal: Goal) -> None:
-        """Add a STORE, and a goal's instruction that waits for the STORE's token without need."""
+        """Add a STORE, and a goal's instruction that pops the STORE's token.
+
+        The instruction does not need the token for the order of accesses.
+        """
         operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
         operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}
         matrix, store = frozenset({Engine.MATRIX}), frozenset({Engine.STORE})

@@ -48,7 +48,7 @@ class Points:
 
     @property
     def holes(self) -> list[str]:
-        """Descriptions of the points that are possible but were not reached."""
+        """Descriptions of the coverage points that could be reached but were not."""
         return [text for place, text in self.missed.items() if not self.impossible >> place & 1]
 
     @property
