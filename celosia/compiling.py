@@ -136,11 +136,11 @@ def compile_encoder(
     machine = config if fixed else equipped(config, options)
     options, summary = search_formats(model.name, None, machine, options, loss, show)
     machine = config if fixed else equipped(config, options)
-    with show(f"{model.name} on {config.name}"):
-        code = compile_model(source.description, source.weights, inputs, machine, options)
+    with show(f"{model.name} on {config.name}") as update:
+        code = compile_model(source.description, source.weights, inputs, machine, options, update)
         if memory_bytes is not None:
             check_room(code, memory_bytes)
-        parting = code.parting(source.weights, inputs)
+        parting = code.parting(source.weights, inputs, update)
     made = _made(options, loss, code.quantized.weight_bytes, parting)
     return Program(
         code,
@@ -217,12 +217,14 @@ def compile_decoder(
 
     if not options.sparse:
         check_memory(described, source.weights, machine, options, memory_bytes)
-    check_layers(
-        described, source.weights, lambda some: programs(source.first_layers(some, options))
-    )
+    with show("First layers"):
+        check_layers(
+            described, source.weights, lambda some: programs(source.first_layers(some, options))
+        )
     with show("Calibration") as update:
         decoder, parting = source.calibrate(texts, options, update)
-    code = programs(decoder)
+    with show(f"{model.name} on {config.name}"):
+        code = programs(decoder)
     return Program(
         code,
         _made(options, loss, decoder.weight_bytes, parting),

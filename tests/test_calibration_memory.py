@@ -10,8 +10,7 @@ from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import random_weights
 from celosia.generators.quantize import texts
 from celosia.generators.quantize.calibrate import Calibration
-from celosia.generators.quantize.options import Quantization
-from celosia.generators.quantize.quantize import quantize_sampled
+from celosia.generators.quantize.quantize import quantize_calibrated
 from celosia.generators.quantize.texts import (
     given_texts,
     sample_answers,
@@ -66,10 +65,8 @@ def test_texts_are_kept_within_a_bound(monkeypatch, make: Callable, share: float
         assert whole.ranges[name].size == np.abs(rows).max()
         by_text = rows.reshape(10, 32, -1)[places, : part.tokens.shape[1]]
         np.testing.assert_array_equal(part.rows[name], by_text.reshape(part.tokens.size, -1))
-    decoder = quantize_sampled(MODEL, WEIGHTS, part, Quantization())
-    assert (
-        decoder.output.scale == quantize_sampled(MODEL, WEIGHTS, whole, Quantization()).output.scale
-    )
+    decoder = quantize_calibrated(MODEL, WEIGHTS, part, None)
+    assert decoder.output.scale == quantize_calibrated(MODEL, WEIGHTS, whole, None).output.scale
 
 
 def test_tensors_are_those_of_the_floats() -> None:

@@ -8,11 +8,13 @@ import pytest
 from celosia.arch.functions import gelu_erf, relu
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.graph.network import network
 from celosia.generators.graph.operations import Attention, Linear, Norm
 from celosia.generators.graph.tensors import Rescale, quantize
 from celosia.generators.quantize.balance import column_gains, useful_range
 from celosia.generators.quantize.calibrate import Range, calibrate
 from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.parting import parting
 from celosia.generators.quantize.quantize import quantize_model
 from celosia.generators.reference.floats import forward
 
@@ -248,6 +250,17 @@ def test_rows_of_a_text_cannot_saturate() -> None:
     quantized = quantize_model(model, weights, [np.zeros(5, int)], SMALL)
     tables = [np.abs(weights[name]).max(axis=0) for name in ("words", "types", "positions")]
     np.testing.assert_allclose(quantized.input.scale * 32767, sum(tables).max())
+
+
+def test_every_step_reports_its_progress() -> None:
+    told: list[tuple[int, int]] = []
+    weights, inputs = toy()
+    quantized = quantize_model(MODEL, weights, inputs, SMALL, None, lambda *step: told.append(step))
+    nodes = len(network(MODEL).nodes)
+    assert told == [(8, 8), *((done, nodes) for done in range(nodes))]
+    told.clear()
+    parting(quantized, weights, list(inputs), progress=lambda *step: told.append(step))
+    assert told == [(done, 8) for done in range(1, 9)]
 
 
 def test_quantize_saturates() -> None:

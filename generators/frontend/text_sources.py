@@ -40,7 +40,7 @@ from celosia.generators.graph.quantized import Decoder
 from celosia.generators.quantize.calibrate import Calibration, Progress
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import Parting, parting
-from celosia.generators.quantize.quantize import quantize_decoder, quantize_sampled
+from celosia.generators.quantize.quantize import quantize_calibrated, quantize_decoder
 from celosia.generators.quantize.texts import calibration_texts, random_sources
 
 LLAMA2C_SUFFIX = ".bin"
@@ -129,9 +129,10 @@ class TextSource:
             own = [self.tokenizer.encode(text) for text in self.sources]
             texts = texts or own or random_sources(model, options.texts, options.seed)
         samples = self.sample(texts, options, progress)
-        decoder = quantize_sampled(model, weights, samples, options)
+        decoder = quantize_calibrated(model, weights, samples, None, options, progress)
         some = [*samples.tokens[:_COMPARED, : decoder.places]]
-        return decoder, parting(decoder, weights, some, texts or () if model.source_layers else ())
+        sources = texts or () if model.source_layers else ()
+        return decoder, parting(decoder, weights, some, sources, progress)
 
     def sample(
         self,

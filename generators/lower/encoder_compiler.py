@@ -23,7 +23,7 @@ from celosia.generators.program.draft import LENGTH_REGISTER, Rows, Written, row
 from celosia.generators.program.executable import ENCODE
 from celosia.generators.program.image import Piece
 from celosia.generators.program.predict import Prediction
-from celosia.generators.quantize.calibrate import Samples
+from celosia.generators.quantize.calibrate import Progress, Samples
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import Parting, parting
 from celosia.generators.quantize.quantize import quantize_model
@@ -135,10 +135,12 @@ class CompiledModel(EncoderHost):
             writes.append((self.pool_piece.addr, data.tobytes()))
         return Request(tuple(writes), self.registers(length))
 
-    def parting(self, weights: Weights, samples: Samples) -> Parting:
+    def parting(
+        self, weights: Weights, samples: Samples, progress: Progress | None = None
+    ) -> Parting:
         """Return the distance between integers and floats on the first calibration inputs."""
         some = [np.asarray(values) for values in samples[:COMPARED]]
-        return parting(self.quantized, weights, some)
+        return parting(self.quantized, weights, some, progress=progress)
 
 
 def compile_model(
@@ -147,11 +149,13 @@ def compile_model(
     calibration_inputs: Samples,
     config: Config,
     options: Options | None = None,
+    progress: Progress | None = None,
 ) -> CompiledModel:
     """Return a compiled encoder: calibrated, quantized, and lowered to a program.
 
     ``calibration_inputs`` are inputs for :func:`forward`, a list of arrays or one array. The tiling
-    is searched (``celosia.generators.lower.schedule``).
+    is searched (``celosia.generators.lower.schedule``). ``progress`` receives the number of inputs,
+    and then of operations, done.
 
     Raises :class:`InputError` if the model cannot run on the configuration, and
     :class:`celosia.generators.lower.fitting.FitError` if the model is too large; the message names
@@ -170,7 +174,7 @@ def compile_model(
         return compile_quantized(quantized, config, replace(options, search=False))
 
     check_layers(description, weights, first)
-    quantized = quantize_model(description, weights, calibration_inputs, config, options)
+    quantized = quantize_model(description, weights, calibration_inputs, config, options, progress)
     return compile_quantized(quantized, config, options)
 
 

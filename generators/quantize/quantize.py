@@ -6,9 +6,9 @@ that the decoder samples (:mod:`celosia.generators.quantize.error_steps`).
 """
 
 from dataclasses import replace
+from typing import Any
 
 from celosia.arch.config import Config
-from celosia.arch.errors import InputError
 from celosia.arch.formats import FORMATS, NESTED
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
@@ -19,10 +19,10 @@ from celosia.generators.graph.quantized import D, Decoder, Graph, QuantizedModel
 from celosia.generators.quantize.calibrate import Calibration, Progress, Samples, calibrate
 from celosia.generators.quantize.error_steps import ErrorSteps
 from celosia.generators.quantize.nested import is_nested
-from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
+from celosia.generators.quantize.options import INT8, Quantization
 from celosia.generators.quantize.quantizer import Quantizer
 from celosia.generators.quantize.range_steps import RangeSteps
-from celosia.generators.quantize.refusals import check_deferred, check_mixed, check_places
+from celosia.generators.quantize.refusals import check_options
 from celosia.generators.quantize.stored import trained_steps
 from celosia.generators.quantize.tensor_steps import Steps
 from celosia.generators.quantize.texts import calibration_texts
@@ -44,25 +44,35 @@ def quantize_model(
     options = options or Quantization()
     wanted = _multiplied(model) if options.low_rank or options.weights == NESTED else set()
     ranges = calibrate(model, weights, inputs, options.percentile, progress, wanted)
-    return quantize_calibrated(model, weights, ranges, config, options)
+    return quantize_calibrated(model, weights, ranges, config, options, progress)
 
 
 def quantize_calibrated(
-    model: ModelDescription,
+    model: D,
     weights: Weights,
-    ranges: Calibration,
-    config: Config,
+    calibration: Calibration,
+    config: Config | None,
     options: Quantization | None = None,
-) -> QuantizedModel:
-    """Return an encoder quantized for a configuration, from known ranges.
+    progress: Progress | None = None,
+) -> Graph[D]:
+    """Return a model quantized for a configuration, from the values of its tensors in calibration.
 
-    Raises :class:`InputError` if a value of the model cannot be represented in integers.
+    A model of texts has INT8 operands on every configuration, and takes None. ``progress`` receives
+    the number of operations done.
+
+    Raises :class:`InputError` if the model does not support an option, or one of its values cannot
+    be represented in integers.
     """
-    options = _settled(model, weights, options or Quantization())
-    if options.activations == MIXED:
-        check_mixed(model)
-    steps = RangeSteps(model, weights, ranges, config, options)
-    return quantize_stepped(model, weights, steps, options)
+    options = options or Quantization()
+    check_options(model, options)
+    options = _settled(model, weights, options)
+    steps: Steps[Any]
+    if isinstance(model, TextDescription):
+        steps = ErrorSteps(model, weights, calibration, options)
+    else:
+        assert config is not None, "operands of an encoder are those of a configuration"
+        steps = RangeSteps(model, weights, calibration, config, options)
+    return quantize_stepped(model, weights, steps, options, progress)
 
 
 def _multiplied(model: ModelDescription) -> set[str]:
@@ -84,43 +94,26 @@ def quantize_decoder(
     """
     options = options or Quantization()
     samples = calibration_texts(model, weights, begin, options)
-    return quantize_sampled(model, weights, samples, options)
-
-
-def quantize_sampled(
-    model: TextDescription, weights: Weights, samples: Calibration, options: Quantization
-) -> Decoder:
-    """Return a quantized decoder, calibrated on texts that have been sampled.
-
-    Raises :class:`InputError` if a value of the model cannot be represented in integers.
-    """
-    if model.source_layers and options.kv_bits < NARROW_BITS:
-        raise InputError(
-            f"Bits of keys and values must be {NARROW_BITS} where source_layers is not 0, "
-            f"not {options.kv_bits}"
-        )
-    check_places(model, options)
-    if options.activations == MIXED:
-        check_mixed(model)
-    if options.deferred:
-        check_deferred(model, options)
-    options = _settled(model, weights, options)
-    steps = ErrorSteps(model, weights, samples, options)
-    return quantize_stepped(model, weights, steps, options)
+    return quantize_calibrated(model, weights, samples, None, options)
 
 
 def quantize_stepped(
-    model: D, weights: Weights, steps: Steps[D], options: Quantization
+    model: D,
+    weights: Weights,
+    steps: Steps[D],
+    options: Quantization,
+    progress: Progress | None = None,
 ) -> Graph[D]:
     """Return a quantized model from known scales, which do not depend on weight formats.
 
     Raises :class:`InputError` if a value of the model cannot be represented in integers.
     """
     graph = network.network(model)
-    whole = Quantizer(model, weights, steps, options, graph).graph()
+    whole = Quantizer(model, weights, steps, options, graph, progress).graph()
     if graph.source is None:
         return whole
-    return replace(whole, source=Quantizer(model, weights, steps, options, graph.source).graph())
+    source = Quantizer(model, weights, steps, options, graph.source, progress).graph()
+    return replace(whole, source=source)
 
 
 def _settled(model: Description, weights: Weights, options: Quantization) -> Quantization:

@@ -29,6 +29,7 @@ from celosia.generators.graph.quantized import D, Graph
 from celosia.generators.graph.stored import Stored
 from celosia.generators.graph.tensors import Ints, Rescale, Tensor, quantize, rescale_of
 from celosia.generators.quantize.attention import quantize_attention
+from celosia.generators.quantize.calibrate import Progress
 from celosia.generators.quantize.error_steps import ErrorSteps
 from celosia.generators.quantize.low_rank import correct
 from celosia.generators.quantize.nested import nest, planes
@@ -44,10 +45,16 @@ class Quantizer(Generic[D]):
     """Converts a float graph to integer operations, node by node."""
 
     def __init__(
-        self, model: D, weights: Weights, steps: Steps[D], options: Quantization, graph: Network
+        self,
+        model: D,
+        weights: Weights,
+        steps: Steps[D],
+        options: Quantization,
+        graph: Network,
+        progress: Progress | None = None,
     ):
         self.model, self.weights, self.steps, self.options = model, weights, steps, options
-        self.network = graph
+        self.network, self._progress, self._done = graph, progress, 0
         self._normed = {
             node.target.name for node in graph.all_nodes if isinstance(node, network.Norm)
         }
@@ -98,6 +105,9 @@ class Quantizer(Generic[D]):
 
     def _named(self, node: Node) -> list[Op]:
         """Return a node's operations; an error names the node and the largest of its weights."""
+        if self._progress is not None:
+            self._progress(self._done, len(self.network.nodes))
+        self._done += 1
         try:
             return self._op(node)
         except FactorError as error:

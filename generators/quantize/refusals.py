@@ -6,7 +6,7 @@ from celosia.arch.errors import InputError
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph.network import Description
-from celosia.generators.quantize.options import INT8, NARROW_BITS, Quantization
+from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
 from celosia.sim.matmul import WIDE_LONGEST
 
 
@@ -32,7 +32,23 @@ def check_tensor(model: Description, name: str, values: Floats) -> None:
         )
 
 
-def check_mixed(model: Description) -> None:
+def check_options(model: Description, options: Quantization) -> None:
+    """Refuse options that a model does not support."""
+    if options.activations == MIXED:
+        _check_mixed(model)
+    if not isinstance(model, TextDescription):
+        return
+    if model.source_layers and options.kv_bits < NARROW_BITS:
+        raise InputError(
+            f"Bits of keys and values must be {NARROW_BITS} where source_layers is not 0, "
+            f"not {options.kv_bits}"
+        )
+    _check_places(model, options)
+    if options.deferred:
+        _check_deferred(model, options)
+
+
+def _check_mixed(model: Description) -> None:
     """Refuse mixed activations for a model with INT16 values or sums that may exceed 32 bits."""
     bits = NARROW_BITS if isinstance(model, TextDescription) else 16
     if not model.values:
@@ -48,7 +64,7 @@ def check_mixed(model: Description) -> None:
         )
 
 
-def check_places(model: TextDescription, options: Quantization) -> None:
+def _check_places(model: TextDescription, options: Quantization) -> None:
     """Refuse more token positions than a model with a fixed limit has."""
     if model.bounded and options.places > model.positions:
         raise InputError(
@@ -57,7 +73,7 @@ def check_places(model: TextDescription, options: Quantization) -> None:
         )
 
 
-def check_deferred(model: TextDescription, options: Quantization) -> None:
+def _check_deferred(model: TextDescription, options: Quantization) -> None:
     """Refuse models and options that deferred norms do not support."""
     if model.norm != "rmsnorm" or model.source_layers:
         raise InputError(

@@ -11,7 +11,7 @@ from celosia.generators.frontend.weights import model_names
 from celosia.generators.quantize.calibrate import Progress, calibrate
 from celosia.generators.quantize.options import MIXED, Quantization
 from celosia.generators.quantize.parting import Parting, parting
-from celosia.generators.quantize.quantize import quantize_calibrated, quantize_sampled
+from celosia.generators.quantize.quantize import quantize_calibrated
 from celosia.generators.quantize.texts import calibration_texts
 
 IMAGES = 300
@@ -71,6 +71,6 @@ def _texts(source: TextSource, count: int, progress: Progress) -> dict[str, Part
     )
     by_options = {}
     for name, options in OPTIONS.items():
-        made = quantize_sampled(model, weights, samples, options)
+        made = quantize_calibrated(model, weights, samples, None, options)
         by_options[name] = parting(made, weights, list(others.tokens))
     return by_options

@@ -15,7 +15,7 @@ from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.lower.equipment import equipped
 from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
 from celosia.generators.quantize.parting import parting
-from celosia.generators.quantize.quantize import quantize_model, quantize_sampled
+from celosia.generators.quantize.quantize import quantize_calibrated, quantize_model
 
 _BALANCES = (0.0, 0.5, 0.7, 1.0)
 _LESS = 0.95
@@ -69,7 +69,8 @@ def _maker(
     """Return the function that quantizes a model with given options."""
     if isinstance(source, TextSource):
         sampled = source.sample(samples, options)
-        return lambda other: quantize_sampled(source.description, source.weights, sampled, other)
+        text, floats = source.description, source.weights
+        return lambda other: quantize_calibrated(text, floats, sampled, None, other)
     assert samples is not None, "an encoder is calibrated on inputs"
     model, weights = source.description, source.weights
     return lambda other: quantize_model(model, weights, samples, equipped(config, other), other)
