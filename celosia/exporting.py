@@ -8,7 +8,6 @@ from celosia.generators.export.c_model import c_files
 from celosia.generators.export.c_text import text_c_files
 from celosia.generators.export.folder import Files, with_digests
 from celosia.generators.export.package import package
-from celosia.generators.export.text_package import text_package
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.lower.encoder_compiler import CompiledModel
@@ -52,10 +51,9 @@ def files(
     of an encoder.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
-    written: Files = {}
+    written: Files = package(code, source, made, names, origin=origin, **memory)
     if isinstance(code, TextHost):
         assert isinstance(source, TextSource)
-        written |= text_package(code, source, made, **memory)
         prompts = list(inputs) or [""] * code.texts
         asked = code, source.tokenizer, prompts
         if testbench:
@@ -64,8 +62,6 @@ def files(
             samples = text_samples(*asked, steps, "golden", bits)
             written |= text_c_files(code, source.tokenizer, samples, bits)
     else:
-        assert isinstance(source, Source)
-        written |= package(code, source, names, made, origin=origin, **memory)
         runs = code.runs(inputs)
         if testbench:
             written |= model_testbench(code, runs, attachment, top, bits=bits)

@@ -5,7 +5,7 @@ import pytest
 
 from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS
-from celosia.generators.export.package import manifest
+from celosia.generators.export.manifest import manifest
 from celosia.generators.frontend import digits
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.graph.fewer_planes import BITS
@@ -106,7 +106,7 @@ def test_packages_tell_where_fewer_bits_begin() -> None:
     model = source.description, source.weights, samples, SMALL
     nested, plain = (compile_model(*model, coded(weights)) for weights in ("nested", "int2"))
     told, plainly = [
-        manifest(program, source, [], {}, latency=20, interval=1)["program"]["entries"]
+        manifest(program, source, {}, latency=20, interval=1)["program"]["entries"]
         for program in (nested, plain)
     ]
     assert list(told) == ["encode", "encode.4", "encode.2"]

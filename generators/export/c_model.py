@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.export.c_source import WIDTH, array, comment, driver, identifier, string
-from celosia.generators.export.manifest import register_offset
-from celosia.generators.export.package import RowsRequest, requests
+from celosia.generators.export.manifest import RowsRequest, register_offset, requests
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.encoder_compiler import CompiledModel
 

@@ -1,14 +1,19 @@
 """The manifest of a compiled model, in one format for encoders and decoders."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
-
-import numpy as np
 
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.registers import REGISTER_MAP
-from celosia.generators.program.executable import Executable
-from celosia.generators.runtime.encoder_host import EncoderHost
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.text_sources import TextSource, TokenizerLike
+from celosia.generators.frontend.tokenizer import TextTokenizer
+from celosia.generators.graph.tensors import Tensor
+from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.lower.fill import Fill
+from celosia.generators.lower.residence import TEXT_REGISTERS
+from celosia.generators.program.image import Piece
 from celosia.generators.runtime.text_host import TextHost
 
 PROGRAM_HEX = "program.hex"
@@ -21,6 +26,10 @@ FORMAT = 2
 """Version of the format; the first version had no number."""
 ENCODER, DECODER = "encoder", "decoder"
 """Kinds of models."""
+_HOST = (
+    "before: text to tokens",
+    "after: the next token chosen, by ARGMAX or from the logits, and decoded to text",
+)
 REGISTER_BYTES = 4
 """Bytes between consecutive registers."""
 
@@ -30,62 +39,198 @@ def register_offset(name: str) -> int:
     return REGISTER_BYTES * REGISTER_MAP[name].addr
 
 
-def program_files(code: Executable) -> dict[str, str | bytes]:
-    """Return the files of the concatenated programs and the configuration, by file name."""
-    return {
-        PROGRAM_HEX: "".join(f"{word:08x}\n" for word in code.words),
-        PROGRAM: word_bytes(code.words),
-        CONFIG: code.config.replace(trace=False).to_toml(),
-    }
+@dataclass(frozen=True)
+class RowsRequest:
+    """Memory contents and registers that a host writes before an inference of ``rows`` rows."""
+
+    rows: int
+    registers: dict[str, int]
+    """Registers of the host port by name."""
+    writes: tuple[tuple[int, bytes], ...]
+    """Addresses in external memory, and the bytes to write there."""
 
 
-def word_bytes(words: Sequence[int]) -> bytes:
-    """Return program words as bytes, least significant byte first."""
-    return np.array(words, "<u4").tobytes()
+def requests(compiled: CompiledModel) -> list[RowsRequest]:
+    """Return a request for each number of input rows, in ascending order of rows."""
+    found = []
+    for rows in range(compiled.least_rows, compiled.input.rows + 1):
+        request = compiled.beside(rows)
+        registers = {f"R{number}": value for number, value in request.registers.items()}
+        found.append(RowsRequest(rows, registers, request.writes))
+    return found
 
 
-def described(
-    code: EncoderHost | TextHost,
+def fills(code: CompiledModel | TextHost) -> list[Fill]:
+    """Return the images that a host writes first, with the programs that load them, if any."""
+    return code.setup if isinstance(code, TextHost) else [Fill(code.image.tobytes(), [], [])]
+
+
+def manifest(
+    code: CompiledModel | TextHost,
+    source: Source | TextSource,
     made: Mapping[str, Any],
-    host: Sequence[str],
-    setup: Sequence[Mapping[str, Any]],
+    names: Sequence[str] = (),
     *,
     latency: int,
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return the part of the manifest that encoders and decoders share.
+    """Return the manifest: what follows, and the part from :func:`_encoder` or :func:`_text`.
 
     A host writes the images of ``setup`` to external memory from address 0 on, one after another.
     If an image has a program, the host loads it, starts it at word 0 and waits for its end. Then it
     loads ``program``; ``entries`` are word addresses in it. ``tensors`` names the tensors that each
     entry's vector instructions write, in execution order. ``made`` contains figures about the
-    quantization, ``host`` the steps of the model that the host runs.
+    quantization, ``host`` the steps of the model that the host runs. ``names`` are the names of the
+    columns of an encoder's output.
 
     ``cycles`` are predicted for the longest input or the last token, with weights read with
     ``bits`` bits; a microcoded machine has no prediction. Addresses are in bytes.
     """
-    config = code.config.replace(trace=False)
+    config, text = code.config.replace(trace=False), isinstance(code, TextHost)
     cycles = None
     if config.micro is None:
         cycles = code.predict_whole(latency, interval, bits=bits)
+    made_first = fills(code)
     return {
         "format": FORMAT,
-        "kind": DECODER if isinstance(code, TextHost) else ENCODER,
+        "kind": DECODER if text else ENCODER,
         "model": code.name,
         "configuration": config.fields(),
         "program": {
             "words": len(code.words),
             "entries": {name: entry.pc for name, entry in code.entries.items()},
         },
-        "setup": list(setup),
+        "setup": [
+            {
+                "image": IMAGE if fill is made_first[-1] else f"setup_{number}_image.bin",
+                "image_bytes": len(fill.image),
+                "program": f"setup_{number}.bin" if fill.words else None,
+                "words": len(fill.words),
+                "tensors": [tensor.name for tensor in fill.written],
+            }
+            for number, fill in enumerate(made_first)
+        ],
         "memory_bytes": code.memory_bytes,
         "tensors": {
             name: [tensor.name for tensor in entry.written] for name, entry in code.entries.items()
         },
         "made": dict(made),
-        "host": list(host),
+        "host": _host_steps(source),
         "cycles": cycles,
         "memory": {"latency": latency, "interval": interval},
         "registers": {name: register_offset(name) for name in REGISTER_MAP},
+        **(_text(code) if isinstance(code, TextHost) else _encoder(code, names, bits)),
+    }
+
+
+def _host_steps(source: Source | TextSource) -> list[str]:
+    """Return descriptions of a model's steps that run on the host, in execution order."""
+    if isinstance(source, TextSource):
+        return [*_HOST]
+    model = source.description
+    steps = [f"before: {step.name} ({step.what})" for step in source.before]
+    if model.embedding == "tokens":
+        steps.append("before: rows of tokens looked up, and those of types and positions added")
+    elif model.embedding == "none" and (model.positions == "learned" or model.class_token):
+        steps.append("before: class token put before the rows, and positions added")
+    if model.unit:
+        steps.append("after: each row of the output scaled to length 1")
+    return steps + [f"after: {step.name} ({step.what})" for step in source.after]
+
+
+def _encoder(compiled: CompiledModel, names: Sequence[str], bits: int) -> dict[str, Any]:
+    """Return an encoder's part of the manifest.
+
+    For each inference a host writes the quantized input and the request for its number of rows,
+    starts the program at ``start``, and reads the output. The host may start at ``again`` instead
+    if the previous inference ended without an error, and no reset followed. ``encode.4`` and
+    ``encode.2`` are the entry points that read 4 and 2 bits of nested weights.
+
+    If ``unit``, the host scales the output's rows to length 1. With ``follows`` the output of a
+    shorter input is shorter by the same number of rows. In a ``batch`` the rows of all inputs are
+    concatenated, and so are the rows of all outputs.
+    """
+    return {
+        "start": compiled.entry(again=False, bits=bits),
+        "batch": compiled.batch,
+        "input": _tensor(compiled.input, compiled.input_piece),
+        "output": _tensor(compiled.output, compiled.output_piece),
+        "unit": compiled.unit,
+        "follows": compiled.follows,
+        "requests": [
+            {
+                "rows": request.rows,
+                "registers": request.registers,
+                "writes": [{"addr": addr, "hex": data.hex()} for addr, data in request.writes],
+            }
+            for request in requests(compiled)
+        ],
+        "labels": list(names),
+    }
+
+
+def _tensor(tensor: Tensor, piece: Piece) -> dict[str, Any]:
+    """Return the address and layout of integers, and their real values: scale * (q - zero)."""
+    return {
+        "addr": piece.addr,
+        "rows": tensor.rows,
+        "columns": tensor.columns,
+        "type": "int16" if tensor.wide else "int8",
+        "bits": tensor.width,
+        "scale": tensor.scale,
+        "zero_point": tensor.zero,
+    }
+
+
+def _text(program: TextHost) -> dict[str, Any]:
+    """Return a decoder's part of the manifest.
+
+    Before a host starts the program at an entry point, it writes the registers in ``calls``. Each
+    register's value is computed from its ``index``
+    (:class:`celosia.generators.runtime.text_host.Index`): modulo ``modulo`` unless that is 0, then
+    divided by ``divide`` and rounded down, then times ``times``. ``cycles`` are predicted for
+    ``position``; for several texts they are the cycles of one step of all texts.
+    ``text_registers`` is the distance between the registers of several ``texts`` in a run.
+    """
+    several = {"texts": program.texts, "text_registers": TEXT_REGISTERS}
+    return {
+        "calls": {
+            name: {f"R{register}": asdict(value) for register, value in call.items()}
+            for name, call in program.calls.items()
+        },
+        "rows": program.rows,
+        **(several if program.texts > 1 else {}),
+        "vocabulary": program.vocabulary,
+        "places": program.places,
+        "cache": asdict(program.cache) | {"bits": program.kv_bits, "block": program.kv_block},
+        "source": {
+            "positions": program.source_positions,
+            "lookups": program.lookups,
+            "start": program.start,
+        },
+        "logits": {
+            "addr": program.logits.addr,
+            "rows": program.logits.m,
+            "row_bytes": program.logits.row_bytes,
+            "columns": program.vocabulary,
+            "type": "int16",
+            "scale": program.logits_step,
+            "zero_point": 0,
+        },
+        "resident": program.resident,
+        "slots": program.slots,
+        "scratchpad_bytes": program.scratchpad_bytes,
+        "position": program.last_position,
+    }
+
+
+def tokenizer_entry(tokenizer: TokenizerLike, file: str | None) -> dict[str, Any]:
+    """Return the manifest's entry on the tokenizer in ``file``, with the options to read it."""
+    return {
+        "file": file,
+        "begin": tokenizer.begin,
+        "ends": sorted(tokenizer.ends),
+        "split": isinstance(tokenizer, TextTokenizer) and tokenizer.split,
+        "cleaned": isinstance(tokenizer, TextTokenizer) and tokenizer.cleaned,
     }

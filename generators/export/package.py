@@ -1,131 +1,85 @@
-"""Files of a compiled encoder: program, memory image, and the manifest for a host."""
+"""Files of a compiled model: programs, memory images, and the manifest for a host."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from celosia.arch.files import reading
 from celosia.arch.formats import OPERAND_BITS
-from celosia.generators.export.manifest import IMAGE, MANIFEST, described, program_files
+from celosia.generators.export.manifest import (
+    CONFIG,
+    MANIFEST,
+    PROGRAM,
+    PROGRAM_HEX,
+    fills,
+    manifest,
+    tokenizer_entry,
+)
 from celosia.generators.frontend.source import Source
-from celosia.generators.graph.tensors import Tensor
+from celosia.generators.frontend.text_sources import LLAMA2C_SUFFIX, TextSource
+from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, TextTokenizer
 from celosia.generators.lower.encoder_compiler import CompiledModel
-from celosia.generators.program.image import Piece
-
-
-@dataclass(frozen=True)
-class RowsRequest:
-    """Memory contents and registers that a host writes before an inference of ``rows`` rows."""
-
-    rows: int
-    registers: dict[str, int]
-    """Registers of the host port by name."""
-    writes: tuple[tuple[int, bytes], ...]
-    """Addresses in external memory, and the bytes to write there."""
-
-
-def requests(compiled: CompiledModel) -> list[RowsRequest]:
-    """Return a request for each number of input rows, in ascending order of rows."""
-    found = []
-    for rows in range(compiled.least_rows, compiled.input.rows + 1):
-        request = compiled.beside(rows)
-        registers = {f"R{number}": value for number, value in request.registers.items()}
-        found.append(RowsRequest(rows, registers, request.writes))
-    return found
+from celosia.generators.runtime.text_host import TextHost
 
 
 def package(
-    compiled: CompiledModel,
-    source: Source,
-    names: Sequence[str],
+    code: CompiledModel | TextHost,
+    source: Source | TextSource,
     made: Mapping[str, Any],
+    names: Sequence[str] = (),
     *,
     latency: int,
     interval: int,
     bits: int = OPERAND_BITS,
     origin: Mapping[str, Any] | None = None,
 ) -> dict[str, str | bytes]:
-    """Return the files of a compiled encoder: a dictionary from file name to content.
+    """Return the files of a compiled model: a dictionary from file name to content.
 
-    ``program.hex`` and ``program.bin`` are the program, ``image.bin`` is external memory from its
-    first byte on, ``config.toml`` the configuration, and ``model.json`` the :func:`manifest`. Words
-    in ``.bin`` files are least significant byte first. ``origin`` is the manifest's entry on
-    loading the float model; None if unknown.
+    ``program.hex`` and ``program.bin`` are the programs, concatenated, ``config.toml`` the
+    configuration, and ``model.json`` the :func:`manifest`. ``image.bin`` is the content of external
+    memory from its first byte on while these programs run. If all weights stay on the chip,
+    ``image.bin`` is the data of the last setup program. The setup programs of a decoder are
+    ``setup_0.bin`` and so on; the images of all but the last one are ``setup_0_image.bin`` and so
+    on. The tokenizer's file of a decoder is included. Words in ``.bin`` files are least significant
+    byte first. ``origin`` is the manifest's entry on loading the float model of an encoder; None if
+    unknown.
+
+    Raises :class:`InputError` if the tokenizer's file cannot be read.
     """
     memory = {"latency": latency, "interval": interval, "bits": bits}
-    known = manifest(compiled, source, names, made, **memory) | {"origin": origin}
-    return {
-        **program_files(compiled),
-        IMAGE: compiled.image.tobytes(),
+    known, tokenizer = manifest(code, source, made, names, **memory), dict[str, str | bytes]()
+    if isinstance(source, TextSource):
+        tokenizer = _tokenizer_file(source)
+        known["tokenizer"] = tokenizer_entry(source.tokenizer, next(iter(tokenizer), None))
+    else:
+        known["origin"] = origin
+    written: dict[str, str | bytes] = {
+        PROGRAM_HEX: "".join(f"{word:08x}\n" for word in code.words),
+        PROGRAM: _word_bytes(code.words),
+        CONFIG: code.config.replace(trace=False).to_toml(),
         MANIFEST: json.dumps(known, indent=2) + "\n",
     }
+    for paths, fill in zip(known["setup"], fills(code), strict=True):
+        written[paths["image"]] = fill.image
+        if fill.words:
+            written[paths["program"]] = _word_bytes(fill.words)
+    return {**written, **tokenizer}
 
 
-def manifest(
-    compiled: CompiledModel,
-    source: Source,
-    names: Sequence[str],
-    made: Mapping[str, Any],
-    *,
-    latency: int,
-    interval: int,
-    bits: int = OPERAND_BITS,
-) -> dict[str, Any]:
-    """Return an encoder's manifest: the common part from :func:`described`, and the following.
-
-    For each inference a host writes the quantized input and the request for its number of rows,
-    starts the program at ``start``, and reads the output. The host may start at ``again`` instead
-    if the previous inference ended without an error, and no reset followed. ``encode.4`` and
-    ``encode.2`` are the entry points that read 4 and 2 bits of nested weights.
-
-    If ``unit``, the host scales the output's rows to length 1. With ``follows`` the output of a
-    shorter input is shorter by the same number of rows. In a ``batch`` the rows of all inputs are
-    concatenated, and so are the rows of all outputs. ``names`` are the names of the output's
-    columns.
-    """
-    image = {"image": IMAGE, "image_bytes": len(compiled.image), "program": None, "words": 0}
-    memory = {"latency": latency, "interval": interval, "bits": bits}
-    return {
-        **described(compiled, made, host_steps(source), [image | {"tensors": []}], **memory),
-        "start": compiled.entry(again=False, bits=bits),
-        "batch": compiled.batch,
-        "input": _tensor(compiled.input, compiled.input_piece),
-        "output": _tensor(compiled.output, compiled.output_piece),
-        "unit": compiled.unit,
-        "follows": compiled.follows,
-        "requests": [
-            {
-                "rows": request.rows,
-                "registers": request.registers,
-                "writes": [{"addr": addr, "hex": data.hex()} for addr, data in request.writes],
-            }
-            for request in requests(compiled)
-        ],
-        "labels": list(names),
-    }
+def _word_bytes(words: Sequence[int]) -> bytes:
+    """Return program words as bytes, least significant byte first."""
+    return np.array(words, "<u4").tobytes()
 
 
-def host_steps(source: Source) -> list[str]:
-    """Return descriptions of a model's steps that run on the host, in execution order."""
-    model = source.description
-    steps = [f"before: {step.name} ({step.what})" for step in source.before]
-    if model.embedding == "tokens":
-        steps.append("before: rows of tokens looked up, and those of types and positions added")
-    elif model.embedding == "none" and (model.positions == "learned" or model.class_token):
-        steps.append("before: class token put before the rows, and positions added")
-    if model.unit:
-        steps.append("after: each row of the output scaled to length 1")
-    return steps + [f"after: {step.name} ({step.what})" for step in source.after]
-
-
-def _tensor(tensor: Tensor, piece: Piece) -> dict[str, Any]:
-    """Return the address and layout of integers, and their real values: scale * (q - zero)."""
-    return {
-        "addr": piece.addr,
-        "rows": tensor.rows,
-        "columns": tensor.columns,
-        "type": "int16" if tensor.wide else "int8",
-        "bits": tensor.width,
-        "scale": tensor.scale,
-        "zero_point": tensor.zero,
-    }
+def _tokenizer_file(source: TextSource) -> dict[str, str | bytes]:
+    """Return the tokenizer's file, under a name that identifies its format."""
+    path = source.tokenizer_file
+    if isinstance(source.tokenizer, TextTokenizer):
+        return {TOKENIZER_FILE: source.tokenizer.to_json().encode()}
+    if path is None:
+        return {}
+    name = f"tokenizer{path.suffix}" if path.suffix == LLAMA2C_SUFFIX else path.name
+    with reading(path, "tokenizer"):
+        return {name: path.read_bytes()}
