@@ -136,7 +136,9 @@ def measure(
     rows = [source.rows(values) for values in inputs]
     on = machine if isinstance(machine, str) else "a board"
     check_bits(bits, program.made["weights"])
-    with show(f"{program.name} on {program.config.name}, {on}") as update:
+    cycles = None if on == "golden" else program.predicted(timing)
+    how_long = "" if cycles is None else f", {cycles:,} cycles an input"
+    with show(f"{program.name} on {program.config.name}, {on}{how_long}") as update:
         inferences = program.infer(rows, machine, timing, update, bits)
     description, weights = source.description, source.weights
     exact = [forward(description, weights, each[None])["output"][0] for each in inputs]

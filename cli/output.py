@@ -65,8 +65,9 @@ def _column(words: str) -> Column:
 def progress(title: str) -> Iterator[Update]:
     """Show a progress bar on standard error; yield a function that updates it with (done, total).
 
-    If standard error is no terminal, a line shows the progress every half minute. Text that is
-    printed meanwhile goes to standard error too: standard output carries results only.
+    If standard error is no terminal, a line after half a minute says that the work has begun, and
+    further lines show the progress. Text that is printed meanwhile goes to standard error too:
+    standard output carries results only.
     """
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -95,15 +96,17 @@ def progress(title: str) -> Iterator[Update]:
             say(f"{title}: {done} of {total} after {spent:.0f} s{left}", err=True)
 
     bar = Progress(*columns, console=console, transient=True, disable=hidden)
-    with redirect_stdout(sys.stderr), bar:
+    begun, after = f"{title}: begun" if hidden else "", max(LINE_SECONDS, _ANNOUNCED)
+    with redirect_stdout(sys.stderr), bar, announced(begun, after):
         task = bar.add_task(plain(title), total=None)
         yield update
 
 
 @contextmanager
-def announced(words: str) -> Iterator[None]:
-    """Print words on standard error if the block takes longer than a second and a half."""
-    timer = threading.Timer(_ANNOUNCED, lambda: say(words, err=True) if words else None)
+def announced(words: str, seconds: float | None = None) -> Iterator[None]:
+    """Print words on standard error if the block takes longer than 1.5 s, or other ``seconds``."""
+    after = _ANNOUNCED if seconds is None else seconds
+    timer = threading.Timer(after, lambda: say(words, err=True) if words else None)
     timer.daemon = True
     timer.start()
     try:

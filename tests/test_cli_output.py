@@ -30,6 +30,10 @@ def test_progress_is_told_without_a_terminal(monkeypatch, capsys) -> None:
         update(2, 3)
     first, second = "Long work: 1 of 3 after 0 s", "Long work: 2 of 3 after 0 s, 0 s left"
     assert capsys.readouterr() == ("", f"{first}\n{second}\n")
+    monkeypatch.setattr("celosia.cli.output._ANNOUNCED", 0.01)
+    with progress("Long work"):
+        time.sleep(0.2)
+    assert capsys.readouterr().err == "Long work: begun\n"
 
 
 def test_what_takes_long_is_announced_and_what_is_quick_is_not(capsys, monkeypatch) -> None:

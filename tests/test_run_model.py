@@ -1,5 +1,7 @@
 """Trained models on the circuit: every tensor of every image, on presets and random machines."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -43,7 +45,17 @@ def machine_for_digits(rng: np.random.Generator) -> Config:
 
 
 def run_case(model: str, config: Config, simulator: str, count: int) -> dict:
-    result = run_files(model, config, simulator, count=count).figures
+    titles: list[str] = []
+
+    @contextmanager
+    def show(title: str):
+        titles.append(title)
+        yield lambda _done, _total: None
+
+    result = run_files(model, config, simulator, count=count, show=show).figures
+    cycles = titles[-1].partition(f", {simulator}, ")[2].removesuffix(" cycles an input")
+    if config.micro is None:
+        assert int(cycles.replace(",", "")) == pytest.approx(result["predicted_cycles"], rel=0.02)
     assert result["mismatches"] == 0
     assert result["tensors"] > 20 * count
     return result
