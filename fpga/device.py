@@ -193,7 +193,7 @@ class Device:
         self._ask(Command.WRITE_REGISTERS, 4, REGISTER_MAP[name].addr, data)
 
     def read_register(self, name: str) -> int:
-        """Return a register of the host port."""
+        """Return the value of a register of the host port, read over the board's link."""
         return self._read_registers(REGISTER_MAP[name].addr, 1)[0]
 
     def unbroken(self) -> bool:

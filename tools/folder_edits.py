@@ -40,7 +40,7 @@ _PLACES_OF = ("max_position_embeddings", "n_positions")
 
 
 def tensors_of(shapes: dict[str, list[int]]) -> Tensors:
-    """Return random tensors that depend on their names alone."""
+    """Return random tensors of given shapes; names and shapes determine the numbers."""
     tensors = {}
     for name, shape in shapes.items():
         rng = np.random.default_rng(zlib.crc32(name.encode()))

@@ -29,7 +29,7 @@ OPTIONS = {
 def closeness(
     model: str, tokenizer: Path | None, config: Config, count: int, progress: Progress
 ) -> dict[str, Parting]:
-    """Return the distance between a quantized model and its float model, by option name.
+    """Return how close a quantized model's outputs are to the float model's, by option name.
 
     The result is a dictionary from the names in ``OPTIONS`` to :class:`Parting`, which has cosine
     similarity and square error of the outputs. For a digits model it is measured on ``count`` test

@@ -27,7 +27,7 @@ MACHINE, HOST = "machine", "host"
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a model: a row of the inspection table."""
+    """A row of the inspection table: a tensor, layer or function of a model."""
 
     part: str
     """Name in the file or in the description."""

@@ -50,7 +50,7 @@ class Dumper(Icarus):
 
 
 def main(path: Path) -> int:
-    """Do a job and return the process's exit code: 0 if it went well."""
+    """Build a bench or run its tests as the JSON file ``path`` says; return 0 if all went well."""
     job = json.loads(path.read_text(encoding="utf-8"))
     simulator = job["simulator"]
     runner = PortsOnly(job["make"]) if simulator == "verilator" else Dumper()

@@ -105,7 +105,7 @@ class PsramSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashSheet:
-    """Data sheet of an SPI flash chip; times have its names without the ``t`` (ns or µs)."""
+    """Data sheet of an SPI flash chip; the fields are its times without the ``t`` (ns or µs)."""
 
     source: str
     seen: bool

@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Turn:
-    """Cycles, counters and numbers of compared tensors of the runs for one or several tokens."""
+    """Result of the runs for one or several tokens: cycles, counters, and tensors compared."""
 
     cycles: int = 0
     """Clock cycles of all programs; 0 on a machine that has no clock."""

@@ -54,7 +54,7 @@ class Input(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Opaque(Tensor):
-    """The result of nodes that no description covers; the host can compute it."""
+    """The result of ONNX nodes that match no operation of the machine; the host computes it."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -102,7 +102,7 @@ class Spread(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Kept(Of):
-    """A tensor whose rows of missing tokens are 0; with ``summed`` the sum of its rows."""
+    """A tensor whose rows of padding tokens are 0; with ``summed`` the sum of all its rows."""
 
     summed: bool = False
 
