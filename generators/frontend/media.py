@@ -158,6 +158,9 @@ def _settings(source: Source) -> tuple[Path, Mapping[str, Any], bool]:
             f"it has no {PREPROCESSOR_FILES[0]}; give them as .npy"
         )
     how = read_json(path)
+    factor = how.get("rescale_factor")
+    if isinstance(factor, bool) or not isinstance(factor, int | float | None):
+        raise InputError(f"Setting 'rescale_factor' in {path} must be a number, not {factor!r}")
     return folder, how, is_hugging_face(folder) or any(name in how for name in _TYPES)
 
 
