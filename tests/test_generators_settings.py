@@ -117,11 +117,14 @@ def test_types_and_ranges_of_rotary_settings(tmp_path: Path, inside: dict, messa
          "have one behind other; and Settings in config.json that a model of type gpt_neox does "
          "not have: 'num_key_value_heads', 'rms_norm_eps'; if no output of the model depends on "
          "them, take them out of the file"),
-        ({**LLAMA, "model_type": "smollm3", "num_hidden_layers": 4},
-         "Setting 'no_rope_layers' in config.json must be 1 for all layers; without it layer 3 "
-         "has no rotary positions, as 'no_rope_layer_interval' is 4"),
-        ({**LLAMA, "model_type": "smollm3", "no_rope_layers": [1, 0]},
-         "Setting 'no_rope_layers' in config.json must be 1 for all layers"),
+        ({**LLAMA, "model_type": "smollm3", "no_rope_layer_interval": 1},
+         "Setting 'no_rope_layers' in config.json must have 2 layers and a 1 for at least one of "
+         "them; without it every layer with a number divisible by 'no_rope_layer_interval', which "
+         "is 1, has none"),
+        ({**LLAMA, "model_type": "smollm3", "no_rope_layers": [1]},
+         "Setting 'no_rope_layers' in config.json must have 2 layers and a 1 for at least one of "
+         "them; without it every layer with a number divisible by 'no_rope_layer_interval', which "
+         "is 4, has none"),
         ({**BERT, "model_type": "gpt2", "n_embd": 12, "hidden_size": 16, "n_layer": 1},
          "Settings 'hidden_size' and 'n_embd' in config.json mean the same and must be equal, but "
          "are 16 and 12"),

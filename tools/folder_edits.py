@@ -182,6 +182,19 @@ def _more(base: Config) -> dict[str, Config]:
     if "sliding_window" in _SETTINGS[kind]:
         more["a window"] = {"sliding_window": 5}
         more["a wide window"] = {"sliding_window": 15, "use_sliding_window": True}
+    if kind == "smollm3":
+        turns, some = {"no_rope_layers": [1, 0, 1]}, ["sliding_attention"] * 2 + ["full_attention"]
+        window = {"use_sliding_window": True, "sliding_window": 15}
+        more |= {
+            "a layer without positions": turns,
+            "positions in one layer": {"no_rope_layers": [0, 1, 0, 1, 1]},
+            "no positions": {"no_rope_layers": [0, 0, 0]},
+            "too few layers": {"no_rope_layers": [1, 0]},
+            "every other layer": {"no_rope_layers": None, "no_rope_layer_interval": 2},
+            "windows without positions": {**turns, **window, "layer_types": None},
+            "windows in most layers": {"no_rope_layers": [1, 1, 0], **window, "layer_types": some},
+            "yarn in two layers": {**turns, **more["yarn"]},
+        }
     if kind == "gemma":
         more["an older activation"] = {"hidden_activation": "silu"}
     return more

@@ -128,12 +128,12 @@ def _fields(folder: Folder, family: TextFamily, rope: Mapping[str, Any]) -> dict
     if (config.get("word_embed_proj_dim") or values["dim"]) != values["dim"]:
         raise InputError(f"Setting 'word_embed_proj_dim' in {path} must be {values['dim']}")
     if folder.kind == "smollm3":
-        _all_rotated(folder, values["layers"])
+        values["rotated"] = _rotated(folder, values["layers"])
     named = config[family.activation]
     config[family.activation] = family.activations.get(named, named)
     if (config.get("hidden_activation") or config.get("hidden_act")) != config.get("hidden_act"):
         folder.only("hidden_activation", config["hidden_act"], ": it must be that of 'hidden_act'")
-    places = [_window(folder, family, values["layers"])]
+    places = [_window(folder, family, values["layers"], values.get("rotated", "1"))]
     if rope.get("rope_type") == "longrope":
         places.append(rope["original_max_position_embeddings"])
     elif rope.get("rope_type") == "dynamic":
@@ -151,22 +151,23 @@ def _fields(folder: Folder, family: TextFamily, rope: Mapping[str, Any]) -> dict
     }
 
 
-def _all_rotated(folder: Folder, layers: int) -> None:
-    """Raise :class:`InputError` if a layer of SmolLM3 has no rotary positions."""
-    config, switches = folder.config, folder.config.get("no_rope_layers")
-    every = config["no_rope_layer_interval"]
-    if switches is None and layers >= every:
+def _rotated(folder: Folder, layers: int) -> str:
+    """Return the layers of SmolLM3 with rotary positions, as a pattern of digits 0 and 1."""
+    switches, every = folder.config.get("no_rope_layers"), folder.config["no_rope_layer_interval"]
+    if switches is None:
+        switches = [(layer + 1) % every != 0 for layer in range(layers)]
+    if len(switches) < layers or not any(switches[:layers]):
         raise InputError(
-            f"Setting 'no_rope_layers' in {folder.config_path} must be 1 for all layers; without "
-            f"it layer {every - 1} has no rotary positions, as 'no_rope_layer_interval' is {every}"
+            f"Setting 'no_rope_layers' in {folder.config_path} must have {layers} layers and a 1 "
+            f"for at least one of them; without it every layer with a number divisible by "
+            f"'no_rope_layer_interval', which is {every}, has none"
         )
-    if switches is not None and (len(switches) < layers or not all(switches[:layers])):
-        raise InputError(
-            f"Setting 'no_rope_layers' in {folder.config_path} must be 1 for all layers"
-        )
+    digits = "".join(str(int(bool(switch))) for switch in switches[:layers])
+    periods = (digits[:length] for length in range(1, layers + 1))
+    return next(period for period in periods if (period * layers)[:layers] == digits)
 
 
-def _window(folder: Folder, family: TextFamily, layers: int) -> int:
+def _window(folder: Folder, family: TextFamily, layers: int, rotated: str) -> int:
     """Return the most tokens that a layer attends to, or 0 if it attends to all."""
     config = folder.config
     width = int(config.get(family.window) or 0)
@@ -176,8 +177,8 @@ def _window(folder: Folder, family: TextFamily, layers: int) -> int:
     if kinds is None and "attention_types" in config:
         kinds = [kind for some, times in config["attention_types"] for kind in times * some]
     elif kinds is None:
-        slides = config["use_sliding_window"] and layers > config.get("max_window_layers", layers)
-        return width if slides else 0
+        slides = layers > config.get("max_window_layers", layers) or "0" in rotated
+        return width if slides and config["use_sliding_window"] else 0
     if len(kinds) != layers:
         raise InputError(
             f"Setting {family.window_layers!r} in {folder.config_path} must have {layers} layers, "
@@ -272,21 +273,22 @@ def _in_one_form(
     factor = float(config.get("attention_multiplier", model.head_dim**-0.5))
     if TEXT_FAMILIES[folder.kind].unscaled or not config.get("scale_attn_weights", True):
         factor = 1.0
-    queries = np.full(model.head_dim, factor * model.head_dim**0.5)
+    queries, turned = factor * model.head_dim**0.5, np.ones(model.head_dim)
     if turning:
         base, speeds, times = turning
         model = model.replace(rotary_base=base)
         plain = base ** (-np.arange(0, model.head_dim, 2) / model.head_dim)
         rotated = 2 * int(np.count_nonzero(speeds))
         tensors = _side_by_side(tensors, model, rotated)
-        queries[:rotated] *= times**2
+        turned = np.where(np.arange(model.head_dim) < rotated, times**2, 1.0)
         if not np.allclose(speeds, plain, rtol=1e-9, atol=0):
             model = model.replace(rotary_speeds=True)
             tensors["rotary_speeds"] = speeds
     residual = float(config.get("residual_multiplier", 1.0))
     for name in list(tensors):
         if ".query." in name and len(tensors[name]) == model.query_width:
-            rows = np.tile(queries, model.heads)
+            turns = model.rotates(int(name.split(".")[1]))
+            rows = np.tile(queries * (turned if turns else np.ones_like(turned)), model.heads)
             tensors[name] = (rows * tensors[name].T).T
         elif re.search(r"\.(output|down)\.", name):
             tensors[name] = residual * tensors[name]

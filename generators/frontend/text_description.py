@@ -1,5 +1,6 @@
 """Description of a decoder or encoder-decoder of texts: shape and settings, without weights."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,9 @@ class TextDescription(Description):
     a window, or positions differ."""
     rotary_base: float = 10000.0
     """Base of the rotary angles."""
+    rotated: str = "1"
+    """Pattern of the layers, repeated over all of them: 1 for a layer that rotates queries and
+    keys, 0 for one without positions."""
     rotary_speeds: bool = False
     """True if the angles per place of a head's pairs are trained or chosen: a tensor of that name
     has them, [head_dim / 2] (radians)."""
@@ -106,6 +110,16 @@ class TextDescription(Description):
             raise InputError(
                 f"Model field rotary_speeds must be false where position is {self.position}"
             )
+        if not re.fullmatch("0*1[01]*", self.rotated) or len(self.rotated) > self.layers:
+            raise InputError(
+                f"Model field rotated must be digits 0 and 1 with a 1, at most {self.layers} for "
+                f"the layers, not {self.rotated!r}"
+            )
+        if self.position != "rotary" and "0" in self.rotated:
+            raise InputError(
+                f"Model field rotated must be 1 where position is {self.position}, not "
+                f"{self.rotated!r}"
+            )
         if self.rotary_base <= 1:
             raise InputError(f"Model field rotary_base must be more than 1, not {self.rotary_base}")
         self._check_source()
@@ -135,6 +149,10 @@ class TextDescription(Description):
         """Raise :class:`InputError` if the model is an encoder-decoder, which ``work`` excludes."""
         if self.source_layers:
             raise InputError(f"{work} is for decoders alone, and model {self.name} takes a source")
+
+    def rotates(self, layer: int) -> bool:
+        """Return whether a layer rotates its queries and keys."""
+        return self.position == "rotary" and self.rotated[layer % len(self.rotated)] == "1"
 
     @property
     def projections(self) -> dict[str, tuple[int, int]]:

@@ -105,6 +105,9 @@ class Rotary:
 
     source: Value
     target: Value
+    still: bool = False
+    """True if the angle is 0 at every position. So layers with and without rotations are the same
+    instructions, with other addresses."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,11 @@ class _Builder:
         self.start = start
         """Prefix of all names."""
         self.nodes: list[Node] = []
+        self.still = set[str]()
+        """Prefixes of the layers without rotations."""
+        if isinstance(model, TextDescription):
+            layers = range(model.layers)
+            self.still = {f"layers.{layer}" for layer in layers if not model.rotates(layer)}
 
     def run(self) -> Network:
         model = self.model
@@ -336,7 +344,7 @@ class _Builder:
             if name == "value" or not rotary:
                 return self._linear(f"{prefix}.{name}", x, target)
             sums = self._linear(f"{prefix}.{name}", x, Value(f"{prefix}.{name}_sums", columns))
-            self.nodes.append(Rotary(sums, target))
+            self.nodes.append(Rotary(sums, target, still=prefix in self.still))
             return target
 
         query = projected("query", width, Home.SCRATCHPAD)

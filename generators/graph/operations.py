@@ -144,7 +144,12 @@ class Rotary:
     source: Tensor
     target: Tensor
     pairs: Ints
-    """Cosine and sine in Q1.15 of each pair of a head's columns, [places, head's columns]."""
+    """Cosine and sine in Q1.15 of each pair of a head's columns, [places, head's columns]; a single
+    row stands for all places."""
+
+    def at(self, places: Ints) -> Ints:
+        """Return the pairs of the tokens at places [n], [n, head's columns]."""
+        return self.pairs[places % len(self.pairs)]
 
 
 @dataclass(frozen=True)

@@ -114,8 +114,9 @@ class Graph(Generic[D]):
 
     @property
     def rotary(self) -> Ints | None:
-        """The ``pairs`` of :class:`Rotary`, equal in all layers; None if positions are learned."""
-        return next((op.pairs for op in self.ops if isinstance(op, Rotary)), None)
+        """The ``pairs`` of the layers that rotate, all equal; None if positions are learned."""
+        pairs = (op.pairs for op in self.ops if isinstance(op, Rotary))
+        return max(pairs, key=len, default=None)
 
     @property
     def kv_bits(self) -> int:

@@ -71,6 +71,11 @@ def _check_recomputed(decoder: Decoder) -> None:
     model, subject = decoder.description, "Keys and values that are made anew"
     model.refuse_source("Making keys and values anew")
     kept = model.kv_heads * decoder.key_dim + model.kv_width
+    if "0" in model.rotated:
+        raise InputError(
+            f"{subject} need rotations in every layer or none, but model {model.name} has them in "
+            f"the layers {model.rotated}"
+        )
     if model.dim >= kept:
         raise InputError(
             f"{subject} must be larger than their inputs, but model {model.name} has "

@@ -4,7 +4,7 @@ Tokens are rows; each program has room for a fixed number of tokens.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from celosia.arch.isa import Opcode
@@ -43,7 +43,7 @@ class Layers(Instructions):
         Instructions that wait for a later load then need not wait for the rotations. So iterations
         of a loop are alike, though only the first iteration would have to wait.
         """
-        here = self.plan.rows_stay and self.texts == 1
+        here = self.plan.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
             self._bring_pairs()
         self._turned = True
@@ -150,20 +150,51 @@ class Layers(Instructions):
             count = Given(Register.COUNT, self.plan.cache.capacity)
             self.stage.add(load(pairs.place, pairs.addr, count, pairs.stride))
             return
+        if self.plan.turning:
+            self._bring_turns()
+            return
         if self.texts > 1:
             for text in range(self.texts):
                 row = self._row("places", of_text(Register.PLACE, text), text, 0)
                 if stays:
-                    self._copy_pairs(row, text * pairs.stride, pairs.stride)
+                    target = View(Ref(PAIRS, text * pairs.stride), pairs.stride)
+                    self._copy_pairs(View(row, pairs.stride), target, 1, pairs.stride)
             return
         most = (pairs.rows - self.rows) * pairs.stride
         addr = Given(Register.PLACE, most, pairs.addr)
         self.stage.add(load(pairs.place, addr, self.m, pairs.stride))
 
-    def _copy_pairs(self, source: Ref | Given, offset: int, size: int) -> None:
+    def _bring_turns(self) -> None:
+        """Copy the rotations of the tokens' places to every layer that rotates, or load them.
+
+        Tokens of a chunk are copied to a layer at once, single tokens to a run of layers.
+        """
+        chunk, rows = self.rows > self.texts, max(self.plan.rows, self.texts)
+        stride = self.plan.rows_tables["places"].stride
+        for first, rotates, count in self.plan.turning:
+            for text in range(self.texts if rotates else 0):
+                register = of_text(Register.PLACE, text)
+                for layer in range(first, first + count) if chunk else [first]:
+                    place = self.plan.turned(layer, text)
+                    steps = (stride, stride) if chunk else (0, rows * stride)
+                    self._bring_turn(register, place, self.m if chunk else count, *steps)
+
+    def _bring_turn(
+        self, register: int, place: Ref, m: int | Given, source_step: int, step: int
+    ) -> None:
+        """Copy or load ``m`` rows of rotations from the place in a register on."""
+        pairs = self.plan.rows_tables["places"]
+        most = (pairs.rows - self.rows + self.texts - 1) * pairs.stride
+        if self.plan.rows_stay:
+            source = View(Given(register, most, pairs.place), source_step)
+            self._copy_pairs(source, View(place, step), m, pairs.stride)
+            return
+        loading = load(place, Given(register, most, pairs.addr), m, pairs.stride, step=step)
+        self.stage.add(replace(loading, operands=loading.operands | {"dram_stride": source_step}))
+
+    def _copy_pairs(self, source: View, target: View, m: int | Given, size: int) -> None:
         (word,) = self.params((self.plan.words[PAIRS], 0, 0))
-        target, written = View(Ref(PAIRS, offset), size), Written(PAIRS)
-        work = Work(View(source, size), target, 1, size // 2, word, written)
+        work = Work(source, target, m, size // 2, word, Written(PAIRS))
         flags = "wide_in", "wide_out", "per_tensor"
         self.stage.add(work.requantize(Opcode.MAP, *flags))
 

@@ -1,6 +1,7 @@
 """The plan of a decoder: which data stay on the chip, and where all data are."""
 
 import functools
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -45,8 +46,8 @@ MOST_ROWS = WORDS_PLACE - 1
 INPUTS = "inputs"
 """Name of the kept inputs if keys and values are made anew, and of their identity parameters."""
 PAIRS = "pairs"
-"""Name of the rotations of several texts' places, copied from those that stay, and of their
-identity parameters."""
+"""Name of the rotations of several texts' places, or of each layer, copied from those that stay,
+and of their identity parameters."""
 QUERIES = frozenset({"query", "query_sums"})
 """Results of the linear layer that makes queries."""
 HIDDEN = frozenset({"active", "up", "hidden"})
@@ -331,6 +332,27 @@ class Plan:
         """True if each run rotates the keys of all tokens, by their positions in the cache."""
         return self.cache.recompute and self.decoder.rotary is not None
 
+    @functools.cached_property
+    def turning(self) -> list[tuple[int, bool, int]]:
+        """Runs of layers with or without rotations: first layer, rotated or not, and count.
+
+        The list is empty if all layers rotate. Otherwise each layer has a place for its rotations,
+        at the same distance from the place of the layer before, so that layers are iterations of a
+        loop.
+        """
+        model = self.decoder.description
+        layers = [model.rotates(layer) for layer in range(model.layers)]
+        if self.decoder.rotary is None or all(layers):
+            return []
+        grouped = itertools.groupby(range(model.layers), layers.__getitem__)
+        runs = [(rotates, [*run]) for rotates, run in grouped]
+        return [(run[0], rotates, len(run)) for rotates, run in runs]
+
+    def turned(self, layer: int, row: int = 0) -> Ref:
+        """Return the place of a layer's rotations for the run's tokens, from a row on."""
+        rows = max(self.rows, self.texts)
+        return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
+
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
         """Return the tile columns (first, end) of each part of keys or values computed anew."""
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
@@ -381,6 +403,11 @@ class Plan:
 def kind(tensor: Tensor) -> str:
     """Return a tensor's name without the prefix of its layer."""
     return tensor.name.rpartition(".")[2]
+
+
+def layer_of(tensor: Tensor) -> int:
+    """Return the number of a tensor's layer."""
+    return int(tensor.name.split(".")[1])
 
 
 def makes_input(op: Op) -> bool:

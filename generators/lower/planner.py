@@ -71,6 +71,7 @@ def plan(
     stage.begin(stage_size(config, occupied, memory_bytes))
     _keep_rows(planned, tables, memory_bytes)
     _clear_queries(planned)
+    _keep_turns(planned, tables)
     _keep_layers(planned)
     memory.check_words()
     constants(stage)
@@ -209,6 +210,20 @@ def _clear_queries(planned: Plan) -> None:
         planned.setup.append(load(Ref("query"), piece.addr, piece.m, piece.row_bytes))
 
 
+def _keep_turns(planned: Plan, tables: Mapping[str, tuple[bytes, int]]) -> None:
+    """Keep room for each layer's rotations, and those of layers without: the first place's."""
+    if not planned.turning:
+        return
+    data, stride = tables["places"]
+    rows = max(planned.rows, planned.texts)
+    planned.memory.buffer(PAIRS, planned.decoder.description.layers * rows * stride)
+    for first, rotates, count in planned.turning:
+        if not rotates:
+            held = np.tile(np.frombuffer(data[:stride], np.uint8), count * rows)
+            piece, place = planned.stage.image.add(held), planned.turned(first)
+            planned.setup.append(load(place, piece.addr, piece.m, piece.row_bytes))
+
+
 def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:
     """Return the rows, and their stride, of the vocabulary and of each place's data.
 
@@ -245,7 +260,7 @@ def _keep_layers(planned: Plan) -> None:
     _keep_tables(planned)
     if planned.cache.recompute:
         planned.words[INPUTS] = planned.keep(rescale_of(0, 1.0))
-    if planned.texts > 1 and planned.rows_stay and decoder.rotary is not None:
+    if (planned.texts > 1 or planned.turning) and planned.rows_stay and decoder.rotary is not None:
         planned.words[PAIRS] = planned.keep(rescale_of(0, 1.0))
         planned.memory.buffer(PAIRS, planned.texts * planned.rows_tables["places"].stride)
     for graph in planned.graphs:

@@ -20,7 +20,7 @@ from celosia.generators.lower.instructions import (
     rowwise,
     table,
 )
-from celosia.generators.lower.plan import HIDDEN, PAIRS, QUERIES, Matrix, Plan, kind
+from celosia.generators.lower.plan import HIDDEN, PAIRS, QUERIES, Matrix, Plan, kind, layer_of
 from celosia.generators.lower.products import Product
 from celosia.generators.lower.residence import Register, Words, check_at_once
 from celosia.generators.lower.staging import THIN, WORDS
@@ -236,7 +236,7 @@ class Instructions:
                 name, beside = gate.target.name, View(place, target.stride)
                 table = gate.source.zero
             case (Rotary() as rotary,):
-                name, beside = rotary.target.name, self._pairs(text or 0)
+                name, beside = rotary.target.name, self._pairs(rotary, text or 0)
                 table = self.decoder.key_dim
             case _ if op.table is not None:
                 table = self.plan.tables[name]
@@ -258,9 +258,11 @@ class Instructions:
         """Return the parameter words of a product, of the planes that are read."""
         return matrix.words[min(self.planes, len(matrix.words)) - 1]
 
-    def _pairs(self, text: int) -> View:
+    def _pairs(self, op: Rotary, text: int) -> View:
         """Return the rotations of the tokens' places, from a text's on."""
         table = self.plan.rows_tables["places"]
+        if self.plan.turning:
+            return View(self.plan.turned(layer_of(op.target), text), table.stride)
         rows, here = table.rows, self.plan.rows_stay
         if self.plan.rotates_keys:
             # Those of all tokens are there.

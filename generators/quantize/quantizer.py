@@ -317,7 +317,7 @@ class Quantizer(Generic[D]):
         source, target = self._ends(node)
         assert target.picks is not None
         columns = target.picks[: target.columns // (node.target.columns // model.head_dim)]
-        places = np.arange(options.places or model.positions)
+        places = np.arange(1 if node.still else options.places or model.positions)
         if model.rotary_speeds:
             table = speeds_table(places, self.weights["rotary_speeds"])
         else:

@@ -110,7 +110,7 @@ def _rows_of(
 def _rotated(x: Floats, op: Rotary) -> Floats:
     """Return equation (9) for rows from the first place on, without rounding and bounds."""
     n, columns = x.shape
-    pairs = np.tile(op.pairs[:n], columns // op.pairs.shape[1]) * 2.0**-ROTARY_FRACTION
+    pairs = np.tile(op.at(np.arange(n)), columns // op.pairs.shape[1]) * 2.0**-ROTARY_FRACTION
     cosine, sine = pairs[:, 0::2], pairs[:, 1::2]
     first, second = x[:, 0::2], x[:, 1::2]
     rotated = np.stack((first * cosine - second * sine, first * sine + second * cosine), axis=-1)

@@ -231,7 +231,8 @@ class _Evaluation:
         assert isinstance(model, TextDescription)
         pairs = np.arange(0, model.head_dim, 2)
         speeds = model.rotary_base ** (-pairs / model.head_dim)
-        angles = self.places[:, None] * self.weights.get("rotary_speeds", speeds)
+        places = 0 * self.places if node.still else self.places
+        angles = places[:, None] * self.weights.get("rotary_speeds", speeds)
         return self._flat(rotate(self._heads(node.source), angles))
 
     def _attention(self, node: Attention) -> Floats:

@@ -143,7 +143,7 @@ class _Evaluation:
                 self._keep(op.target, _rescaled(self._rows(op.source), op.rescale, op.target))
             case Rotary():
                 x = self._rows(op.source)
-                pairs = np.tile(op.pairs[self.places], x.shape[1] // op.pairs.shape[1])
+                pairs = np.tile(op.at(self.places), x.shape[1] // op.pairs.shape[1])
                 low, high = _bounds(op.target.width)
                 self._keep(op.target, rotate(x, pairs, low, high, wide=op.target.wide))
             case Gate():
