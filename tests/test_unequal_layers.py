@@ -47,9 +47,8 @@ def test_two_texts_at_once() -> None:
     texts = [tokens_of(decoder, 5, seed) for seed in (2, 3)]
     scores: list[np.ndarray] = []
     for column in zip(*texts, strict=True):
-        scores = []
         session.advance(column, lambda _: scores.append(session.logits()))
-    for text, logits in zip(texts, scores, strict=True):
+    for text, logits in zip(texts, scores[-2:], strict=True):
         assert np.array_equal(logits, evaluate(decoder, text)["logits"][-1])
 
 
