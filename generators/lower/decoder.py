@@ -190,7 +190,7 @@ class Layers(Instructions):
             self._copy_pairs(source, View(place, step), m, pairs.stride)
             return
         loading = load(place, Given(register, most, pairs.addr), m, pairs.stride, step=step)
-        self.stage.add(replace(loading, operands=loading.operands | {"dram_stride": source_step}))
+        self.stage.add(replace(loading, operands={**loading.operands, "dram_stride": source_step}))
 
     def _copy_pairs(self, source: View, target: View, m: int | Given, size: int) -> None:
         (word,) = self.params((self.plan.words[PAIRS], 0, 0))
