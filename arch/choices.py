@@ -1,26 +1,45 @@
-"""Configuration fields that replace fields of earlier versions; earlier names stay accepted."""
+"""Fields of the array that are choices, and the fields of earlier versions that they replace.
+
+Earlier names stay accepted.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from celosia.arch.errors import InputError, InputTypeError
-from celosia.arch.multipliers import MULTIPLIERS
+from celosia.arch.formats import OPERAND_BITS
+
+_PASSES = {
+    "single": (False, OPERAND_BITS),
+    "shared": (True, OPERAND_BITS),
+    "nibbles": (False, OPERAND_BITS // 2),
+    "shared_nibbles": (True, OPERAND_BITS // 2),
+    "adders": (False, 1),
+}
+"""Shared multipliers, and bits of a weight in a pass, of each multiplier."""
+_OPERANDS = {
+    **{f"int{width}": (width, False, False) for width in range(2, OPERAND_BITS + 1)},
+    **{f"affine{width}": (width, True, False) for width in range(2, OPERAND_BITS + 1)},
+    f"affine{2 * OPERAND_BITS}": (OPERAND_BITS, True, True),
+}
+"""Width of an operand (bits), zero points, and INT16 rows, of each type of operands."""
 
 CHOICES: dict[str, dict[str, dict[str, Any]]] = {
-    "multiplier": {
-        name: {"packed": multiplier.packed, "pass_width": multiplier.pass_width}
-        for name, multiplier in MULTIPLIERS.items()
-    }
+    choice: {name: dict(zip(earlier, values, strict=True)) for name, values in options.items()}
+    for choice, earlier, options in (
+        ("multiplier", ("packed", "pass_width"), _PASSES),
+        ("operands", ("operand_width", "zero_points", "wide_operands"), _OPERANDS),
+    )
 }
 """Values of the earlier fields for each value of a choice, by the choice's short name."""
-
-EARLIER_PATHS = {"array.packed": "packed", "array.pass_width": "pass_width"}
-"""Short names of the earlier fields, by their places in records."""
 
 EARLIER = {
     name: choice for choice, values in CHOICES.items() for name in next(iter(values.values()))
 }
 """The choice that replaced each earlier field, by short name."""
+
+EARLIER_PATHS = {f"array.{name}": name for name in EARLIER} | {"array.wide": "wide_operands"}
+"""Short names of the earlier fields, by their places in records."""
 
 
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from celosia.arch.choices import CHOICES, EARLIER
 from celosia.arch.errors import InputError
 from celosia.arch.fields import Fields
 from celosia.arch.isa import DEFINITIONS, Definition
-from celosia.arch.micro.config import check_micro
+from celosia.arch.micro.config import CONSTANTS, check_micro
 from celosia.arch.rules import check_ranges, check_rules, check_types
 from celosia.arch.short_names import OPTIONAL, PATHS, RECORDS
 
@@ -32,7 +32,7 @@ class Config(Fields):
         check_ranges(values)
         check_rules(self)
         if self.micro is not None:
-            check_micro(self, values)
+            check_micro(self, {name: self.read(name) for name in CONSTANTS})
 
     @classmethod
     def of(cls, **fields: Any) -> Self:

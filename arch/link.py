@@ -5,7 +5,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from celosia.arch.choices import CHOICES
+from celosia.arch.choices import EARLIER
 from celosia.arch.config import Config
 from celosia.arch.micro.config import CONSTANTS
 
@@ -96,6 +96,16 @@ class Identity:
         return [getattr(self, name) for name in HELLO_FIELDS]
 
 
+_FIELDS = (
+    "rows cols array packed pass_width packed_slots packed_cache low_rows block_exponents "
+    "weight_depth operand_width acc_width max_k lanes softmax_lanes scratchpad_bytes "
+    "scratchpad_banks scratchpad_align registered acc_depth mem_width mem_addr_width program_depth "
+    "param_depth pre_depth multiplier_width bias_width table_slots row_factors max_row queue_depth "
+    "watchdog zero_points b_transpose operand_gating sleep activation wide_operands wide_functions "
+    "softmax norm rotary argmax fused weight_formats weight_group sparse_lanes sparse_depth "
+    "throttle protect counters trace requantizer"
+).split()
+"""Fields of the text of which a fingerprint is made, in order."""
 _LATER = {"scratchpad_align": 1, "softmax_lanes": 0, "row_factors": 0}
 """Fields added after the first machines, with the value that leaves the circuit unchanged."""
 
@@ -108,12 +118,13 @@ def fingerprint(config: Config) -> int:
     fields that a choice replaced. It leaves out fields of ``_LATER`` at their default, and the
     constants of a microcoded machine.
     """
-    left_out = {"micro", *(CONSTANTS if config.micro is not None else ("requantizer",))}
+    left_out = {"requantizer"}
+    if config.micro is not None:
+        left_out = {name for name in _FIELDS if {name, EARLIER.get(name)} & {*CONSTANTS}}
     values = {"name": "", "clock_mhz": 50} | {
-        former: setting
-        for name, value in config.replace(name="").flat().items()
-        if name not in left_out and _LATER.get(name) != value
-        for former, setting in CHOICES.get(name, {}).get(value, {name: value}).items()
+        name: config.read(name)
+        for name in _FIELDS
+        if name not in left_out and _LATER.get(name) != config.read(name)
     }
     if config.micro is not None:
         values["preset"] = "micro"

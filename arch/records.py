@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from celosia.arch.multipliers import MULTIPLIERS
+from celosia.arch.choices import CHOICES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,13 +21,11 @@ class Array:
     bit by bit, without multipliers."""
     weight_depth: int = 2
     """Weights held by each processing element (weights); 2 is double buffering."""
-    operand_width: int = 8
-    """Width of both operands of a product (bits); an operand is stored in one byte."""
-    zero_points: bool = True
-    """Operands of a matrix product may have zero points other than zero."""
-    wide: bool = False
-    """Rows of products may be INT16, multiplied in two passes over their bytes. Weights that are
-    activations may be INT16 too, one byte in each product."""
+    operands: str = "affine8"
+    """Operands of a product, each in one byte: ``int2`` to ``int8``, signed; ``affine2`` to
+    ``affine8``, which may have zero points; ``affine16``, ``affine8`` with rows that may be INT16,
+    multiplied in two passes over their bytes. Weights that are activations may be INT16 too, one
+    byte in each product."""
     b_transpose: bool = True
     """The array can read its weights transposed."""
     operand_gating: bool = True
@@ -37,13 +35,28 @@ class Array:
 
     @property
     def packed(self) -> bool:
-        """True if two columns share each multiplier."""
-        return MULTIPLIERS[self.multiplier].packed
+        """True if two columns share each multiplier, which makes both products in one."""
+        return bool(CHOICES["multiplier"][self.multiplier]["packed"])
 
     @property
     def pass_width(self) -> int:
-        """Bits of a weight that an element multiplies in a cycle (bits)."""
-        return MULTIPLIERS[self.multiplier].pass_width
+        """Bits of a weight that an element multiplies in a cycle (bits); wider: several passes."""
+        return int(CHOICES["multiplier"][self.multiplier]["pass_width"])
+
+    @property
+    def operand_width(self) -> int:
+        """Width of both operands of a product (bits)."""
+        return int(CHOICES["operands"][self.operands]["operand_width"])
+
+    @property
+    def zero_points(self) -> bool:
+        """True if operands may have zero points other than zero."""
+        return bool(CHOICES["operands"][self.operands]["zero_points"])
+
+    @property
+    def wide(self) -> bool:
+        """True if rows of products may be INT16."""
+        return bool(CHOICES["operands"][self.operands]["wide_operands"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from celosia.arch.choices import CHOICES
 from celosia.arch.errors import InputError, InputTypeError, check_known
 from celosia.arch.fields import Fields
 from celosia.arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS
-from celosia.arch.multipliers import MULTIPLIERS
 from celosia.arch.names import check_name
 from celosia.arch.protection import protection
 from celosia.arch.short_names import TYPES, shown
@@ -21,6 +21,9 @@ MULTIPLIER_WIDTHS = (16, 32)
 
 PACKED_WIDTH = 5
 """Widest operands for which an 18-bit multiplier makes two products without adders (bits)."""
+
+SIGNED = f"int{OPERAND_BITS}"
+"""Operands of arrays that multiply parts of stored weight bytes."""
 
 WIDE_SUMS = 32
 """Accumulator width required by products with INT16 (bits)."""
@@ -68,7 +71,8 @@ def check_rules(config: Fields) -> None:
         raise InputError(
             f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {config.array.kind!r}"
         )
-    check_known("multiplier", config.array.multiplier, MULTIPLIERS)
+    for choice, options in CHOICES.items():
+        check_known(choice, getattr(config.array, choice), options)
     protection(config.control.protect)
     if config.array.sleep and (
         config.array.kind != "systolic" or config.array.pass_width != OPERAND_BITS
@@ -175,48 +179,48 @@ def _check_parameters(config: Fields) -> None:
 
 
 def _check_passes(config: Fields) -> None:
-    if config.passes > 1 and (
-        config.array.operand_width != OPERAND_BITS
-        or config.array.zero_points
-        or config.array.operand_gating
-    ):
+    array = config.array
+    if config.passes > 1 and (array.operands != SIGNED or array.operand_gating):
         raise InputError(
-            f"Field pass_width below {OPERAND_BITS} needs operand_width {OPERAND_BITS}, and "
-            f"zero_points and operand_gating false, but pass_width is {config.array.pass_width}, "
-            f"operand_width {config.array.operand_width}, "
-            f"zero_points {shown(config.array.zero_points)} and "
-            f"operand_gating {shown(config.array.operand_gating)}"
+            f"Field pass_width below {OPERAND_BITS} needs operands {SIGNED!r} and operand_gating "
+            f"false, but pass_width is {array.pass_width}, operands {array.operands!r} and "
+            f"operand_gating {shown(array.operand_gating)}"
         )
 
 
 def _check_wide_operands(config: Fields) -> None:
-    """Refuse elements without room for an unsigned byte, and accumulators that are too narrow."""
-    sums = config.array.operand_width, config.array.zero_points, config.accumulators.width
-    if config.array.wide and sums != (OPERAND_BITS, True, WIDE_SUMS):
+    """Refuse accumulators that are too narrow for INT16 rows."""
+    if config.array.wide and config.accumulators.width != WIDE_SUMS:
         raise InputError(
-            f"Field wide_operands needs operand_width {OPERAND_BITS}, zero_points true and "
-            f"acc_width {WIDE_SUMS}, but operand_width is {config.array.operand_width}, "
-            f"zero_points {shown(config.array.zero_points)} and "
-            f"acc_width {config.accumulators.width}"
+            f"Field operands {config.array.operands!r} needs acc_width {WIDE_SUMS}, but acc_width "
+            f"is {config.accumulators.width}"
         )
 
 
+_PAIRED_SLOTS = f"array 'tree', operands {SIGNED!r}, operand_gating false, pass_width 4 or 8"
+
+
+def _has_paired_slots(config: Fields) -> bool:
+    """Return whether a byte of a weight slot could hold two values of 4 bits."""
+    array = config.array
+    plain = array.operands == SIGNED and not array.operand_gating
+    return array.kind == "tree" and plain and array.pass_width > 1
+
+
+def _slot_fields(config: Fields) -> str:
+    array = config.array
+    return (
+        f"array is {array.kind!r}, operands {array.operands!r}, operand_gating "
+        f"{shown(array.operand_gating)}, pass_width {array.pass_width}"
+    )
+
+
 def _check_cache(config: Fields) -> None:
-    if config.packed_cache and (
-        config.array.kind != "tree"
-        or config.array.zero_points
-        or config.array.operand_gating
-        or config.array.operand_width != OPERAND_BITS
-        or config.array.pass_width == 1
-        or not config.array.b_transpose
-    ):
+    array = config.array
+    if config.packed_cache and not (_has_paired_slots(config) and array.b_transpose):
         raise InputError(
-            f"Field packed_cache needs array 'tree', operand_width {OPERAND_BITS}, pass_width 4 or "
-            f"8, b_transpose true, and zero_points and operand_gating false, but array is "
-            f"{config.array.kind!r}, operand_width {config.array.operand_width}, pass_width "
-            f"{config.array.pass_width}, b_transpose {shown(config.array.b_transpose)}, "
-            f"zero_points {shown(config.array.zero_points)} and operand_gating "
-            f"{shown(config.array.operand_gating)}"
+            f"Field packed_cache needs {_PAIRED_SLOTS} and b_transpose true, but "
+            f"{_slot_fields(config)} and b_transpose {shown(array.b_transpose)}"
         )
     most = config.array.rows - config.high_rows
     if config.low_rows and config.passes > 1:
@@ -258,17 +262,9 @@ def _check_formats(config: Fields) -> None:
         )
     _check_cache(config)
     _check_blocks(config)
-    if config.packed_slots and (
-        config.array.kind != "tree"
-        or config.array.zero_points
-        or config.array.operand_gating
-        or config.array.pass_width == 1
-    ):
+    if config.packed_slots and not _has_paired_slots(config):
         raise InputError(
-            f"Field packed_slots needs array 'tree', zero_points and operand_gating false and "
-            f"pass_width 4 or 8, but array is {config.array.kind!r}, zero_points "
-            f"{shown(config.array.zero_points)}, operand_gating "
-            f"{shown(config.array.operand_gating)} and pass_width {config.array.pass_width}"
+            f"Field packed_slots needs {_PAIRED_SLOTS}, but {_slot_fields(config)}"
         )
     if config.packed_slots and not any(form.paired for form in config.formats):
         raise InputError(

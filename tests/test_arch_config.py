@@ -255,8 +255,8 @@ def test_a_single_element_is_a_machine():
         (
             {"packed_slots": True, "weight_formats": "int4", "array": "tree", "zero_points": False},
             ValueError,
-            "Field packed_slots needs array 'tree', zero_points and operand_gating false and "
-            "pass_width 4 or 8, but array is 'tree', zero_points false, operand_gating true and "
+            "Field packed_slots needs array 'tree', operands 'int8', operand_gating false, "
+            "pass_width 4 or 8, but array is 'tree', operands 'int8', operand_gating true, "
             "pass_width 8",
         ),
         (
@@ -287,16 +287,27 @@ def test_a_single_element_is_a_machine():
         (
             {"wide_operands": True, "zero_points": False},
             ValueError,
-            "Field wide_operands needs operand_width 8, zero_points true and acc_width 32, but "
-            "operand_width is 8, zero_points false and acc_width 32",
+            "No operands has operand_width 8 and zero_points false and wide_operands true; write "
+            "operands as one of int2, int3, int4, int5, int6, int7, int8, affine2, affine3, "
+            "affine4, affine5, affine6, affine7, affine8, affine16",
+        ),
+        (
+            {"operands": "affine16", "acc_width": 30},
+            ValueError,
+            "Field operands 'affine16' needs acc_width 32, but acc_width is 30",
+        ),
+        (
+            {"operands": "int9"},
+            ValueError,
+            "Unknown operands 'int9'; did you mean int8? known are int2, int3, int4, int5, int6, "
+            "int7, int8, affine2, affine3, affine4, affine5, affine6, affine7, affine8, affine16",
         ),
         (
             {"packed_cache": True, "operand_gating": False, "zero_points": False},
             ValueError,
-            "Field packed_cache needs array 'tree', operand_width 8, pass_width 4 or 8, "
-            "b_transpose true, and zero_points and operand_gating false, but array is 'systolic', "
-            "operand_width 8, pass_width 8, b_transpose true, zero_points false and operand_gating "
-            "false",
+            "Field packed_cache needs array 'tree', operands 'int8', operand_gating false, "
+            "pass_width 4 or 8 and b_transpose true, but array is 'systolic', operands 'int8', "
+            "operand_gating false, pass_width 8 and b_transpose true",
         ),
         ({"multiplier_width": 24}, ValueError, "Field multiplier_width must be 16 or 32, not 24"),
         (
@@ -343,9 +354,8 @@ def test_a_single_element_is_a_machine():
         (
             {"pass_width": 4, "operand_gating": False},
             ValueError,
-            "Field pass_width below 8 needs operand_width 8, and zero_points and operand_gating "
-            "false, but pass_width is 4, operand_width 8, zero_points true and operand_gating "
-            "false",
+            "Field pass_width below 8 needs operands 'int8' and operand_gating false, but "
+            "pass_width is 4, operands 'affine8' and operand_gating false",
         ),
         (
             {"pass_width": 1, "packed": True, "operand_gating": False, "zero_points": False},

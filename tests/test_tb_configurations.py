@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from celosia.arch.multipliers import MULTIPLIERS
+from celosia.arch.choices import CHOICES
 from celosia.arch.protection import UNITS as PROTECTED
 from celosia.arch.rules import ARRAYS, MULTIPLIER_WIDTHS
 from celosia.arch.short_names import PATHS
@@ -24,11 +24,10 @@ def test_every_field_is_drawn() -> None:
     assert {*UNITS, "sleep", "counters", "packed_slots", "packed_cache", "block_exponents"} <= flags
     for name, values in (
         ("array", set(ARRAYS)),
-        ("multiplier", set(MULTIPLIERS)),
+        *((choice, set(options)) for choice, options in CHOICES.items()),
         ("multiplier_width", set(MULTIPLIER_WIDTHS)),
         ("mem_width", {8 << place for place in range(7)}),
         ("scratchpad_banks", {1 << place for place in range(5)}),
-        ("operand_width", set(range(2, 9))),
     ):
         assert values_by_field[name] == values
     assert max(values_by_field["rows"]) > 12
