@@ -28,6 +28,16 @@ def next_power_of_two(value: int) -> int:
     return 1 << (value - 1).bit_length()
 
 
+@dataclass(frozen=True)
+class Access:
+    """The shape of an access to the scratchpad."""
+
+    addr_width: int
+    """Width of a byte address (bits)."""
+    line_bytes: int
+    """Most bytes that an access moves (bytes)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fields:
     """The records of a configuration, without checks; None for a unit that the machine lacks.
@@ -120,7 +130,7 @@ class Fields:
 
     def protected(self, unit: str) -> str:
         """Return the protection level of a unit of :data:`celosia.arch.protection.UNITS`."""
-        return protection(self.control.protect)[unit]
+        return self.control.protected(unit)
 
     @property
     def protects(self) -> bool:
@@ -213,6 +223,11 @@ class Fields:
         return next_power_of_two(max(elements, 2 * self.beat_lanes, self.mem_bytes))
 
     @property
+    def access(self) -> Access:
+        """The shape of an access to the scratchpad."""
+        return Access(self.sp_addr_width, self.line_bytes)
+
+    @property
     def bank_bytes(self) -> int:
         """Bytes of one scratchpad bank."""
         return self.scratchpad.bytes // self.scratchpad.banks
@@ -220,7 +235,7 @@ class Fields:
     @property
     def stages(self) -> int:
         """Register stages between two units that are far from each other (cycles): 0 or 1."""
-        return int(self.control.registered)
+        return self.control.stages
 
     @property
     def lane_stages(self) -> int:
@@ -265,7 +280,7 @@ class Fields:
     @property
     def acc_addr_width(self) -> int:
         """Width of an accumulator row address (bits)."""
-        return max(1, (self.accumulators.depth - 1).bit_length())
+        return self.accumulators.addr_width
 
     @property
     def beat_lanes(self) -> int:

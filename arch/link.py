@@ -104,8 +104,8 @@ _FIELDS = (
     "watchdog zero_points b_transpose operand_gating sleep activation wide_operands wide_functions "
     "softmax norm rotary argmax fused weight_formats weight_group sparse_lanes sparse_depth "
     "throttle protect counters trace requantizer"
-).split()
-"""Fields of the text of which a fingerprint is made, in order."""
+)
+"""Fields in the text of a fingerprint, in order."""
 _LATER = {"scratchpad_align": 1, "softmax_lanes": 0, "row_factors": 0}
 """Fields added after the first machines, with the value that leaves the circuit unchanged."""
 
@@ -120,10 +120,10 @@ def fingerprint(config: Config) -> int:
     """
     left_out = {"requantizer"}
     if config.micro is not None:
-        left_out = {name for name in _FIELDS if {name, EARLIER.get(name)} & {*CONSTANTS}}
+        left_out = {name for name in _FIELDS.split() if {name, EARLIER.get(name)} & {*CONSTANTS}}
     values = {"name": "", "clock_mhz": 50} | {
         name: config.read(name)
-        for name in _FIELDS
+        for name in _FIELDS.split()
         if name not in left_out and _LATER.get(name) != config.read(name)
     }
     if config.micro is not None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from celosia.arch.choices import CHOICES
+from celosia.arch.protection import protection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +105,11 @@ class Accumulators:
     """Width of an accumulator (bits)."""
     longest_sum: int = 2048
     """Longest sum of products that an accumulator must hold (products)."""
+
+    @property
+    def addr_width(self) -> int:
+        """Width of a row address (bits)."""
+        return max(1, (self.depth - 1).bit_length())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +220,15 @@ class Control:
     trace: bool = False
     """Extra ports report every write of the vector engine, and the begin and end of each
     command."""
+
+    @property
+    def stages(self) -> int:
+        """Register stages between two units that are far from each other (cycles): 0 or 1."""
+        return int(self.registered)
+
+    def protected(self, unit: str) -> str:
+        """Return the protection level of a unit of :data:`celosia.arch.protection.UNITS`."""
+        return protection(self.protect)[unit]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -263,9 +263,7 @@ def _check_formats(config: Fields) -> None:
     _check_cache(config)
     _check_blocks(config)
     if config.packed_slots and not _has_paired_slots(config):
-        raise InputError(
-            f"Field packed_slots needs {_PAIRED_SLOTS}, but {_slot_fields(config)}"
-        )
+        raise InputError(f"Field packed_slots needs {_PAIRED_SLOTS}, but {_slot_fields(config)}")
     if config.packed_slots and not any(form.paired for form in config.formats):
         raise InputError(
             f"Field packed_slots needs integers of at most {PAIRED_BITS} bits or ternary among "

@@ -132,7 +132,12 @@ class BoardTop(Component):
     def elaborate(self, _platform):
         """Place and connect the parts."""
         m = Module()
-        m.submodules.link = link = Link(self.config, self.identity, self.timeout)
+        m.submodules.link = link = Link(
+            self.config.memory,
+            program_depth=self.config.control.program_depth,
+            identity=self.identity,
+            timeout=self.timeout,
+        )
         m.submodules.accelerator = accelerator = machine_component(self.config)
         m.submodules.switch = switch = MemorySwitch(self.config.memory)
         m.submodules.memory = memory = self._memory

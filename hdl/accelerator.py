@@ -51,8 +51,10 @@ class Accelerator(Component):
         m = Module()
         config = self.config
         cores: list = []
-        sequencer = self._core(m, cores, "sequencer", Sequencer(config))
-        dispatch = self._core(m, cores, "dispatch", Dispatch(config))
+        sequencer = self._core(
+            m, cores, "sequencer", Sequencer(config.control, config.instructions)
+        )
+        dispatch = self._core(m, cores, "dispatch", Dispatch(config.control))
         load = self._core(m, cores, "load", LoadEngine(config))
         store = self._core(m, cores, "store", StoreEngine(config))
         engine = SparseMatrixEngine if config.sparse_lanes else MatrixEngine
@@ -61,7 +63,7 @@ class Accelerator(Component):
         accumulators = self._core(m, cores, "accumulators", AccumulatorMemory(config))
         writers = ("o", "s", "load") if config.vector.norm else ("o", "load")
         scratchpad = self._core(m, cores, "scratchpad", Scratchpad(config, writers=writers))
-        m.submodules.guard = guard = MemoryGuard(config)
+        m.submodules.guard = guard = MemoryGuard(config.memory, bank_bytes=config.bank_bytes)
         m.submodules.recovery = recovery = Recovery(config.accumulators.depth)
 
         # Memories.

@@ -7,9 +7,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
+from celosia.arch.fields import Access
 from celosia.arch.formats import SCALE_BITS
 from celosia.arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, WORD_WIDTH, Engine
-from celosia.arch.records import Memory
+from celosia.arch.records import Accumulators, Memory
 from celosia.arch.registers import ARRAY_CAUSES
 from celosia.hdl.stream.fields import outputs
 
@@ -22,23 +23,23 @@ class ReadPort(wiring.Signature):
     from that address on; bytes past the end of the bank are undefined. Answers cannot be refused.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, access: Access):
         super().__init__(
             {
-                "request": Out(stream.Signature(unsigned(config.sp_addr_width))),
+                "request": Out(stream.Signature(unsigned(access.addr_width))),
                 "valid": In(1),
-                "data": In(data.ArrayLayout(8, config.line_bytes)),
+                "data": In(data.ArrayLayout(8, access.line_bytes)),
             }
         )
 
 
-def write_layout(config: Config) -> data.StructLayout:
+def write_layout(access: Access) -> data.StructLayout:
     """Return the payload layout of a scratchpad write: an address and ``count`` bytes."""
     return data.StructLayout(
         {
-            "addr": unsigned(config.sp_addr_width),
-            "count": range(config.line_bytes + 1),
-            "data": data.ArrayLayout(8, config.line_bytes),
+            "addr": unsigned(access.addr_width),
+            "count": range(access.line_bytes + 1),
+            "data": data.ArrayLayout(8, access.line_bytes),
         }
     )
 
@@ -49,8 +50,8 @@ class WritePort(wiring.Signature):
     A read accepted in any cycle after the write was accepted sees the written data.
     """
 
-    def __init__(self, config: Config):
-        super().__init__({"request": Out(stream.Signature(write_layout(config)))})
+    def __init__(self, access: Access):
+        super().__init__({"request": Out(stream.Signature(write_layout(access)))})
 
 
 class MemoryReadPort(wiring.Signature):
@@ -93,13 +94,12 @@ def burst_layout(memory: Memory) -> data.StructLayout:
     return data.StructLayout({"addr": unsigned(memory.addr_width), "last": unsigned(8)})
 
 
-def scale_members(config: Config) -> dict[str, Any]:
+def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
     """Return the ports of the scales of weights, which multiply sums if ``scaled`` is 1.
 
-    The result is a dictionary, empty for a configuration without scales in weight slots.
+    The result is a dictionary, empty without ``scaled``, for weight slots that have no scales.
     """
-    scaled = config.slot_scales > 0
-    scales = data.ArrayLayout(SCALE_BITS * scaled, config.array.cols)
+    scales = data.ArrayLayout(SCALE_BITS * scaled, cols)
     return outputs(scaled=scaled, scales=scales)
 
 
@@ -110,13 +110,13 @@ class AccumulatePort(wiring.Signature):
     column's scale before it is added; ``data`` then has at most 18 bits.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, accumulators: Accumulators, cols: int, *, scaled: bool):
         super().__init__(
             {
                 "valid": Out(1),
-                "addr": Out(config.acc_addr_width),
-                "data": Out(data.ArrayLayout(signed(config.accumulators.width), config.array.cols)),
-                **scale_members(config),
+                "addr": Out(accumulators.addr_width),
+                "data": Out(data.ArrayLayout(signed(accumulators.width), cols)),
+                **scale_members(cols, scaled=scaled),
             }
         )
 
@@ -128,12 +128,12 @@ class DrainPort(wiring.Signature):
     before it was cleared. Answers cannot be refused.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, accumulators: Accumulators, cols: int):
         super().__init__(
             {
-                "request": Out(stream.Signature(unsigned(config.acc_addr_width))),
+                "request": Out(stream.Signature(unsigned(accumulators.addr_width))),
                 "valid": In(1),
-                "data": In(data.ArrayLayout(signed(config.accumulators.width), config.array.cols)),
+                "data": In(data.ArrayLayout(signed(accumulators.width), cols)),
             }
         )
 
@@ -186,11 +186,11 @@ class TracePort(wiring.Signature):
     ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, access: Access):
         members = {"retire": Out(1)}
         for name in ("o", "s"):
             members[f"{name}_valid"] = Out(1)
-            members[f"{name}_write"] = Out(write_layout(config))
+            members[f"{name}_write"] = Out(write_layout(access))
         super().__init__(members)
 
 
@@ -258,5 +258,5 @@ class MachinePorts(wiring.Signature):
         if config.throttle:
             members["thermal"] = In(ThermalPort())
         if config.control.trace:
-            members |= {"trace": Out(TracePort(config)), "events": Out(EventPort())}
+            members |= {"trace": Out(TracePort(config.access)), "events": Out(EventPort())}
         super().__init__(members)

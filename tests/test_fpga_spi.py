@@ -53,7 +53,12 @@ class SpiLink(wiring.Component):
     def elaborate(self, _platform: object) -> Module:
         m = Module()
         m.submodules.spi = spi = SpiPeripheral()
-        m.submodules.link = link = Link(self.config, self.identity, TIMEOUT)
+        m.submodules.link = link = Link(
+            self.config.memory,
+            program_depth=self.config.control.program_depth,
+            identity=self.identity,
+            timeout=TIMEOUT,
+        )
         m.submodules.memory = memory = OnchipMemory(self.config.memory, MEMORY)
         wiring.connect(m, spi.o, link.i)
         wiring.connect(m, link.o, spi.i)

@@ -23,7 +23,7 @@ CASES = {
     "loops": lambda: Loops(12),
     "walker": lambda: Walker(16),
     "rows": lambda: Rows(Config()),
-    "dispatch": lambda: Dispatch(Config()),
+    "dispatch": lambda: Dispatch(Config().control),
 }
 """Components of which a register is a record, one is written in part, one is reset by nothing."""
 

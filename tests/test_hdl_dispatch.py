@@ -21,7 +21,7 @@ from celosia.tb.benches.simulate import simulate
 def test_commands_wait_for_their_tokens(simulator, seed, stall, depth, registered):
     config = {"queue_depth": depth, "registered": registered}
     simulate(
-        Dispatch(PRESETS["small"].replace(**config)),
+        Dispatch(PRESETS["small"].replace(**config).control),
         bench="celosia.tb.benches.bench_dispatch",
         simulator=simulator,
         seed=seed,

@@ -8,7 +8,7 @@ from celosia.hdl.memory.guard import MemoryGuard
 
 
 def run(bench) -> None:
-    guard = MemoryGuard(PRESETS["tiny"])
+    guard = MemoryGuard(PRESETS["tiny"].memory, bank_bytes=PRESETS["tiny"].bank_bytes)
 
     async def begun(ctx):
         await ctx.tick()  # its streams are open from the second cycle on

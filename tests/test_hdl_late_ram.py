@@ -80,7 +80,7 @@ def test_programs_mean_the_same_with_a_wrong_bit_in_many_words(
         program = pack([*random_block(config, random, 0), Instruction(Opcode.HALT)])
         registers = [0] * REGISTERS  # which hold from run to run
         expected = [expected_words(program, 0, registers) for _ in range(2)]
-    sequencer = Sequencer(config)
+    sequencer = Sequencer(config.control, config.instructions)
     told, sent = [0, 0], []
 
     async def testbench(ctx) -> None:

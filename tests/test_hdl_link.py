@@ -32,7 +32,12 @@ def run_case(config, simulator, seed, case=None, **parameters):
     """Simulate the link of a configuration."""
     timeout = 60
     simulate(
-        Link(config, IDENTITY, timeout),
+        Link(
+            config.memory,
+            program_depth=config.control.program_depth,
+            identity=IDENTITY,
+            timeout=timeout,
+        ),
         bench="celosia.tb.benches.bench_link",
         testcase=case,
         simulator=simulator,

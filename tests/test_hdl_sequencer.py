@@ -23,8 +23,9 @@ FEW = {
     ],
 )
 def test_programs_mean_what_they_say(simulator, seed, stall, config):
+    machine = PRESETS["small"].replace(**config)
     simulate(
-        Sequencer(PRESETS["small"].replace(**config)),
+        Sequencer(machine.control, machine.instructions),
         bench="celosia.tb.benches.bench_sequencer",
         simulator=simulator,
         seed=seed,

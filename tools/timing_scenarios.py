@@ -74,7 +74,7 @@ def sequencer() -> Scenario:
     words = pack(assemble("LOOP count=2\nPARAMS i_addr=64 n=5\nENDLOOP\nHALT\n"))
     begin = len(words) + 2
     return Scenario(
-        unit=Sequencer(TINY),
+        unit=Sequencer(TINY.control, TINY.instructions),
         held={"o.ready": 1, "idle": 1},
         patterns={
             "program_en": [1] * len(words) + [0],

@@ -92,8 +92,8 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "wishbone_control": lambda _config: WishboneControl(),
     "load_engine": LoadEngine,
     "store_engine": StoreEngine,
-    "sequencer": Sequencer,
-    "dispatch": Dispatch,
+    "sequencer": lambda config: Sequencer(config.control, config.instructions),
+    "dispatch": lambda config: Dispatch(config.control),
 }
 """Constructor of each unit from a configuration."""
 

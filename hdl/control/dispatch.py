@@ -5,9 +5,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect
 
-from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, MAX_TOKENS, MAX_WORDS, Engine
 from celosia.arch.latency import queue_latency
+from celosia.arch.records import Control
 from celosia.hdl.component import Component
 from celosia.hdl.memory.protected import error_port, gather
 from celosia.hdl.ports import WORD, command_layout
@@ -299,8 +299,8 @@ class Dispatch(Component):
     receives words through a register slice, one cycle later, and ``idle`` is one cycle later.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, control: Control):
+        self.control = control
         members = {
             "i": In(stream.Signature(WORD)),
             "clear": In(1),
@@ -314,7 +314,7 @@ class Dispatch(Component):
             members[f"push_{name}"] = In(len(Engine))
             members[f"waiting_{name}"] = Out(1)
             members[f"lacking_{name}"] = Out(len(Engine))
-        members |= error_port(config.protected("queues"))
+        members |= error_port(control.protected("queues"))
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -335,15 +335,15 @@ class Dispatch(Component):
             & getattr(self, f"push_{source.name}".lower())[sink]
             for source, sink in tokens
         }
-        stages = self.config.stages
+        stages = self.control.stages
         grants = _GRANTS[stages]()
         available, pushed = grants.tokens(m, some, pushed)
         pops, busy, wrong = {}, [], []
         for engine in Engine:
             name = engine.name.lower()
             out, done = getattr(self, f"o_{name}"), getattr(self, f"done_{name}")
-            parity = self.config.protected("queues") != "none"
-            queue = grants.queue(engine, self.config.control.queue_depth, parity=parity)
+            parity = self.control.protected("queues") != "none"
+            queue = grants.queue(engine, self.control.queue_depth, parity=parity)
             wrong += [Cat(Const(0, 1), queue.wrong)] if parity else []
             m.submodules[f"queue_{name}"] = queue
             words = queue.i

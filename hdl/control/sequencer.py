@@ -1,22 +1,23 @@
 """The sequencer: fetches the words of a program, executes its loops, and resolves operands."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, unsigned
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import (
     COUNT_WIDTH,
     IMMEDIATE_WIDTH,
     MAX_WORDS,
     REGISTERS,
     WORD_WIDTH,
+    Definition,
     Engine,
     Opcode,
 )
 from celosia.arch.protection import LEVELS
+from celosia.arch.records import Control
 from celosia.arch.registers import CAUSE_WIDTH, Cause
 from celosia.hdl.component import Component
 from celosia.hdl.control.loops import Loops
@@ -140,9 +141,10 @@ class Sequencer(Component):
     (``celosia.hdl.memory.late_ram``).
     """
 
-    def __init__(self, config: Config):
-        self.config = config
-        addr_width = (config.control.program_depth - 1).bit_length()
+    def __init__(self, control: Control, instructions: Sequence[Definition]):
+        self.control = control
+        self.instructions = instructions
+        addr_width = (control.program_depth - 1).bit_length()
         super().__init__(
             {
                 "start": In(1),
@@ -162,22 +164,24 @@ class Sequencer(Component):
                 "register_data": In(IMMEDIATE_WIDTH),
                 "o": Out(stream.Signature(WORD)),
                 **error_port(
-                    max(config.protected("program"), config.protected("control"), key=LEVELS.index)
+                    max(
+                        control.protected("program"), control.protected("control"), key=LEVELS.index
+                    )
                 ),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        level = self.config.protected("program")
+        level = self.control.protected("program")
         # A word waits at its memory while the previous one waits. A header's effect is the longest
         # path after a memory, so words are corrected only once they are known to be wrong.
         late = level == "correct"
-        depth = self.config.control.program_depth
-        meaning = _MEANINGS[self.config.stages](self._early)
+        depth = self.control.program_depth
+        meaning = _MEANINGS[self.control.stages](self._early)
         width = meaning.width
         program = LateRam(width, depth) if late else protected_ram(width, depth, level, held=True)
-        control = self.config.protected("control")
+        control = self.control.protected("control")
         registers = protected_ram(IMMEDIATE_WIDTH, REGISTERS, control, held=True)
         m.submodules.program, m.submodules.registers = program, registers
         m.submodules.loops = loops = Loops(len(self.pc))
@@ -197,7 +201,7 @@ class Sequencer(Component):
         ]
         after_last = Signal()
         with m.If(program.read_en):
-            last = pc == self.config.control.program_depth - 1
+            last = pc == self.control.program_depth - 1
             m.d.sync += [pc.eq(program.read_addr), after_last.eq(self.busy & ~again & last)]
 
         # First stage: there is no word after a start, nor after a loop returns to its start.
@@ -268,7 +272,7 @@ class Sequencer(Component):
         early = Signal(_Early)
         m.d.comb += early.eq(_Early.const({"action": Action.REFUSE, "follows": 0}))
         with m.Switch(word[:5]):
-            for definition in self.config.instructions:
+            for definition in self.instructions:
                 action = _HEADER_ACTIONS.get(definition.opcode, Action.SEND)
                 with m.Case(definition.opcode):
                     m.d.comb += [
@@ -283,7 +287,7 @@ class Sequencer(Component):
         """Return the further meaning of a word as a header."""
         header = Signal(_Header)
         with m.Switch(word[:5]):
-            for definition in self.config.instructions:
+            for definition in self.instructions:
                 then = _OPERAND_ACTIONS.get(definition.opcode, Action.SEND)
                 with m.Case(definition.opcode):
                     m.d.comb += [

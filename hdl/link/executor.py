@@ -4,8 +4,8 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.link import Command, Identity, Status
+from celosia.arch.records import Memory
 from celosia.arch.registers import REGISTER_MAP
 from celosia.hdl.component import Component
 from celosia.hdl.link.answer import ANSWER
@@ -37,8 +37,9 @@ class LinkExecutor(Component):
     request, if that was an executed START, is answered again but not executed again.
     """
 
-    def __init__(self, config: Config, identity: Identity):
-        self.config = config
+    def __init__(self, memory: Memory, *, program_depth: int, identity: Identity):
+        self.memory = memory
+        self.program_depth = program_depth
         self.identity = identity
         super().__init__(
             {
@@ -48,8 +49,8 @@ class LinkExecutor(Component):
                 "o": Out(stream.Signature(ANSWER)),
                 "o_bytes": Out(stream.Signature(unsigned(8))),
                 "host": Out(HostPort()),
-                "mem_read": Out(MemoryReadPort(config.memory)),
-                "mem_write": Out(MemoryWritePort(config.memory)),
+                "mem_read": Out(MemoryReadPort(memory)),
+                "mem_write": Out(MemoryWritePort(memory)),
                 "owns": Out(1),
                 "status": Out(STATUS_WIDTH),
             }
@@ -75,7 +76,7 @@ class LinkExecutor(Component):
             host.addr.eq(REGISTER_MAP["STATUS"].addr),
         ]
         # The source of the previous cycle's byte: external memory, or a register.
-        addr = Signal(self.config.memory.addr_width)
+        addr = Signal(self.memory.addr_width)
         register = Signal.like(host.addr)
         m.d.sync += [
             addr.eq(header.addr + index),
@@ -136,7 +137,7 @@ class LinkExecutor(Component):
                 (Command.HELLO, len(self.identity.words())),
                 (Command.READ_REGISTERS, REGISTER_SPACE),
                 (Command.WRITE_REGISTERS, REGISTER_SPACE),
-                (Command.LOAD_PROGRAM, self.config.control.program_depth),
+                (Command.LOAD_PROGRAM, self.program_depth),
             ):
                 with m.Case(command):
                     m.d.comb += [limit.eq(size), in_words.eq(1)]
@@ -144,7 +145,7 @@ class LinkExecutor(Component):
                 with m.Case(command):
                     m.d.comb += limit.eq(self.identity.memory)
             with m.Case(Command.START):
-                m.d.comb += limit.eq(self.config.control.program_depth - 1)
+                m.d.comb += limit.eq(self.program_depth - 1)
         m.d.sync += end.eq(header.addr + Mux(in_words, header.length >> 2, header.length))
         with m.If(end > limit):
             m.d.sync += rule.eq(Status.ADDRESS)
@@ -200,12 +201,12 @@ class LinkExecutor(Component):
         """Send an answer, then its payload byte by byte."""
         header = self.i.payload.header
         request, coming = self.mem_read.request, self.mem_read.data
-        offset = addr[: (self.config.mem_bytes - 1).bit_length()]
+        offset = addr[: (self.memory.word_bytes - 1).bit_length()]
         identity = Array(Const(value, 32) for value in self.identity.words())
         words = Signal()
         m.d.comb += [
             words.eq(header.command != Command.READ_MEMORY),
-            request.payload.addr.eq(addr & -self.config.mem_bytes),
+            request.payload.addr.eq(addr & -self.memory.word_bytes),
             request.payload.last.eq(0),
         ]
         with m.State("BEGIN"):
@@ -249,11 +250,11 @@ class LinkExecutor(Component):
         """Receive a payload byte by byte, then answer."""
         header = self.i.payload.header
         request, going = self.mem_write.request, self.mem_write.data
-        offset = addr[: (self.config.mem_bytes - 1).bit_length()]
+        offset = addr[: (self.memory.word_bytes - 1).bit_length()]
         m.d.comb += [
-            request.payload.addr.eq(addr & -self.config.mem_bytes),
+            request.payload.addr.eq(addr & -self.memory.word_bytes),
             request.payload.last.eq(0),
-            going.payload.data.eq(word[24:].replicate(self.config.mem_bytes)),
+            going.payload.data.eq(word[24:].replicate(self.memory.word_bytes)),
             going.payload.mask.eq(1 << offset),
         ]
         with m.State("PROGRAM"):

@@ -4,8 +4,8 @@ from amaranth.hdl import Module, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
 from celosia.arch.link import Identity
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.link.answer import AnswerSender
 from celosia.hdl.link.executor import STATUS_WIDTH, LinkExecutor
@@ -25,8 +25,9 @@ class Link(Component):
     :class:`celosia.hdl.link.answer.AnswerSender`; docs/protocol.md describes the frames.
     """
 
-    def __init__(self, config: Config, identity: Identity, timeout: int):
-        self.config = config
+    def __init__(self, memory: Memory, *, program_depth: int, identity: Identity, timeout: int):
+        self.memory = memory
+        self.program_depth = program_depth
         self.identity = identity
         self.timeout = timeout
         super().__init__(
@@ -34,8 +35,8 @@ class Link(Component):
                 "i": In(Flow(RECEIVED)),
                 "o": Out(stream.Signature(unsigned(8))),
                 "host": Out(HostPort()),
-                "mem_read": Out(MemoryReadPort(config.memory)),
-                "mem_write": Out(MemoryWritePort(config.memory)),
+                "mem_read": Out(MemoryReadPort(memory)),
+                "mem_write": Out(MemoryWritePort(memory)),
                 "owns": Out(1),
                 "status": Out(STATUS_WIDTH),
             }
@@ -44,7 +45,9 @@ class Link(Component):
     def elaborate(self, _platform):
         m = Module()
         m.submodules.receiver = receiver = RequestReceiver(self.identity.payload, self.timeout)
-        m.submodules.executor = executor = LinkExecutor(self.config, self.identity)
+        m.submodules.executor = executor = LinkExecutor(
+            self.memory, program_depth=self.program_depth, identity=self.identity
+        )
         m.submodules.sender = sender = AnswerSender()
         connect(m, flipped(self.i), receiver.i)
         connect(m, receiver.o, executor.i)

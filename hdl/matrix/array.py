@@ -29,7 +29,11 @@ def array_members(config: Config) -> dict[str, Any]:
         "i_weights": In(Flow(weight_layout(config))),
         "o": Out(Flow(sum_layout(config))),
     }
-    return members | outputs(zeros=gated_width(config)) | scale_members(config)
+    return (
+        members
+        | outputs(zeros=gated_width(config))
+        | scale_members(config.array.cols, scaled=config.slot_scales > 0)
+    )
 
 
 def gated_width(config: Config) -> int:

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from celosia.arch.config import Config
 from celosia.arch.isa import RING_SLOTS, Engine
+from celosia.arch.latency import dispatch_cycles
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import gated_width
 from celosia.hdl.matrix.entry import ActivationEntry
@@ -54,9 +55,13 @@ class MatrixEngine(Component):
         members = {
             "i": In(stream.Signature(command_layout(Engine.MATRIX))),
             "status": Out(EngineStatus()),
-            "a": Out(ReadPort(config)),
-            "b": Out(ReadPort(config)),
-            "accumulate": Out(AccumulatePort(config)),
+            "a": Out(ReadPort(config.access)),
+            "b": Out(ReadPort(config.access)),
+            "accumulate": Out(
+                AccumulatePort(
+                    config.accumulators, config.array.cols, scaled=config.slot_scales > 0
+                )
+            ),
             "macs": Out(range(config.elements + 1)),
             "sends": Out(1),
             "refused": Out(1),
@@ -76,7 +81,12 @@ class MatrixEngine(Component):
         kinds = {"systolic": SystolicArray, "tree": TreeArray}
         m.submodules.array = array = kinds[config.array.kind](config)
         # The entry adds one cycle.
-        m.submodules.retirement = retirement = Retirement(config, array.latency + 1)
+        m.submodules.retirement = retirement = Retirement(
+            addr_width=config.acc_addr_width,
+            latency=array.latency + 1,
+            settle=config.acc_settle,
+            dispatch=dispatch_cycles(config),
+        )
         direct = Signal()
         handed, placed = weights.o, weights.placed
         if config.formats:

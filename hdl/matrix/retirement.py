@@ -3,9 +3,7 @@
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import Engine
-from celosia.arch.latency import dispatch_cycles
 from celosia.hdl.component import Component
 from celosia.hdl.memory.ram import Ram
 from celosia.hdl.ports import EngineStatus
@@ -19,16 +17,17 @@ class Retirement(Component):
     """Delays the accumulator address of each vector until the array has computed the sums.
 
     ``acc_addr`` is ``i_addr`` of ``latency`` cycles before. ``status.done`` with ``status.push``
-    follows ``last`` so late that a drain whose first request is ``dispatch_cycles`` after
-    ``status.done`` reads complete sums. ``offered`` is 1 if a command is offered, and ``taken`` if
-    it is accepted. ``named`` is 1 while there is a tile to fetch, ``waiting`` while a tile waits
-    for a memory. ``working`` is 1 from the first tile until the last sum of all commands has been
-    written.
+    follows ``last`` so late that a drain whose first request is ``dispatch`` cycles after
+    ``status.done`` reads complete sums, ``settle`` cycles after they were written. ``offered`` is 1
+    if a command is offered, and ``taken`` if it is accepted. ``named`` is 1 while there is a tile
+    to fetch, ``waiting`` while a tile waits for a memory. ``working`` is 1 from the first tile
+    until the last sum of all commands has been written.
     """
 
-    def __init__(self, config: Config, latency: int):
-        self.config = config
+    def __init__(self, *, addr_width: int, latency: int, settle: int, dispatch: int):
         self.latency = latency
+        self.settle = settle
+        self.dispatch = dispatch
         super().__init__(
             {
                 "offered": In(1),
@@ -37,8 +36,8 @@ class Retirement(Component):
                 "waiting": In(1),
                 "last": In(1),
                 "push": In(len(Engine)),
-                "i_addr": In(config.acc_addr_width),
-                "acc_addr": Out(config.acc_addr_width),
+                "i_addr": In(addr_width),
+                "acc_addr": Out(addr_width),
                 "status": Out(EngineStatus()),
                 "working": Out(1),
             }
@@ -65,7 +64,7 @@ class Retirement(Component):
             Cat(self.acc_addr, push).eq(delay(m, ring.read_data, 1)),
         ]
         in_flight = Signal(IN_FLIGHT_WIDTH)
-        settle = self.config.acc_settle - dispatch_cycles(self.config)
+        settle = self.settle - self.dispatch
         done = delay(m, self.last, self.latency + settle, reset=True)
         # An accepted command counts one cycle later, because its path is long.
         taken = delay(m, self.taken, 1, reset=True)
@@ -81,7 +80,7 @@ class Retirement(Component):
         # An accepted command is working once it has named a tile.
         begun = Signal()
         m.d.sync += begun.eq((begun | self.named) & busy)
-        behind = history(m, done, dispatch_cycles(self.config) - 1)[1:]
+        behind = history(m, done, self.dispatch - 1)[1:]
         written = Cat(behind).any()
         m.d.comb += self.working.eq(self.named | (begun & busy) | written)
         return m

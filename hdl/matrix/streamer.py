@@ -58,7 +58,7 @@ class ActivationStreamer(Component):
         super().__init__(
             {
                 "i": In(stream.Signature(job_layout(config))),
-                "a": Out(ReadPort(config)),
+                "a": Out(ReadPort(config.access)),
                 "elements": Out(data.ArrayLayout(8 + config.array.wide, config.array.rows)),
                 "note": Out(vector_layout(config)),
                 "freed": Out(1),

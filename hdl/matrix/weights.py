@@ -86,7 +86,7 @@ class WeightFetcher(Component):
         self.config = config
         members = {
             "i": In(stream.Signature(command_layout(Engine.MATRIX))),
-            "b": Out(ReadPort(config)),
+            "b": Out(ReadPort(config.access)),
             "o": Out(stream.Signature(job_layout(config))),
             "freed": In(1),
             "named": Out(1),

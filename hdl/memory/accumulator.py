@@ -56,8 +56,12 @@ class AccumulatorMemory(Component):
         self._sums = kind(self._layout, self._level, sleep=config.array.sleep)
         super().__init__(
             {
-                "accumulate": In(AccumulatePort(config)),
-                "drain": In(DrainPort(config)),
+                "accumulate": In(
+                    AccumulatePort(
+                        config.accumulators, config.array.cols, scaled=config.slot_scales > 0
+                    )
+                ),
+                "drain": In(DrainPort(config.accumulators, config.array.cols)),
                 "scrub": In(1),
                 "scrub_addr": In(config.acc_addr_width),
                 **error_port(self._level),

@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.memory.load import ROWS_AHEAD
 from celosia.hdl.memory.store import BURSTS_AHEAD
@@ -33,16 +33,15 @@ class MemoryGuard(Component):
     move does not count.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, memory: Memory, *, bank_bytes: int):
         rows = ROWS_AHEAD + 4
-        self._read_width = (rows * (config.bank_bytes // config.mem_bytes + 1)).bit_length() + 1
+        self._read_width = (rows * (bank_bytes // memory.word_bytes + 1)).bit_length() + 1
         super().__init__(
             {
-                "core_read": In(MemoryReadPort(config.memory)),
-                "core_write": In(MemoryWritePort(config.memory)),
-                "read": Out(MemoryReadPort(config.memory)),
-                "write": Out(MemoryWritePort(config.memory)),
+                "core_read": In(MemoryReadPort(memory)),
+                "core_write": In(MemoryWritePort(memory)),
+                "read": Out(MemoryReadPort(memory)),
+                "write": Out(MemoryWritePort(memory)),
                 "close": In(1),
                 "forget": In(1),
                 "closed": Out(1),

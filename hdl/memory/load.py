@@ -40,7 +40,7 @@ class LoadEngine(Component):
             "i": In(stream.Signature(command_layout(Engine.LOAD))),
             "status": Out(EngineStatus()),
             "memory": Out(MemoryReadPort(config.memory)),
-            "write": Out(WritePort(config)),
+            "write": Out(WritePort(config.access)),
         }
         ports |= error_port(config.protected("queues"))
         super().__init__(ports)

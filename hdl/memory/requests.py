@@ -4,7 +4,7 @@ from amaranth.hdl import Module, ShapeLike, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
+from celosia.arch.fields import Access
 from celosia.hdl.component import Component
 from celosia.hdl.ports import ReadPort
 from celosia.hdl.stream.pipeline import delay
@@ -15,18 +15,18 @@ class Requests(Component):
     """Sends the requests of ``i`` to the scratchpad, and delays each request's tag ``note``.
 
     A request has an address ``addr`` and a tag ``note``. The output ``note`` is the tag of the data
-    that ``port`` returns in the same cycle, ``sram_latency`` cycles after the request was accepted.
-    With ``registered`` requests pass registers, because the arbiter is far away; an answer then
+    that ``port`` returns in the same cycle, ``2 + stages`` cycles after the request was accepted.
+    With a register stage requests pass registers, because the arbiter is far away; an answer then
     arrives one cycle later. Throughput is one request per cycle.
     """
 
-    def __init__(self, config: Config, note: ShapeLike):
-        self.config = config
-        self.request = data.StructLayout({"addr": unsigned(config.sp_addr_width), "note": note})
+    def __init__(self, access: Access, note: ShapeLike, *, stages: int):
+        self.stages = stages
+        self.request = data.StructLayout({"addr": unsigned(access.addr_width), "note": note})
         super().__init__(
             {
                 "i": In(stream.Signature(self.request)),
-                "port": Out(ReadPort(config)),
+                "port": Out(ReadPort(access)),
                 "note": Out(note),
             }
         )
@@ -34,7 +34,7 @@ class Requests(Component):
     def elaborate(self, _platform):
         m = Module()
         request = stream.Signature(self.request).create()
-        if self.config.control.registered:
+        if self.stages:
             m.submodules.registers = registers = RegisterSlice(self.request)
             connect(m, flipped(self.i), registers.i)
             request = registers.o
@@ -44,6 +44,6 @@ class Requests(Component):
             self.port.request.p.eq(request.p.addr),
             self.port.request.valid.eq(request.valid),
             request.ready.eq(self.port.request.ready),
-            self.note.eq(delay(m, request.p.note, self.config.sram_latency)),
+            self.note.eq(delay(m, request.p.note, 2 + self.stages)),
         ]
         return m

@@ -6,7 +6,7 @@ from amaranth.hdl import C, Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
-from celosia.arch.fields import next_power_of_two
+from celosia.arch.fields import Access, next_power_of_two
 from celosia.hdl.component import Component
 from celosia.hdl.memory.bank import Bank, rotate, together
 from celosia.hdl.memory.protected import error_port, errors_of, gather
@@ -34,13 +34,13 @@ class WriteLine(Component):
     combinational. Address bits below ``scratchpad_align`` are ignored.
     """
 
-    def __init__(self, config: Config, width: int):
-        self.line_bytes = config.line_bytes
-        self.align = config.scratchpad.align
+    def __init__(self, access: Access, *, width: int, align: int):
+        self.line_bytes = access.line_bytes
+        self.align = align
         self.width = next_power_of_two(width)
         super().__init__(
             {
-                "write": In(write_layout(config)),
+                "write": In(write_layout(access)),
                 "mask": Out(self.line_bytes),
                 "data": Out(8 * self.line_bytes),
             }
@@ -93,8 +93,8 @@ class Scratchpad(Component):
         self.config = config
         self.readers = tuple(readers)
         self.writers = tuple(writers)
-        ports = {f"read_{name}": In(ReadPort(config)) for name in self.readers}
-        ports |= {f"write_{name}": In(WritePort(config)) for name in self.writers}
+        ports = {f"read_{name}": In(ReadPort(config.access)) for name in self.readers}
+        ports |= {f"write_{name}": In(WritePort(config.access)) for name in self.writers}
         if config.throttle:
             ports["hold"] = In(1)
         super().__init__(ports | error_port(config.protected("scratchpad")))
@@ -119,7 +119,9 @@ class Scratchpad(Component):
 
     def _write(self, m: Module, banks: list[Bank], domain) -> None:
         requests = [getattr(self, f"write_{name}").request for name in self.writers]
-        lines = [WriteLine(self.config, written_bytes(self.config, name)) for name in self.writers]
+        access, align = self.config.access, self.config.scratchpad.align
+        widths = [written_bytes(self.config, name) for name in self.writers]
+        lines = [WriteLine(access, width=width, align=align) for width in widths]
         for name, request, line in zip(self.writers, requests, lines, strict=True):
             m.submodules[f"line_{name}"] = line
             m.d.comb += line.write.eq(request.p)

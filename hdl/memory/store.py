@@ -37,7 +37,7 @@ class StoreEngine(Component):
             "i": In(stream.Signature(command_layout(Engine.STORE))),
             "status": Out(EngineStatus()),
             "memory": Out(MemoryWritePort(config.memory)),
-            "read": Out(ReadPort(config)),
+            "read": Out(ReadPort(config.access)),
         }
         super().__init__(ports)
 
@@ -112,7 +112,9 @@ class StoreEngine(Component):
         most = requests_latency(config) + 3 + lines_wait(config)
         pending = Signal(range(most + 1))
         # The position of the word's last byte waits for the word.
-        m.submodules.requests = requests = Requests(config, range(config.mem_bytes))
+        m.submodules.requests = requests = Requests(
+            config.access, range(config.mem_bytes), stages=config.stages
+        )
         connect(m, requests.port, flipped(self.read))
         request, last_byte = requests.i, requests.note
         m.d.comb += [

@@ -36,7 +36,7 @@ class MicroMachine(Component):
         core, array = MicroCore(config, words, depth), MicroArray(config.array, config.accumulators)
         m.submodules.core = InDomain(core, "core")
         m.submodules.array = InDomain(array, "core")
-        m.submodules.guard = guard = MemoryGuard(config)
+        m.submodules.guard = guard = MemoryGuard(config.memory, bank_bytes=config.bank_bytes)
         m.submodules.host = host = MicroHost(config)
         m.submodules.scratchpad = scratchpad = ByteRam(16, config.scratchpad.bytes // 2)
         m.submodules.data = data = ByteRam(32, depth)

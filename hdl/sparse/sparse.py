@@ -41,9 +41,13 @@ class SparseUnit(Component):
         super().__init__(
             {
                 "i": In(stream.Signature(command_layout(Engine.MATRIX))),
-                "a": Out(ReadPort(config)),
-                "b": Out(ReadPort(config)),
-                "accumulate": Out(AccumulatePort(config)),
+                "a": Out(ReadPort(config.access)),
+                "b": Out(ReadPort(config.access)),
+                "accumulate": Out(
+                    AccumulatePort(
+                        config.accumulators, config.array.cols, scaled=config.slot_scales > 0
+                    )
+                ),
                 "done": Out(1),
                 "push": Out(len(Engine)),
                 "busy": Out(1),

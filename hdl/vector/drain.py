@@ -37,7 +37,7 @@ class DrainReader(Component):
             "m": In(COUNT_WIDTH),
             "n": In(COUNT_WIDTH),
             "asked": Out(1),
-            "port": Out(DrainPort(config)),
+            "port": Out(DrainPort(config.accumulators, config.array.cols)),
             "o": Out(stream.Signature(value_layout(config.beat_lanes))),
         }
         optional = inputs(by_row=config.fused is not None, softmax=self.wider)

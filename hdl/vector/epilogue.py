@@ -79,7 +79,7 @@ class Epilogue(Component):
             "residual": In(stream.Signature(beat_layout(config))),
             "words": In(stream.Signature(word_layout(config))),
             "o_walk": In(walk_layout(config.sp_addr_width)),
-            "write": Out(WritePort(config)),
+            "write": Out(WritePort(config.access)),
         }
         if config.activation:
             members["table_write"] = In(table_write_signature(config.table_slots))

@@ -38,7 +38,7 @@ class RowReader(Component):
                 "start": In(1),
                 "walk": In(walk_layout(config.sp_addr_width, wraps=wraps)),
                 "walking": Out(1),
-                "port": Out(ReadPort(config)),
+                "port": Out(ReadPort(config.access)),
                 "o": Out(stream.Signature(beat_layout(config))),
             }
         )
@@ -48,7 +48,9 @@ class RowReader(Component):
         m.submodules.walker = walker = Walker(self.config.sp_addr_width, wraps=self.wraps)
         m.d.comb += [walker.start.eq(self.start), walker.walk.eq(self.walk)]
         note = walker.o.p.as_value()[len(walker.o.p.addr) :]
-        m.submodules.requests = requests = Requests(self.config, unsigned(len(note)))
+        m.submodules.requests = requests = Requests(
+            self.config.access, unsigned(len(note)), stages=self.config.stages
+        )
         connect(m, requests.port, flipped(self.port))
         # Answers in flight or waiting.
         width, depth = self.o.p.shape().size, self.ahead

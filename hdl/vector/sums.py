@@ -29,7 +29,7 @@ class SumWriter(Component):
                 "start": In(1),
                 "walk": In(walk_layout(config.sp_addr_width)),
                 "i": In(stream.Signature(data.ArrayLayout(signed(16), config.vector.lanes))),
-                "write": Out(WritePort(config)),
+                "write": Out(WritePort(config.access)),
                 "busy": Out(1),
             }
         )

@@ -78,17 +78,17 @@ class VectorEngine(Component):
         members = {
             "i": In(stream.Signature(command_layout(Engine.VECTOR))),
             "status": Out(EngineStatus()),
-            "v": Out(ReadPort(config)),
-            "r": Out(ReadPort(config)),
-            "drain": Out(DrainPort(config)),
-            "o": Out(WritePort(config)),
+            "v": Out(ReadPort(config.access)),
+            "r": Out(ReadPort(config.access)),
+            "drain": Out(DrainPort(config.accumulators, config.array.cols)),
+            "o": Out(WritePort(config.access)),
         }
         if config.vector.norm:
-            members["s"] = Out(WritePort(config))
+            members["s"] = Out(WritePort(config.access))
         if config.vector.argmax:
             members["largest"] = Out(largest_layout())
         if config.control.trace:
-            members["trace"] = Out(TracePort(config))
+            members["trace"] = Out(TracePort(config.access))
         levels = {config.protected(unit) for unit in ("parameters", "queues")}
         members |= error_port(max(levels, key=LEVELS.index))
         super().__init__(members)

@@ -126,7 +126,7 @@ class Host:
         self.quiet = self.follows = True
         self._sum = 0
         self._forgets = 0
-        self._config, self._layout = config, write_layout(config)
+        self._config, self._layout = config, write_layout(config.access)
         self.events = Events(dut) if config.control.trace else None
         self._clk, self._data = dut.clk, dut.host__read_data
         # With a bus the line ends at the bridge.

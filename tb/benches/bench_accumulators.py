@@ -35,7 +35,7 @@ class Rows:
         self.dut, self.config, self.random, self.rate = dut, config, random, rate
         self._half = 1 << (config.accumulators.width - 1)
         self._acc = np.zeros((config.accumulators.depth, config.array.cols), np.int64)
-        self._layout = DrainPort(config).members["data"].shape
+        self._layout = DrainPort(config.accumulators, config.array.cols).members["data"].shape
         self._due: deque[int | None] = deque([None] * config.acc_latency)
         self._added = dict.fromkeys(range(config.accumulators.depth), -ACC_SETTLE)
         self._drained = dict(self._added)

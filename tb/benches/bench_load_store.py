@@ -182,7 +182,7 @@ def load_side(
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0
-    layout = write_layout(machine.config)
+    layout = write_layout(machine.config.access)
     addr_width, count_width = layout["addr"].width, layout["count"].width
 
     def drive() -> None:

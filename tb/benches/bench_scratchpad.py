@@ -59,7 +59,7 @@ def _drive(dut: Any, port: _Port, config: Config, random: np.random.Generator) -
     if port.write:
         padded = port.data + random.bytes(config.line_bytes - len(port.data))
         payload = {"addr": port.addr, "count": len(port.data), "data": list(padded)}
-        getattr(dut, prefix + "payload").value = pack(write_layout(config), payload)
+        getattr(dut, prefix + "payload").value = pack(write_layout(config.access), payload)
     else:
         getattr(dut, prefix + "payload").value = port.addr
 

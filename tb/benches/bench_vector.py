@@ -75,8 +75,8 @@ class Surroundings:
         self._offered: dict[str, int] = {}
         self._driven: dict[str, int] = {"i__valid": 0}
         self._handles: dict[str, Any] = {}
-        self._write_layout = write_layout(config)
-        self._row_layout = DrainPort(config).members["data"].shape
+        self._write_layout = write_layout(config.access)
+        self._row_layout = DrainPort(config.accumulators, config.array.cols).members["data"].shape
 
     def drive(self, name: str, value: int) -> None:
         """Drive the engine's input ``name``, if the value differs from the present one."""

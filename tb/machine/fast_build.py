@@ -41,7 +41,7 @@ def interface(config: Config) -> dict[str, int]:
 
     The result is a dictionary from names of C++ macros to numbers.
     """
-    burst, trace = burst_layout(config.memory), write_layout(config)
+    burst, trace = burst_layout(config.memory), write_layout(config.access)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
     values = {
         "MEM_WIDTH": config.memory.width,

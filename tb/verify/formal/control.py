@@ -112,7 +112,7 @@ def _tokens(module: ModuleType) -> Harness:
     }
     for engine in Engine:
         probes[f"pop_{engine.name.lower()}"] = len(Engine) + command_layout(engine).size
-    return Harness(module.Dispatch(config), state, probes)
+    return Harness(module.Dispatch(config.control), state, probes)
 
 
 def _loops(module: ModuleType) -> Harness:

@@ -80,7 +80,8 @@ def _stored(module: ModuleType) -> Harness:
     width = WORD_WIDTH + module.EARLY_WIDTH
     shapes = {"shown": width, "kept": width, "word": WORD_WIDTH, "fresh": 1}
     shapes["here"] = module.EARLY_WIDTH
-    return Harness(module.Sequencer(_CONFIG.replace(registered=True)), state, shapes)
+    control = _CONFIG.replace(registered=True).control
+    return Harness(module.Sequencer(control, _CONFIG.instructions), state, shapes)
 
 
 def _sequencer(module: ModuleType) -> Harness:
@@ -167,7 +168,7 @@ def _sequencer(module: ModuleType) -> Harness:
         m.d.comb += Assert(~fresh | (probes.here == _means(module, word)))
 
     shapes = _SEQUENCER | {"current": current, "left": left}
-    return Harness(module.Sequencer(_CONFIG), state, shapes)
+    return Harness(module.Sequencer(_CONFIG.control, _CONFIG.instructions), state, shapes)
 
 
 def _progress(module: ModuleType) -> Harness:
@@ -220,7 +221,7 @@ def _progress(module: ModuleType) -> Harness:
             m.d.sync += still.eq(still + 1)
         m.d.comb += Assert(still != _PATIENCE)
 
-    return Harness(module.Dispatch(_CONFIG), state)
+    return Harness(module.Dispatch(_CONFIG.control), state)
 
 
 def _reset(module: ModuleType) -> Harness:
@@ -234,7 +235,12 @@ def _reset(module: ModuleType) -> Harness:
             m.d.comb += Assert(~was | (Value.cast(register) == 0))
         m.d.comb += Assert(probes.fresh | ~dut.o.valid)
 
-    return Harness(module.Sequencer(_CONFIG), state, _registers(module), reset=True)
+    return Harness(
+        module.Sequencer(_CONFIG.control, _CONFIG.instructions),
+        state,
+        _registers(module),
+        reset=True,
+    )
 
 
 def _registers(module: ModuleType) -> dict[str, Any]:

@@ -37,7 +37,12 @@ def run(case: Case) -> dict[str, Any]:
     if line == "link":
         identity = Identity(version=VERSION, configuration=77, clock=10**7, memory=5000, payload=64)
         config = PRESETS["tiny"].replace(mem_width=width, mem_addr_width=16, program_depth=100)
-        component = Link(config, identity, _TIMEOUT)
+        component = Link(
+            config.memory,
+            program_depth=config.control.program_depth,
+            identity=identity,
+            timeout=_TIMEOUT,
+        )
         settings |= {"identity": dataclasses.asdict(identity), "timeout": _TIMEOUT}
         settings |= {"requests": _REQUESTS, "latency": int(rng.integers(40))}
         bench, tests = "celosia.tb.benches.bench_link", "requests_are_answered"

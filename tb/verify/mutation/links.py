@@ -72,7 +72,12 @@ LINK_BENCHES = {
     ),
     "link": LinkBench(
         module="celosia.tb.benches.bench_link",
-        component=lambda config: Link(config, _IDENTITY, _TIMEOUT),
+        component=lambda config: Link(
+            config.memory,
+            program_depth=config.control.program_depth,
+            identity=_IDENTITY,
+            timeout=_TIMEOUT,
+        ),
         changes={"program_depth": 100},
         settings={
             **{"identity": asdict(_IDENTITY), "timeout": _TIMEOUT, "requests": 120},
