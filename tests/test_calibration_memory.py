@@ -16,6 +16,7 @@ from celosia.generators.quantize.texts import (
     sample_answers,
     sample_texts,
 )
+from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import forward
 
 MODEL = TextDescription(
@@ -118,3 +119,13 @@ def test_answers_are_kept_within_a_bound(monkeypatch) -> None:
     assert part.ranges == whole.ranges
     for name, rows in part.rows.items():
         np.testing.assert_array_equal(rows, whole.rows[name][: len(rows)])
+
+
+def test_a_cache_is_copied_seldom_while_a_text_grows() -> None:
+    cache, rows = KvCache(), np.random.default_rng(1).normal(size=(2, 3, 200, 4))
+    arrays = {}
+    for place in range(200):
+        kept = cache.append("key", rows[:, :, place : place + 1])
+        np.testing.assert_array_equal(kept, rows[:, :, : place + 1])
+        arrays[id(cache.kept["key"])] = cache.kept["key"]
+    assert len(arrays) == 9  # 1, 2, 4 to 256 rows

@@ -26,7 +26,9 @@ class KvCache:
     length: int = 0
     """Tokens so far."""
     kept: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Rows by tensor name, [..., heads, length, columns]."""
+    """Rows by tensor name, [..., heads, at least length, columns]."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Rows in use of the tensors that grow, by name."""
 
     def __post_init__(self) -> None:
         """Check slots and sinks."""
@@ -42,11 +44,21 @@ class KvCache:
         return np.arange(self.length - count, self.length)
 
     def append(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
-        """Append new tokens' rows to a tensor, and return all rows [..., heads, all, columns]."""
-        if name in self.kept:
-            rows = np.concatenate([self.kept[name], rows], axis=-2)
-        self.kept[name] = rows
-        return rows
+        """Append new tokens' rows to a tensor, and return all rows [..., heads, all, columns].
+
+        The array has room for more rows, and doubles if they do not fit, so that a text takes time
+        in proportion to its length.
+        """
+        count = self.counts.get(name, 0)
+        total = count + rows.shape[-2]
+        kept = self.kept.get(name, rows)
+        if total > kept.shape[-2]:
+            more = np.empty((*rows.shape[:-2], max(total, 2 * count), rows.shape[-1]), rows.dtype)
+            more[..., :count, :] = kept[..., :count, :]
+            self.kept[name] = kept = more
+        kept[..., count:total, :] = rows
+        self.kept[name], self.counts[name] = kept, total
+        return kept[..., :total, :]
 
     def hold(self, name: str, rows: NDArray[Any]) -> None:
         """Store the rows of a source's keys or values, [..., n, columns], under a name."""
