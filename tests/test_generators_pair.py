@@ -90,6 +90,33 @@ def test_a_bias_of_scores_is_added_by_the_machine(name, tmp_path):
         assert np.corrcoef(np.ravel(scores), exact[-1])[0, 1] > 0.99
 
 
+def test_sources_have_tokens_of_their_own(tmp_path):
+    name = "blenderbot"
+    shutil.copytree(PAIRS / name, tmp_path / name)
+    with np.load(PAIRS / f"{name}.npz") as sample:
+        source, tokens = sample["source"], sample["tokens"]
+    tensors = load_file(tmp_path / name / "model.safetensors")
+    words = tensors["model.shared.weight"]
+    own = np.random.default_rng(5).normal(0, 0.5, words.shape).astype(np.float32)
+    both = {"model.encoder.embed_tokens.weight": own, "lm_head.weight": words}
+    save_file(tensors | both, tmp_path / name / "model.safetensors")
+    config = json.loads((tmp_path / name / "config.json").read_text())
+    untied = json.dumps(config | {"tie_word_embeddings": False})
+    (tmp_path / name / "config.json").write_text(untied)
+    model = library.load(tmp_path / name)
+    assert model.source.description.source_words
+    cache = KvCache()
+    encode(model.source.description, model.source.weights, source, cache)
+    logits = forward(model.source.description, model.source.weights, tokens, cache)["logits"]
+    wanted = np.load(PAIRS / "own_words.npy")  # of transformers
+    assert np.abs(logits - wanted).max() < 1e-4 * np.abs(wanted).max()
+    for changes in ({}, {"weight_depth": 2}):
+        run = library.compile(model, library.config("story", **changes)).run(source)
+        assert run.mismatches == 0
+        for scores, exact in zip(run.outputs, model.floats(source), strict=True):
+            assert np.corrcoef(np.ravel(scores), exact[-1])[0, 1] > 0.99
+
+
 def test_integers_at_once_and_by_token_are_near_floats():
     model, weights = random_pair()
     source = TextSource(model, weights, None)
@@ -202,7 +229,8 @@ def test_folders_that_are_refused(tmp_path):
              "model of type pegasus does not have: encoder.extra.weight"),
             ({}, {**tensors, "model.decoder.embed_tokens.weight": bias}, "Weight "
              "'decoder.embed_tokens.weight' in {0}/model.safetensors is another vocabulary than "
-             "that of answers; use a model that shares one"),
+             "'shared.weight', though setting 'tie_word_embeddings' is true; set it to false if "
+             "the model has both"),
             ({}, lacks, "Weight 'layers.0.cross.key.weight' is missing in "
              "{0}/model.safetensors"),
         )

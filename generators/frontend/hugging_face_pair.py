@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from celosia.arch.errors import InputError
 from celosia.arch.files import within
@@ -36,7 +35,7 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     model_folder = Folder(folder)
     model = _description(model_folder)
     model_folder.read(("model.",))
-    words = _words(model_folder)
+    words, own = _words(model_folder, tied=model.tied)
     if not model.tied and "lm_head.weight" not in model_folder.tensors:
         raise InputError(
             f"Weight 'lm_head.weight' is missing in {model_folder.weights_path}, and setting "
@@ -66,6 +65,9 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     model = model.replace(tied=scaled == 1.0 and bool(np.array_equal(head, words)))
     if not model.tied:
         tensors["head.weight"] = head
+    if own is not None:
+        model = model.replace(source_words=True)
+        tensors["source.words"] = scaled * own
     if np.any(bias):
         model = model.replace(head_bias=True)
         tensors["head.bias"] = bias
@@ -97,17 +99,22 @@ def _description(folder: Folder) -> TextDescription:
         )
 
 
-def _words(folder: Folder) -> Floats:
-    """Return the vocabulary, and remove the tensors that repeat it."""
-    words = folder.floats("shared.weight" if "shared.weight" in folder.tensors else _COPIES[0])
-    for name in _COPIES:
-        copy: NDArray[np.generic] = folder.tensors.pop(name, words)
-        if not np.array_equal(np.asarray(copy, np.float64), words):
+def _words(folder: Folder, *, tied: bool) -> tuple[Floats, Floats | None]:
+    """Return the vocabulary of answers, and that of sources if it is another.
+
+    Tensors that repeat the vocabulary are removed.
+    """
+    names = [name for name in ("shared.weight", *_COPIES) if name in folder.tensors]
+    shared = folder.floats(names[0] if names else "shared.weight")
+    sources, words = (np.asarray(folder.tensors.pop(name, shared), np.float64) for name in _COPIES)
+    for name, copy in zip(_COPIES, (sources, words), strict=True):
+        if tied and not np.array_equal(copy, shared):
             raise InputError(
-                f"Weight {name!r} in {folder.weights_path} is another vocabulary than that of "
-                "answers; use a model that shares one"
+                f"Weight {name!r} in {folder.weights_path} is another vocabulary than "
+                f"{names[0]!r}, though setting 'tie_word_embeddings' is true; set it to false if "
+                "the model has both"
             )
-    return words
+    return words, None if np.array_equal(sources, words) else sources
 
 
 def _positions(folder: Folder, name: str, model: TextDescription) -> Floats:

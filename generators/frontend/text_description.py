@@ -78,6 +78,8 @@ class TextDescription(Description):
     """Number of the encoder's blocks; 0 for a decoder alone."""
     source_positions: int = 0
     """Number of places (tokens) of the longest source."""
+    source_words: bool = False
+    """True if sources have vectors of tokens of their own, as many as answers."""
     start: int = 0
     """The first token of an answer to a source."""
 
@@ -141,6 +143,8 @@ class TextDescription(Description):
                 f"Model fields placement and final_norm must be pre and true where source_layers "
                 f"is {self.source_layers}, not {self.placement} and {str(self.final_norm).lower()}"
             )
+        if self.source_words and not self.source_layers:
+            raise InputError("Model field source_words must be false where source_layers is 0")
         if self.start >= (self.vocabulary if self.source_layers else 1):
             most = "less than vocabulary" if self.source_layers else "0 without a source"
             raise InputError(f"Model field start must be {most}, not {self.start}")
@@ -205,6 +209,8 @@ class TextDescription(Description):
         if self.head_bias:
             shapes_by_name["head.bias"] = (self.vocabulary,)
         if self.source_layers:
+            if self.source_words:
+                shapes_by_name["source.words"] = shapes_by_name["words"]
             shapes_by_name["source.positions"] = (self.source_positions, self.dim)
             for layer in range(self.source_layers):
                 block(f"source.layers.{layer}")

@@ -51,6 +51,8 @@ class Embedding:
     """``target = words[token]``, plus ``positions[position]`` if positions are learned."""
 
     target: Value
+    words: str
+    """Name of the table of tokens' vectors, [vocabulary, columns]."""
     positions: str
     """Name of the position table, [places, columns]; "" if none is added."""
 
@@ -254,7 +256,8 @@ class _Builder:
         if isinstance(model, TextDescription):
             embedding = self._stream(f"{self.start}embedding")
             positions = f"{self.start}positions" if model.position == "learned" else ""
-            self.nodes.append(Embedding(embedding, positions))
+            words = f"{self.start}words" if model.source_words else "words"
+            self.nodes.append(Embedding(embedding, words, positions))
             return Value("input", 1), embedding
         embedding = self._stream("embedding")
         if model.embedding_norm:

@@ -59,7 +59,9 @@ class Layers(Instructions):
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
         flags, beside = list[str](), None
-        vector = View(self._row("words", word, row, 0), 0)
+        own = name.replace("embedding", "words")
+        table = own if own in self.plan.rows_tables else "words"
+        vector = View(self._row(table, word, row, 0), 0)
         (words,) = self.params((self.plan.words[name], 0, 0))
         if embedding.positions is not None:
             table = name.replace("embedding", "places")

@@ -247,6 +247,9 @@ def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:
         behind = np.zeros((planned.source_rows - len(places), places.shape[1]), np.int64)
         held = element_rows(np.concatenate((places, behind)), "<i2")
         tables["source.places"] = rows_image(held, config)
+        if decoder.description.source_words:
+            own = element_rows(decoder.source.embedding.words, "i1")
+            tables["source.words"] = rows_image(own, config)
     return tables
 
 

@@ -173,7 +173,7 @@ class Quantizer(Generic[D]):
         return replace(source, rows=target.rows) if node.target.rows else source, target
 
     def _embedding(self, node: network.Embedding) -> Embedding:
-        words, target = self.weights["words"], self.steps.tensor(node.target)
+        words, target = self.weights[node.words], self.steps.tensor(node.target)
         steps = np.abs(words).max(axis=0) / self.steps.operand_max  # [dim]
         steps = np.where(steps > 0, steps, target.scale)
         places = None

@@ -155,7 +155,7 @@ class _Evaluation:
     def _node(self, node: Node) -> Floats:
         match node:
             case Embedding():
-                x = self.weights["words"][self.inputs]  # [batch, n, dim]
+                x = self.weights[node.words][self.inputs]  # [batch, n, dim]
                 return np.asarray(
                     x + self.weights[node.positions][self.places] if node.positions else x
                 )

@@ -148,7 +148,8 @@ def _text_parts(source: TextSource) -> list[Part]:
     parts: list[Part] = []
     if graph.source is not None:
         rows = model.source_positions
-        size, shape = _sizes(model, "source.positions"), f"[{rows}, {model.dim}]"
+        size = sum(_sizes(model, f"source.{name}") for name in ("words", "positions"))
+        shape = f"[{rows}, {model.dim}]"
         parts.append(Part("source embedding", "lookup of tokens", shape, size, 0, MACHINE))
         parts += _nodes(model, graph.source, rows)
     words = sum(_sizes(model, name) for name in ("words", "positions", "rotary_speeds"))
