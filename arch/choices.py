@@ -43,7 +43,7 @@ EARLIER_PATHS = {f"array.{name}": name for name in EARLIER} | {"array.wide": "wi
 
 
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return field values in which choices replace the fields of earlier versions.
+    """Return field values in which today's fields replace the fields of earlier versions.
 
     ``values`` maps short names of configuration fields to values, and so does the result. Raises
     :class:`InputError` if no choice has the values of the earlier fields, and

@@ -57,7 +57,7 @@ class Ddr3Chip:
 
 
 class Kind(Enum):
-    """The kind of register access that a start-up step makes."""
+    """Kind of access to a register of LiteDRAM's core that a start-up step makes."""
 
     WRITE = 0
     """Write the step's data."""

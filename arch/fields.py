@@ -149,7 +149,10 @@ class Fields:
 
     @property
     def vector_passes(self) -> int:
-        """Most passes over an activation row: two for INT16, otherwise one a part of a weight."""
+        """Largest number of passes of the array over a row of activations.
+
+        There are two passes for INT16, otherwise one for each part of a weight.
+        """
         return 2 if self.array.wide else self.passes
 
     @property
@@ -234,7 +237,7 @@ class Fields:
 
     @property
     def stages(self) -> int:
-        """Register stages between two units that are far from each other (cycles): 0 or 1."""
+        """Register stages between two units that are far from each other: 0 or 1 (cycles)."""
         return self.control.stages
 
     @property
@@ -244,12 +247,12 @@ class Fields:
 
     @property
     def edge_stages(self) -> int:
-        """Register stages before an operand's zero point is subtracted (cycles)."""
+        """Register stages at the array's edge before zero points are subtracted (cycles)."""
         return self.stages * (self.array.kind == "systolic")
 
     @property
     def sram_latency(self) -> int:
-        """Cycles from a granted scratchpad read to its data."""
+        """Cycles from a scratchpad read request that is granted to its data."""
         return 2 + self.stages
 
     @property
@@ -289,7 +292,7 @@ class Fields:
 
     @property
     def lane_groups(self) -> int:
-        """Beats that the vector engine needs for one accumulator row."""
+        """Beats of ``lanes`` elements that the vector engine needs for one accumulator row."""
         return -(-self.array.cols // self.vector.lanes)
 
     @property

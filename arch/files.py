@@ -105,7 +105,7 @@ def _is_within(path: Path, folder: Path) -> bool:
 
 @contextmanager
 def within(place: Path | str) -> Iterator[None]:
-    """Append the name of ``place`` to the message of an InputError raised in a ``with`` block."""
+    """Append the name of a file to the message of an InputError raised in a ``with`` block."""
     try:
         yield
     except InputError as error:

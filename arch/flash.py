@@ -82,7 +82,7 @@ class FlashChip:
         return min(self.size, 1 << ADDR_WIDTH)
 
     def at(self, clock: float) -> FlashTiming:
-        """Return the chip's timing in cycles of the machine's clock (Hz).
+        """Return the chip's timing in cycles of a machine with the clock ``clock`` (Hz).
 
         One period of the chip's clock covers the whole round trip of a data bit. Raises
         :class:`InputError` if the clock is not above 0.

@@ -78,7 +78,7 @@ class WeightFormat:
 
     @property
     def largest(self) -> int:
-        """Largest magnitude that the format reaches with both signs."""
+        """Largest magnitude that both a positive and a negative value of the format reach."""
         return min(max(self.values), -min(self.values))
 
 
@@ -147,10 +147,13 @@ MOST_FORMATS = 7
 
 
 def chosen(index: int) -> frozenset[str]:
-    """Return the instruction flags that select format number ``index``, from 1 on."""
+    """Return the instruction flags that select the weight format number ``index``, from 1 on."""
     return frozenset(f"format_{bit}" for bit in (1, 2, 4) if index & bit)
 
 
 def index_of(flags: frozenset[str]) -> int:
-    """Return the format number that instruction flags select (1 is the first); 0 for no format."""
+    """Return the number of the weight format that an instruction's flags select, from 1 on.
+
+    It is 0 if they select no format.
+    """
     return sum(bit for bit in (1, 2, 4) if f"format_{bit}" in flags)

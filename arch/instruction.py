@@ -59,7 +59,7 @@ def wrap(value: int) -> int:
 
 
 def resolve(name: str, value: int) -> int:
-    """Return the value of operand ``name`` as engines read it, modulo 2**28.
+    """Return the value of an instruction's operand ``name`` as engines read it, modulo 2**28.
 
     The value is unsigned for ``dram_addr`` and signed for every other operand.
     """

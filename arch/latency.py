@@ -83,7 +83,7 @@ def drain_latency(config: Config) -> int:
 
 
 def words_wait(config: Config, first: int) -> int:
-    """Return the cycles that a command's first beat waits for its requantization parameters.
+    """Return the cycles that a vector command's first beat waits for its requantization parameters.
 
     ``first`` is the number of cycles from the command's start to this beat.
     """
@@ -142,7 +142,7 @@ def part_width(width: int) -> int:
 
 
 def row_width(config: Config) -> int:
-    """Return the width of an activation at a multiplier (bits)."""
+    """Return the width of an activation at the input of a multiplier (bits)."""
     return config.element_width + (SHIFTS if config.block_exponents else 0)
 
 

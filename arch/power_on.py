@@ -43,7 +43,7 @@ class Op(enum.IntEnum):
 
 
 class Refusal(enum.IntEnum):
-    """Reason to reject a power-on image."""
+    """Reason for which a board rejects the power-on image in its flash."""
 
     NONE = 0
     OTHER = 1
@@ -71,6 +71,6 @@ def record(op: Op, data: bytes = b"") -> bytes:
 
 
 def seal(config: Config, body: bytes) -> bytes:
-    """Return the power-on image with the given body, for a machine of this configuration."""
+    """Return the whole power-on image with a given body, for a machine of this configuration."""
     begin = MAGIC + fingerprint(config).to_bytes(4, "little") + len(body).to_bytes(4, "little")
     return begin + body + zlib.crc32(begin + body).to_bytes(CRC_BYTES, "little")

@@ -52,7 +52,7 @@ def _names(overrides: Sequence[str]) -> list[str]:
 
 
 def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
-    """Return the short names of the fields that a TOML file or overrides set."""
+    """Return the short names of the fields that a TOML file or overrides such as ``rows=4`` set."""
     values: dict[str, Any] = dict.fromkeys(_names(overrides), True)
     names = set(values)
     if source is not None and Path(source).suffix == ".toml":

@@ -99,7 +99,7 @@ class PsramChip:
         return self.dies > 1
 
     def at(self, clock: float) -> PsramTiming:
-        """Return the chip's timing in cycles of the machine's clock (Hz).
+        """Return the chip's timing in cycles of a machine with the clock ``clock`` (Hz).
 
         Raises :class:`InputError` if the chip does not support half of this clock, or if the
         longest command is too short to move one column.
@@ -132,7 +132,7 @@ class PsramChip:
 
 
 def begin(latency: int) -> int:
-    """Return the number of the chip's clock edge that moves the first data.
+    """Return the number of the chip's clock edge that moves the first data of a command.
 
     Edge 0 is the first edge of the command. ``latency`` is in periods of the chip's clock.
     """
@@ -144,5 +144,5 @@ CHIPS = {name: PsramChip(name=name, **values) for name, values in own_table("psr
 
 
 def side_by_side(name: str, dies: int) -> PsramChip:
-    """Return ``dies`` PSRAM chips of a name that run in lockstep."""
+    """Return a PSRAM memory of ``dies`` chips of the same kind, which run in lockstep."""
     return dataclasses.replace(CHIPS[name], dies=dies)

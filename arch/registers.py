@@ -27,7 +27,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Register:
-    """A 32-bit register of the host interface."""
+    """A 32-bit register of the host port: its name, word address, access, meaning and fields."""
 
     name: str
     addr: int

@@ -66,7 +66,10 @@ def check_ranges(values: Mapping[str, Any]) -> None:
 
 
 def check_rules(config: Fields) -> None:
-    """Raise :class:`InputError` if two or more fields contradict each other."""
+    """Check the rules that join two or more fields of a configuration.
+
+    Raises :class:`InputError` if fields contradict each other.
+    """
     if config.array.kind not in ARRAYS:
         raise InputError(
             f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {config.array.kind!r}"

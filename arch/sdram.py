@@ -83,7 +83,7 @@ class SdramChip:
         return (self.data_width // 8) << bits
 
     def at(self, clock: float) -> SdramTiming:
-        """Return the chip's timing in cycles of a clock (Hz).
+        """Return the chip's timing in cycles of a clock with the frequency ``clock`` (Hz).
 
         Raises :class:`InputError` if the clock is above the chip's limit or too slow. It is too
         slow if refreshes leave no time for accesses, or if moving one row takes longer than

@@ -163,12 +163,12 @@ def _check_absent(record: str, held: Mapping[str, Any]) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a field's value as text for an error message."""
+    """Return the value of a field as text for an error message."""
     return repr(value) if isinstance(value, str) else str(value).lower()
 
 
 def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a dictionary from short names of fields to new values, from changes in any form.
+    """Return the new values of fields by their short names, from changes in any form.
 
     ``changes`` maps a field's short name or path to a value, or a record's name to the whole
     record: an instance, a mapping of its fields, or None, which removes the unit. Raises
@@ -207,9 +207,10 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return field values after changes; ``values`` and ``changes`` map short names to values.
+    """Return the values of all fields after some are changed.
 
-    The other fields of a removed unit get their values in :data:`ABSENT`.
+    ``values`` and ``changes`` map short names of fields to values. The other fields of a removed
+    unit get their values in :data:`ABSENT`.
     """
     after = chosen({**values, **changes})
     for record in OPTIONAL:

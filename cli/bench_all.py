@@ -24,7 +24,7 @@ from celosia.tb.machine.toolchain import environment
 
 @dataclass(frozen=True)
 class Case:
-    """A benchmark: a command, and its figure that is shown beside published figures of others."""
+    """A benchmark of ``celosia bench all``: a command, and its figure beside published ones."""
 
     words: str
     """The command's words after ``celosia``, without ``--json``."""
@@ -50,7 +50,11 @@ def read_cases(kind: str) -> dict[str, list[Case]]:
 
 
 @click.command("all", cls=Command, example="--quick")
-@click.option("--quick", is_flag=True, help="Small cases on the smallest machine.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Small cases on the smallest machine; the others simulate whole models, for many minutes.",
+)
 @click.argument("only", metavar="[TEXT]", default="")
 @click.option(
     "--out",

@@ -67,7 +67,9 @@ def read_formats() -> Iterator[Format]:
 
 @click.command("formats", cls=Command, example="int4")
 @click.argument("words", metavar="[DIMxFFNxPOSITIONS] [NAME]", nargs=-1)
-@click.option("--area/--no-area", default=True, help="Synthesize the matrix engines, with Yosys.")
+@click.option(
+    "--area/--no-area", default=True, help="Synthesize the matrix engines with Yosys, minutes each."
+)
 @memory_options("sdram")
 @simulator_option
 @json_option

@@ -98,7 +98,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def older_sources(file: Path, design: str) -> str:
-    """Return the commit that added a design to a report, or "older" if none is known."""
+    """Return the commit that added a report of a given design, or "older" if none is known."""
     command = ["git", "log", "-1", "--format=commit %h", f"-S{design}", "--", file.name]
     done = subprocess.run(command, cwd=file.parent, capture_output=True, encoding="utf-8")
     return done.stdout.strip() or "older"

@@ -65,7 +65,7 @@ def resolve_board(
 
 
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
-    """Return a board that starts from the image in its flash, and its machine's configuration.
+    """Return a board that starts from the image in its flash, and the machine's configuration.
 
     The board's default machine is replaced by one with room for the flash's reader.
     """

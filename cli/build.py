@@ -43,7 +43,7 @@ REPORT = "report.json"
     default="1",
     show_default=True,
     metavar="SEED[-LAST]",
-    help="Seed of place-and-route, or several as 1-3; the best is kept.",
+    help="Seed of place-and-route, or several as 1-3; the best is kept. Each takes minutes.",
 )
 @click.option("--clock", "mhz", type=float, help="Frequency to build for, in MHz.")
 @click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
@@ -57,7 +57,7 @@ def build(
     folder: Path,
     as_json: bool,
 ) -> None:
-    """Synthesize, place and route, and make the bitstream of a board.
+    """Synthesize, place and route, and make the bitstream of a board, in 5 to 20 minutes.
 
     The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
     tools' logs. If the folder already has these files for the same design, only the report's cycles

@@ -19,7 +19,7 @@ from celosia.generators.campaign.workers import Workers
 
 @dataclass(frozen=True)
 class Runner:
-    """Workers of a campaign, and the file that keeps its outcomes."""
+    """Workers that run a campaign's cases, and the file that keeps the outcomes."""
 
     workers: Workers
     results: Path | None

@@ -72,7 +72,8 @@ DECODER_ONLY = (
     "--testbench",
     "with_testbench",
     is_flag=True,
-    help="Add the Verilog, and a testbench that runs the model on the inputs under Icarus.",
+    help="Add the Verilog, and a testbench that runs the model on the inputs under Icarus (slow: "
+    "minutes for 50,000 cycles) or Verilator.",
 )
 @top_option
 @click.option("--c", "with_c", is_flag=True, help="Add a driver in C, and the model as C arrays.")
@@ -150,8 +151,33 @@ def compile_command(
     shown = {name: value for name, value in result.items() if name not in hidden}
     report(f"{model} on {program.config.name}", [shown], as_json, result)
     if not as_json and folder is not None:
-        for name in written:
-            say(folder / name)
+        for file in written:
+            say(folder / file)
+    if with_testbench:
+        cycles = program.predicted(timing)
+        runs = values["steps"] if text else len(inputs)
+        offer = slow_testbench(program.config, cycles and cycles * runs, name)
+        if offer:
+            say(offer, err=True)
+
+
+_ICARUS = 15_000
+"""Cycles times array elements that Icarus simulates in a second, measured on tiny and small."""
+
+
+def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
+    """Return an offer of Verilator if Icarus takes more than a minute for a testbench's cycles.
+
+    ``cycles`` is None for a machine without a prediction, which gets no offer.
+    """
+    elements = config.array.rows * config.array.cols
+    seconds = 0 if cycles is None else cycles * elements / _ICARUS
+    if seconds <= 60:
+        return None
+    return (
+        f"The testbench takes about {seconds / 60:.0f} minutes under Icarus ({cycles:,} cycles); "
+        f"Verilator is faster: verilator --binary --x-initial unique {top}_tb.v {top}.v"
+    )
 
 
 def peak_bytes() -> int:

@@ -23,7 +23,7 @@ FUNCTIONAL = "functional"
 
 @dataclass
 class Found:
-    """Coverage: pairs (reached points, all points) by kind, the missed points, and failures."""
+    """Result of a coverage measurement."""
 
     points: dict[str, tuple[int, int]] = field(default_factory=dict)
     holes: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Found:
     default=tuple(CONFIGURATIONS),
     show_default=True,
     metavar="NAME",
-    help=f"Configuration; repeatable: {', '.join(CONFIGURATIONS)}.",
+    help=f"Configuration, some minutes each; repeatable: {', '.join(CONFIGURATIONS)}.",
 )
 @seed_option
 @campaign_options

@@ -56,7 +56,7 @@ FORMAT_KEYS = {
         "weights",
         str,
         INT8,
-        f"format of linear layers' weights, {', '.join((INT8, *FORMATS))}, {NESTED}, {AUTO}",
+        f"format of linear layers' weights, {', '.join((INT8, *FORMATS))}, {NESTED}, {AUTO} (slow)",
     ),
     "group": Key("group", int, 0, "inputs that share a scale of weights of fewer bits"),
     "low-rank": Key("low_rank", int, 0, "rank of their correction by two thin INT8 products"),
@@ -121,10 +121,11 @@ class Formats:
 
     @property
     def quantization(self) -> Mapping[str, Any]:
-        """Keyword arguments of :class:`celosia.generators.quantize.options.Quantization`.
+        """Options of the quantizer that ``--quantize`` gives, a dictionary of keyword arguments.
 
-        With ``auto`` weights are INT8, as before the search. Raises :class:`InputError` if bits are
-        requested that these weights cannot be read with.
+        They are those of :class:`celosia.generators.quantize.options.Quantization`. With
+        ``weights=auto`` weights are INT8, as before the search for formats. Raises
+        :class:`InputError` if bits are requested that these weights cannot be read with.
         """
         check_bits(self.bits, self.weights)
         return {
@@ -158,9 +159,10 @@ class Formats:
         return self.bits[0]
 
     def refuse_bits(self, user: str) -> None:
-        """Raise :class:`InputError` if weights are to be read with fewer than 8 bits.
+        """Refuse ``bits`` below 8, at which nested weights would be read.
 
-        ``user`` is the noun in the message for the computation that needs all bits.
+        ``user`` is the noun in the message for the computation that needs all bits. Raises
+        :class:`InputError`.
         """
         if self.bits != (OPERAND_BITS,):
             asked = ",".join(map(str, self.bits))
@@ -169,9 +171,10 @@ class Formats:
             )
 
     def refuse_search(self, model: str) -> None:
-        """Raise :class:`InputError` if a search for formats is requested.
+        """Refuse ``weights=auto``, which searches formats by the loss of a trained model.
 
-        ``model`` is the noun in the message for a model that is not trained.
+        ``model`` is the noun in the message for a model that is not trained. Raises
+        :class:`InputError`.
         """
         if self.loss is not None:
             raise InputError(f"Option --quantize weights={AUTO} needs a trained model, not {model}")

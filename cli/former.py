@@ -33,12 +33,15 @@ def spelling(command: str, option: str) -> str | None:
 
 
 def holes(template: str) -> list[str]:
-    """Return the names in braces in a template; an empty name stands for the option's value."""
+    """Return the names in braces in a template of a command line.
+
+    An empty name stands for the option's value.
+    """
     return _HOLE.findall(template)
 
 
 def is_gone(template: str) -> bool:
-    """Return whether a template is the reason why an option was removed."""
+    """Return whether an option was removed: its template is then the reason."""
     return template.startswith("gone: ")
 
 

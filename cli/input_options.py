@@ -155,7 +155,10 @@ def run_compiled(
 
 
 def kept(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a run's outputs if option ``--output`` names a file, and return the run's figures."""
+    """Write a run's outputs to the file of the option ``--output``, if given.
+
+    Returns the run's figures.
+    """
     cut, output = ran.figures["cut"], values.get("output")
     if (files.are_texts or files.answers) and cut:
         warn(

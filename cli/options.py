@@ -54,7 +54,8 @@ simulator_option = click.option(
     default="verilator",
     show_default=True,
     metavar="NAME",
-    help=f"The machine's simulator: {', '.join(MACHINES)}.",
+    help=f"The machine's simulator: {', '.join(MACHINES)}. Verilator compiles a machine once, for "
+    "a minute or two; Icarus takes minutes for a model.",
 )
 seed_option = click.option(
     "--seed",
@@ -208,7 +209,7 @@ def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, in
 
 
 def times(sizes: Mapping[str, int]) -> str:
-    """Return the sizes of a matrix product as text, such as 64x64x64."""
+    """Return the sizes of a matrix product as text, such as ``64x64x64``."""
     return "x".join(str(sizes[name]) for name in "mkn")
 
 

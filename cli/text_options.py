@@ -139,7 +139,7 @@ def compiled_text(
 
 
 def tell(program: Program) -> None:
-    """Print the result of a search for formats on standard error, and a warning if there is one."""
+    """Print a program's warning, and the weight formats that a search found, on standard error."""
     if program.summary:
         say(f"celosia: {program.summary}", err=True)
     warn(None if program.parting is None else program.parting.warning)

@@ -46,7 +46,7 @@ class RunTrace:
         return made
 
     def write(self, title: str) -> None:
-        """Write the timeline of the run with the most products."""
+        """Write the timeline of the recorded run that computed the most products."""
         if self._file is None or self._machine is None:
             return
         config = self._machine.config

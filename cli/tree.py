@@ -27,7 +27,7 @@ class Command(click.Command):
         super().format_help_text(ctx, formatter)
 
     def example_words(self) -> list[str]:
-        """Return the words of the example after the command's name."""
+        """Return the words of the help's example that follow the command's name."""
         return shlex.split(self.example)
 
 

@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from celosia.arch.presets import PRESETS, load
+from celosia.cli.compile import slow_testbench
 from celosia.generators.frontend import digits
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.lower.encoder_compiler import compile_model
@@ -153,6 +154,27 @@ def test_the_testbench_runs_the_model_on_its_inputs(celosia, plain_simulation, m
     lines = plain_simulation(out, "mine").splitlines()
     assert len(lines) == 3
     assert lines[-1].startswith("PASS: 2 runs, ")
+
+
+@pytest.mark.parametrize(
+    ("config", "cycles", "offered"),
+    [
+        ("small", 12_000, None),
+        ("small", 70_000, "about 5 minutes under Icarus"),
+        ("medium", 67_969, "about 19 minutes under Icarus"),
+        ("micro", None, None),
+    ],
+)
+def test_a_testbench_that_takes_minutes_offers_verilator(
+    config: str, cycles: int | None, offered: str | None
+) -> None:
+    found = slow_testbench(PRESETS[config], cycles, "mine")
+    if offered is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert offered in found
+        assert found.endswith("verilator --binary --x-initial unique mine_tb.v mine.v")
 
 
 @needs_icarus

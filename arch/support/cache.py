@@ -59,7 +59,7 @@ def digest(*parts: str) -> str:
 
 
 def find(kind: str, key: str) -> Path | None:
-    """Return the folder of a finished, undamaged build, or None.
+    """Return the folder of a build that the cache contains whole, or None.
 
     A build is damaged if a file is missing or its size has changed.
     """

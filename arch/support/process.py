@@ -85,6 +85,6 @@ def run_process(
 
 
 def tail(log: Path) -> str:
-    """Return the last 60 lines of a log file."""
+    """Return the last 60 lines of a log file as text."""
     text = log.read_text(encoding="utf-8", errors="replace")
     return "\n".join(text.splitlines()[-60:])

@@ -38,7 +38,7 @@ def comment(text: str) -> str:
 
 
 def array(declaration: str, values: Iterable[str], width: int = WIDTH) -> list[str]:
-    """Return the source lines of a C array; no lines if the array is empty."""
+    """Return the source lines of a constant C array; none if the array is empty."""
     items = list(values)
     if not items:
         return []

@@ -19,7 +19,7 @@ _LONGEST_NAME = 40
 
 
 class Script:
-    """Records the host link requests that would control a real machine.
+    """A machine that only records: host link requests become records of a power-on image.
 
     ``payload`` is the longest payload of a request (bytes). ``body`` holds the records.
     """
@@ -53,7 +53,10 @@ class Script:
         self.body += record(Op.WAIT)
 
     def compare(self, addr: int, count: int) -> None:
-        """Record a search for the largest INT16 number in ``count`` bytes of external memory."""
+        """Record a search for the largest of the INT16 numbers in external memory.
+
+        ``count`` is the size of the numbers (bytes).
+        """
         self._ask(Command.READ_MEMORY, count, addr)
 
     def say(self, text: str) -> None:
@@ -61,12 +64,15 @@ class Script:
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:
-        """Record the output of the label at the index of the largest number, from ``labels``."""
+        """Record that the board sends a label: the one at the index of the largest number."""
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
 
     def choose_register(self, number: int, values: Sequence[int]) -> None:
-        """Record a register write of the value in ``values`` at the index of the largest number."""
+        """Record the write of a value to a register of the sequencer.
+
+        The value is the one in ``values`` at the index of the largest number.
+        """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""
         for value in values:

@@ -75,7 +75,7 @@ def manifest(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return the manifest: what follows, and the part from :func:`_encoder` or :func:`_text`.
+    """Return a program's manifest: common fields, and those of :func:`_encoder` or :func:`_text`.
 
     A host writes the images of ``setup`` to external memory from address 0 on, one after another.
     If an image has a program, the host loads it, starts it at word 0 and waits for its end. Then it

@@ -27,7 +27,7 @@ TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why a program does not fit, and how far it was from fitting."""
+    """The reason why an encoder's program does not fit, and how far it was from fitting."""
 
     stage: int
     excess: int
@@ -40,7 +40,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Placed:
-    """A lowered model whose buffers have addresses."""
+    """A lowered encoder whose buffers have scratchpad addresses."""
 
     name: str
     lowered: Lowered
@@ -175,7 +175,10 @@ def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:
-    """Return a later run's instructions, without one-time loads; empty if nothing changes."""
+    """Return the instructions of a run that finds the weights on the chip.
+
+    The loads of the first run are left out. The result is empty if no load is left out.
+    """
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []
 

@@ -34,13 +34,16 @@ class Cached:
         self.lower = frozenset({"lower"}) if lower else frozenset[str]()
 
     def recall(self) -> None:
-        """Load the keys and values from external memory, if they are there."""
+        """Load an attention's keys and values from external memory, if they are stored there."""
         for name, addr in self.kept.outside.items():
             stride = self.plan.cache_strides[name]
             self.stage.add(load(Ref(name), addr, self.kept.count, stride))
 
     def remember(self) -> None:
-        """Store the new tokens' inputs, from which each run computes keys and values."""
+        """Store the new tokens' inputs of an attention.
+
+        Each run computes the keys and values of all tokens from them.
+        """
         (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
         dim, inputs = self.model.dim, View(Ref("h"), self.model.dim)
         target, written = self.target(INPUTS), Written(INPUTS)
@@ -49,7 +52,10 @@ class Cached:
         self.keep()
 
     def keep(self) -> None:
-        """Store the new tokens' keys and values, or inputs, if the cache is in external memory."""
+        """Store the new tokens' keys and values, if the cache is in external memory.
+
+        Inputs of the attention are stored instead if each run computes keys and values.
+        """
         for addr, place, stride in self._moved():
             self.stage.add(store(place, addr, self.m, stride))
 
@@ -145,7 +151,7 @@ class Cached:
         return self._buffer("keys", head * self.key_dim), frozenset()
 
     def above(self, head: int) -> int:
-        """Return the number of slot rows above a key head's keys, which other heads' keys use."""
+        """Return the number of slot rows above a key head's keys; they hold other heads' keys."""
         return head % self.plan.key_heads * self.key_dim
 
     def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:

@@ -87,7 +87,7 @@ def check_memory(
 def check_units(
     model: Description, weights: Weights, config: Config, options: Quantization
 ) -> None:
-    """Refuse a large model that needs units which a configuration lacks.
+    """Check that a configuration has the units that a large model needs.
 
     Raises :class:`InputError` with the configuration fields to set.
     """

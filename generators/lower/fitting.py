@@ -50,7 +50,7 @@ def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]
 
 
 def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
-    """Return the change of a field to the next power of two, at least ``least``."""
+    """Return the change of a field to the next power of two, which is at least ``least``."""
     return {field: next_power_of_two(max(config.read(field) + 1, least))}
 
 

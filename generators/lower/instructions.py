@@ -85,7 +85,7 @@ def product(
 
 @dataclass(frozen=True)
 class Work:
-    """Rows that a vector instruction reads and writes, with the parameters' address."""
+    """Address, size and parameters of the rows that one vector instruction reads and writes."""
 
     source: View
     target: View
@@ -177,7 +177,7 @@ def drain(
 
 
 def rowwise(op: Norm | Convert, work: Work) -> Draft:
-    """Return the instruction that normalizes or converts INT16 rows."""
+    """Return the vector instruction of a norm or a conversion of INT16 rows."""
     if isinstance(op, Norm):
         return work.norm(op)
     flags = ("wide_in", "per_tensor") if op.rescale.per_tensor else ("wide_in",)
@@ -185,9 +185,10 @@ def rowwise(op: Norm | Convert, work: Work) -> Draft:
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
-    """Return a drain and its followers; a following norm of the result is merged into it.
+    """Return the instruction that drains a product's sums, and the operations that follow.
 
-    With ``keep`` the merged instruction also writes the drained rows.
+    A norm that follows is part of the same instruction. With ``keep`` it also writes the drained
+    rows.
     """
     first, *rest = nodes
     if not rest:

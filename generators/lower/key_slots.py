@@ -77,7 +77,7 @@ def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
 
 
 def even_runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, count, distance) of runs of tile columns with equally spaced indices."""
+    """Yield runs (first, count, distance) of tile columns whose indices are equally spaced."""
     first = 0
     while first < len(places):
         count, distance = 1, 1

@@ -78,11 +78,14 @@ class Lowering(Traffic):
         check_at_once(self.name, self.config, words + SPARE_WORDS)
 
     def begin(self) -> None:
-        """Begin an operation: the first write to each buffer replaces the old content."""
+        """Begin an operation; its first write to each buffer replaces the old content."""
         self._written.clear()
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the name of a view's buffer at the operation's first write to it, else ""."""
+        """Return the name of a view's buffer if this is the operation's first write to it.
+
+        Otherwise return "".
+        """
         place = target.place
         assert isinstance(place, Ref)
         first = place.buffer not in self._written

@@ -20,7 +20,10 @@ from celosia.generators.program.image import Bytes, Piece
 
 
 def keep_matrix(plan: Plan, op: Linear) -> None:
-    """Add a linear layer's weights, correction and parameter words to a plan."""
+    """Choose the memory of a linear layer's weights, and add them to a decoder's plan.
+
+    A low-rank correction and parameter words are added as well.
+    """
     low, bounds, rescale, tiles = op.low_rank, _bounds(plan, op), op.rescale, list[int]()
     if kind(op.target) in QUERIES:
         tiles = query_places(

@@ -369,11 +369,11 @@ class Plan:
 
     @property
     def key_parts(self) -> list[tuple[int, int]]:
-        """Key heads (first, end) whose values are multiplied during the next heads' division.
+        """Ranges (first, end) of key heads that share one softmax and one product with values.
 
-        The first half of the heads belongs to the first softmax. The last head is separate, as
-        nothing remains to run beside it. If texts' rows are separated, all heads of a text are one
-        part.
+        The values of a range are multiplied while the softmax of the next range divides. The first
+        half of the heads belongs to the first softmax. The last head is separate, as nothing
+        remains to run beside it. If texts' rows are separated, all heads of a text are one part.
         """
         heads = self.decoder.description.kv_heads
         bounds = [0, heads] if self.apart else sorted({0, -(-heads // 2), heads - 1, heads})
@@ -381,7 +381,7 @@ class Plan:
 
     @property
     def by_row(self) -> bool:
-        """True if a token's context is drained by head, with parameters for each head."""
+        """True if a token's context is drained by key head, with parameters for each head."""
         return self.decoder.description.head_dim <= min(
             self.config.vector.lanes, self.config.array.cols
         )
@@ -401,7 +401,7 @@ class Plan:
 
 
 def kind(tensor: Tensor) -> str:
-    """Return a tensor's name without the prefix of its layer."""
+    """Return the name of a tensor without the prefix of its layer, such as ``query``."""
     return tensor.name.rpartition(".")[2]
 
 
@@ -411,7 +411,10 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def makes_input(op: Op) -> bool:
-    """Return whether a norm or conversion computes a product's input, not the stream."""
+    """Return whether a norm or conversion computes the input of a product.
+
+    Otherwise it computes the residual stream.
+    """
     return isinstance(op, Norm | Convert) and op.target.home is not Home.STREAM
 
 
@@ -422,7 +425,7 @@ def context_of(op: Attention) -> Rescale:
 
 
 def part(rescale: Rescale, first: int, count: int) -> Rescale:
-    """Return the parameters of ``count`` columns, merged to one set if they are equal."""
+    """Return the requantization parameters of ``count`` columns; one set if all are equal."""
     columns = rescale if rescale.per_tensor else rescale.columns(first, count)
     values = np.stack((columns.bias, columns.multiplier, columns.shift))
     return columns.columns(0, 1) if np.all(values == values[:, :1]) else columns

@@ -20,7 +20,7 @@ from celosia.generators.program.layout import aligned, aligned_rows
 
 @dataclass(frozen=True)
 class Product:
-    """A part of an operation's weights, with the address and flags of its matrix product."""
+    """A matrix product with a part of a layer's weights: address and flags of the instruction."""
 
     op: Linear
     """The operation whose source is read: a layer, one of its planes, or a correction's layer."""

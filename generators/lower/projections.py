@@ -38,7 +38,7 @@ BEHIND = HIDDEN | {"mlp_sum", "head0", "head1"}
 
 @dataclass
 class Instructions:
-    """Makes the instructions of one program, in order."""
+    """Makes the instructions of one decoder program, one after another."""
 
     plan: Plan
     rows: int
@@ -102,7 +102,7 @@ class Instructions:
         return first + tile * self.stride(op)
 
     def take(self) -> list[Draft]:
-        """Return the instructions so far, and start anew.
+        """Return the instructions added since the last call.
 
         Later parameter words reuse the same addresses.
         """
@@ -356,12 +356,12 @@ class Instructions:
 
 
 def factored(words: int, first: int) -> int:
-    """Return the operand that combines a parameter word's address and a row factor's index."""
+    """Return the operand that contains a parameter word's address and a row factor's number."""
     return words + (first << FACTOR_SHIFT)
 
 
 def place_behind(place: Ref | Given, offset: int) -> Ref | Given:
-    """Return the address ``offset`` bytes after another address."""
+    """Return the scratchpad address ``offset`` bytes after another address."""
     if isinstance(place, Ref):
         return Ref(place.buffer, place.offset + offset)
     assert isinstance(place.base, Ref)

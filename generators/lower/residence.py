@@ -133,7 +133,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Kept:
-    """Addresses or weight slots of one text's keys and values, for one attention."""
+    """On-chip addresses or weight slots of one text's keys and values, for one attention."""
 
     name: str
     """Suffix of the buffers' names, for keys and values in the scratchpad."""
@@ -161,7 +161,7 @@ class Kept:
 
     @property
     def count(self) -> Given:
-        """Number of cache slots that the last token attends to."""
+        """Number of cache slots that the last token of a run attends to."""
         return Given(of_text(self.register, self.text), self.capacity)
 
     def line(self, register: Register) -> int | Given:
@@ -180,7 +180,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Words:
-    """Requantization parameter words, in the parameter memory or in external memory."""
+    """Requantization parameter words of a layer, in the parameter memory or in external memory."""
 
     first: int
     """The first one's place, or its external address (bytes)."""

@@ -45,7 +45,7 @@ SPILL_INTERVAL = 2
 
 @dataclass(frozen=True)
 class Trial(Timed):
-    """Choices with which an encoder fits, the program, and the cost."""
+    """Choices with which an encoder fits, the resulting program, and its cost."""
 
     plan: Choices
     placed: Placed
@@ -78,7 +78,7 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: Refusal) -> bool:
-        """Return whether smaller loads and blocks cannot help after the refusal of a plan.
+        """Return whether smaller loads and blocks cannot help after a refusal of the choices.
 
         With ``spills`` smaller blocks may still need fewer program words. If ``patient``, tensors
         that do not fit do not end the search.

@@ -50,7 +50,7 @@ class Stage:
         return place
 
     def add(self, *drafts: Draft) -> None:
-        """Append instructions."""
+        """Append instructions to the program of the stage."""
         self.nodes += drafts
 
     def take(self) -> list[Draft]:

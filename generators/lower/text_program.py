@@ -60,7 +60,7 @@ class TextProgram(TextHost):
 
 @dataclass(frozen=True)
 class Trial(Timed):
-    """A compiled decoder with addresses, and its predicted cycles for a step and a chunk."""
+    """A decoder's program with addresses, and its predicted cycles for a step and for a chunk."""
 
     program: TextProgram
 

@@ -16,7 +16,10 @@ Fits = Callable[[Op, Sequence[Rowwise]], bool]
 
 @dataclass(frozen=True)
 class Step:
-    """An operation, with the followers that process each result row as soon as it is complete."""
+    """An operation of an encoder, and the row-wise operations that follow it.
+
+    They process each row of the result as soon as it is complete.
+    """
 
     place: int
     """The operation's place in its section."""

@@ -22,7 +22,7 @@ from celosia.sim.sparse import encode
 
 @dataclass(frozen=True)
 class Held:
-    """A part of weights, by rows and columns, that is stored contiguously."""
+    """A range of rows and columns of a layer's weights that is stored contiguously."""
 
     rows: slice
     columns: slice

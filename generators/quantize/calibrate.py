@@ -39,7 +39,7 @@ class Range:
 
     @property
     def size(self) -> float:
-        """The largest magnitude, or 1 if all values are zero."""
+        """Largest magnitude of the tensor's values, or 1 if all are zero."""
         return max(self.high, -self.low) or 1.0
 
 

@@ -42,7 +42,7 @@ class Corrected:
 def correct(
     weights: Floats, form: WeightFormat, group: int, inputs: Floats, rank: int, layer: str
 ) -> Corrected:
-    """Return weights [n, k] in a format of few bits, with a correction of rank ``rank``.
+    """Return weights [n, k] as codes of few bits, with a correction of rank ``rank``.
 
     ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. Raises
     :class:`InputError` if the rank is not below the rank of the weights.

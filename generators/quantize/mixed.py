@@ -43,7 +43,7 @@ Look = Callable[[IntegerGraph], Mapping[str, Ints]]
 
 @dataclass(frozen=True)
 class Mixture:
-    """Weight formats by matrix, with the measured loss and the bytes of weights."""
+    """Weight formats of a model's matrices, the measured loss, and the bytes of all weights."""
 
     chosen: dict[str, str]
     """Formats by the weights' names; weights that are not listed are in INT8."""

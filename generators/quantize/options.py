@@ -81,7 +81,10 @@ class Quantization:
     command computes them all."""
 
     def wide(self, activation: str) -> bool:
-        """Return whether an activation function gets INT16 inputs, which only smooth ones do."""
+        """Return whether the inputs of an activation function are INT16.
+
+        Only smooth functions can have such inputs.
+        """
         return self.wide_functions and FUNCTION_NAMES.get(activation) in SMOOTH_FUNCTIONS
 
     def __post_init__(self) -> None:

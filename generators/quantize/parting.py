@@ -36,7 +36,7 @@ _PARTS = ("source", "up", "query", "key", "value")
 
 @dataclass(frozen=True)
 class Parting:
-    """Distance between a quantized model and its float model on some inputs."""
+    """Distance between the outputs of a quantized model and of its float model."""
 
     inputs: int
     cosine: float

@@ -30,7 +30,7 @@ DAMPING = 0.01
 def choose(
     exact_weights: Floats, form: WeightFormat, group: int, inputs: Floats | None
 ) -> tuple[Stored, Ints, Floats]:
-    """Return codes, operands [k, n] and the scale of each output [n] for weights [n, k].
+    """Return weights [n, k] in a format of few bits: codes, operands [k, n] and output scales [n].
 
     ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. If
     ``group`` is not 0, that number of inputs shares a scale. Weights that are codes already, as
@@ -89,7 +89,10 @@ def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
 
 
 def factors_of(form: WeightFormat) -> Ints:
-    """Return the group scales with which no value exceeds INT8 operands, in ascending order."""
+    """Return the possible scales of a group in ascending order.
+
+    With each of them no code's value exceeds an INT8 operand.
+    """
     half = 1 << (OPERAND_BITS - 1)
     low, high = min(form.values), max(form.values)
     most = min(-half / low, (half - 1) / high) * (1 << form.fraction)
@@ -108,9 +111,10 @@ def error_spread(inputs: Floats, k: int) -> Floats:
 
 
 def made_up(exact: Floats, inner: Floats, pick: Callable[[Floats, int], Floats]) -> Floats:
-    """Return values [k, n] that ``pick`` rounds for weights [n, k], row by row.
+    """Return weights [k, n] rounded row by row by ``pick``.
 
-    Each error is compensated in the following weights by the shares of :func:`error_spread`.
+    The error of each row is compensated in the following rows, by the shares of
+    :func:`error_spread`.
     """
     rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
     for row in range(len(rounded)):

@@ -24,7 +24,7 @@ REGISTERS = "all registers"
 
 
 class End(IntEnum):
-    """How a simulated run with a fault ended."""
+    """Possible ends of a simulated run with a fault."""
 
     AS_BEFORE = 0
     """In a state from which it continues as without the fault."""

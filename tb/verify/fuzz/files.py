@@ -29,7 +29,7 @@ _OK, _REFUSED = (0, 1), 2
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit code (None if it was killed), time, and outputs."""
+    """End of a command: its exit code (None if it was killed), time, and outputs."""
 
     code: int | None
     seconds: float
