@@ -86,14 +86,23 @@ class Graph:
     @property
     def unused(self) -> tuple[str, ...]:
         """Tensors and other outputs of the file that do not affect the used output."""
-        used = self.read
-        names = [value.name for value in self.model.graph.output]
+        used, same = self.read, self._handed_on()
         others = [
-            f"output {name}; {self.file.name}:{name} asks for it"
-            for name in names
+            f"output {name}"
+            if name in same
+            else f"output {name}; {self.file.name}:{name} asks for it"
+            for name in (value.name for value in self.model.graph.output)
             if name != self.output
         ]
         return (*(name for name in self.known if name not in used), *others)
+
+    def _handed_on(self) -> set[str]:
+        """Return the names of the inputs, and of the values that are inputs unchanged."""
+        aliases = {place.name for place in self.places}
+        for node in self.model.graph.node:
+            if node.op_type in ("Identity", "Cast") and node.input[0] in aliases:
+                aliases |= set(node.output)
+        return aliases
 
     def _answer(self) -> int:
         """Return the number of the first output that is not an input handed on.
@@ -102,12 +111,8 @@ class Graph:
         """
         if self._asked:
             return 0
-        aliases = {place.name for place in self.places}
-        for node in self.model.graph.node:
-            if node.op_type in ("Identity", "Cast") and node.input[0] in aliases:
-                aliases |= set(node.output)
-        outputs = enumerate(self.model.graph.output)
-        return next((number for number, output in outputs if output.name not in aliases), 0)
+        same, outputs = self._handed_on(), enumerate(self.model.graph.output)
+        return next((number for number, output in outputs if output.name not in same), 0)
 
     def _check_sizes(self) -> None:
         for name, (_, shape) in self._inferred.items():
