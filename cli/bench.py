@@ -12,15 +12,13 @@ from celosia.cli.bench_all import bench_all
 from celosia.cli.bench_boards import bench_boards
 from celosia.cli.bench_formats import bench_formats
 from celosia.cli.bench_pins import bench_pins
-from celosia.cli.format_options import Formats, quantize_options
+from celosia.cli.format_options import LAYER_KEYS, Formats, quantize_options
 from celosia.cli.options import (
     config_choice,
     config_options,
-    json_option,
     memory_options,
     read_size,
     refuse_given,
-    seed_option,
     simulator_option,
     size_argument,
     times,
@@ -29,11 +27,12 @@ from celosia.cli.output import cycles_table, progress, report
 from celosia.cli.tracing import RunTrace, trace_option
 from celosia.cli.tree import Tree
 from celosia.generators.lower.equipment import equipped
+from celosia.generators.lower.text_compiler import skips_zeros
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.studies.gemm_bench import bench_gemm, bench_shapes
 from celosia.generators.studies.gemm_shapes import shapes_named
 from celosia.generators.studies.sparse_bench import bench_sparse
-from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.memory_timing import SDRAM, MemoryTiming
 from celosia.tb.machine.simulators import make_machine
 from celosia.tb.models.trace_model import check_clocked
 from celosia.tb.speed.attention_bench import bench_attention
@@ -69,8 +68,6 @@ bench.add_command(bench_pins)
 @trace_option
 @memory_options("sdram")
 @simulator_option
-@seed_option
-@json_option
 def gemm(
     configured: Callable[[str], Config],
     words: tuple[str, ...],
@@ -79,8 +76,6 @@ def gemm(
     run: RunTrace,
     timing: MemoryTiming,
     simulator: str,
-    seed: int,
-    as_json: bool,
 ) -> None:
     """Compile linear layers of random weights, and run them.
 
@@ -97,7 +92,7 @@ def gemm(
     """
     if not re.fullmatch("[-x0-9]+", words[0]):
         refuse_given("named products", "sparsity", "toggles", "file")
-        _shapes(configured("medium"), words, simulator, timing, seed, as_json=as_json)
+        _shapes(configured("medium"), words, simulator, timing)
         return
     config = configured("small")
     sizes = read_size("MxKxN", " ".join(words), {} if sparsity is None else {"m": 1})
@@ -105,8 +100,8 @@ def gemm(
     if toggles:
         refuse_given("--toggles", "sparsity", "memory", "simulator", "file")
         with progress(f"{times(sizes)} on {config.name}, without and with sleep"):
-            result = bench_toggles(config, **sizes, seed=seed)
-        report(f"Toggles of {times(sizes)} on {config.name}", result["units"], as_json, result)
+            result = bench_toggles(config, **sizes)
+        report(f"Toggles of {times(sizes)} on {config.name}", result["units"], result)
         return
     if sparsity is not None:
         refuse_given("--sparsity", "memory", "file")
@@ -116,20 +111,18 @@ def gemm(
                 lambda chosen, size: make_machine(chosen, simulator, size),
                 **sizes,
                 sparsity=sparsity,
-                seed=seed,
             )
-        report(f"Sparse {times(sizes)}", [result], as_json, result)
+        report(f"Sparse {times(sizes)}", [result], result)
         return
     with progress(title):
         result = bench_gemm(
             config,
             lambda chosen, size: run.machine(chosen, simulator, size, timing),
             **sizes,
-            seed=seed,
         )
         run.write(f"GEMM {times(sizes)} on {config.name}")
-    report(f"GEMM {times(sizes)}", [result], as_json, result)
-    cycles_table(result, as_json)
+    report(f"GEMM {times(sizes)}", [result], result)
+    cycles_table(result)
 
 
 def _shapes(
@@ -137,9 +130,6 @@ def _shapes(
     words: tuple[str, ...],
     simulator: str,
     timing: MemoryTiming,
-    seed: int,
-    *,
-    as_json: bool,
 ) -> None:
     """Run products of well-known models, and report their figures."""
     chosen = shapes_named(words)
@@ -148,12 +138,11 @@ def _shapes(
             config,
             lambda config, size: make_machine(config, simulator, size, timing),
             chosen,
-            seed=seed,
             update=update,
         )
     result["memory"] = timing.fields()
     rows = [_shape_row(shape) for shape in result["shapes"]]
-    report(f"Shapes on {config.name}", rows, as_json, result)
+    report(f"Shapes on {config.name}", rows, result)
 
 
 def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,15 +155,11 @@ def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
 @bench.command(example="4x128x64")
 @config_options("medium")
 @size_argument("HEADSxSEQxDIM", smallest={"heads": 1})
-@memory_options("sdram")
 @simulator_option
-@json_option
 def attention(
     config: Config,
     sizes: dict[str, int],
-    timing: MemoryTiming,
     simulator: str,
-    as_json: bool,
 ) -> None:
     """Compile a model of one layer, run it, and measure its attention.
 
@@ -184,56 +169,49 @@ def attention(
     check_clocked(simulator)
     heads, seq, head_dim = (sizes[name] for name in ("heads", "seq", "dim"))
     with progress(f"{heads} x {seq} x {head_dim} on {config.name}, {simulator}"):
-        result = bench_attention(config, simulator, timing, seq=seq, head_dim=head_dim, heads=heads)
-    result["memory"] = timing.fields()
-    report(f"Attention {heads} x {seq} x {head_dim}", [result], as_json, result)
+        result = bench_attention(config, simulator, SDRAM, seq=seq, head_dim=head_dim, heads=heads)
+    result["memory"] = SDRAM.fields()
+    report(f"Attention {heads} x {seq} x {head_dim}", [result], result)
 
 
 @bench.command(example="288x768x128 --quantize weights=nf4")
 @config_options("medium")
 @size_argument("DIMxFFNxPOSITIONS", "288x768x128")
-@quantize_options()
+@quantize_options(LAYER_KEYS)
 @click.option(
     "--sparsity", type=float, default=0.0, show_default=True, help="Share of zero weights."
 )
-@memory_options("sdram")
 @simulator_option
-@json_option
 def decode(
     config: Config,
     sizes: dict[str, int],
     formats: Formats,
     sparsity: float,
-    timing: MemoryTiming,
     simulator: str,
-    as_json: bool,
 ) -> None:
     """Compile a decoder of one layer, and run a token, with weights from external memory."""
     dim, ffn = sizes["dim"], sizes["ffn"]
-    formats.refuse_search("a layer of random weights")
     bits = formats.one_bits("A layer is measured")
     options = Quantization(**formats.quantization)
     config = equipped(config, options)
     with progress(f"Decoder layer {dim}, {ffn} on {config.name}, {simulator}"):
         result = bench_decode(
             config,
-            lambda chosen, size: make_machine(chosen, simulator, size, timing),
+            lambda chosen, size: make_machine(chosen, simulator, size, SDRAM),
             **sizes,
             options=options,
             bits=bits,
-            sparse=formats.sparse,
             sparsity=sparsity,
         )
-    result |= {**formats.figures, "memory": timing.fields()}
-    report(f"Decoder layer {dim}, {ffn}", [result], as_json, result)
-    cycles_table(result, as_json)
+    result |= {**formats.figures, "sparse": skips_zeros(config), "memory": SDRAM.fields()}
+    report(f"Decoder layer {dim}, {ffn}", [result], result)
+    cycles_table(result)
 
 
 @bench.command(example="")
-@json_option
-def harness(as_json: bool) -> None:
+def harness() -> None:
     """Compare the speed of the fast simulation with cocotb, on a program of the machine `tiny`."""
     config = PRESETS["tiny"]
     with progress(f"Random program on {config.name}"):
         result = bench_harness(config)
-    report("Cycles per second", [result], as_json, result)
+    report("Cycles per second", [result], result)

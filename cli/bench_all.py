@@ -15,7 +15,6 @@ import click
 from celosia.arch.errors import InputError, RunError
 from celosia.arch.support.cache import ROOT
 from celosia.arch.support.writing import check_folder, write_files
-from celosia.cli.options import json_option
 from celosia.cli.output import progress, report, text
 from celosia.cli.paths import FILE
 from celosia.cli.tree import Command
@@ -40,33 +39,24 @@ _TEXT = (Path(__file__).parent / "benchmarks.toml").read_text(encoding="utf-8")
 _PREFACE = tomllib.loads(_TEXT)["preface"]
 
 
-def read_cases(kind: str) -> dict[str, list[Case]]:
-    """Return a dictionary from headings of benchmarks.toml to lists of cases.
-
-    ``kind`` is ``full`` or ``quick``.
-    """
-    entries = tomllib.loads(_TEXT)[kind]
+def read_cases() -> dict[str, list[Case]]:
+    """Return a dictionary from headings of benchmarks.toml to lists of cases."""
+    entries = tomllib.loads(_TEXT)["cases"]
     return {heading: [Case(**case) for case in cases] for heading, cases in entries.items()}
 
 
-@click.command("all", cls=Command, example="--quick")
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Small cases on the smallest machine; the others simulate whole models, for many minutes.",
-)
+@click.command("all", cls=Command, example="zeros")
 @click.argument("only", metavar="[TEXT]", default="")
 @click.option(
     "--out",
     type=FILE,
     help="File for the tables, in Markdown; with TEXT it keeps its other tables.",
 )
-@json_option
-def bench_all(quick: bool, only: str, out: Path | None, as_json: bool) -> None:
+def bench_all(only: str, out: Path | None) -> None:
     """Run every benchmark, or benchmarks with TEXT in their headings, beside published figures."""
     if out is not None:
         check_folder(out.parent, [out.name])
-    every = read_cases("quick" if quick else "full")
+    every = read_cases()
     groups = {name: cases for name, cases in every.items() if only.lower() in name.lower()}
     if not groups:
         raise InputError(f"No heading has {only!r}; known headings are {', '.join(every)}")
@@ -91,7 +81,7 @@ def bench_all(quick: bool, only: str, out: Path | None, as_json: bool) -> None:
     names = ("command", "figure", "value", "mismatches")
     shown = [{name: row[name] for name in names} for row in rows]
     mismatches = sum(row["mismatches"] for row in rows)
-    report("Benchmarks", shown, as_json, {"benchmarks": rows, "mismatches": mismatches})
+    report("Benchmarks", shown, {"benchmarks": rows, "mismatches": mismatches})
 
 
 def measure(case: Case) -> dict[str, Any]:

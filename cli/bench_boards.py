@@ -16,7 +16,6 @@ from celosia.arch.support.cache import ROOT
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.board_cases import CASES, Case, older_sources, read
 from celosia.cli.board_tables import PAGES, TODAY, refresh, row
-from celosia.cli.options import json_option
 from celosia.cli.output import progress, report, warn
 from celosia.cli.rates import rates, renewed
 from celosia.cli.tree import Command
@@ -34,11 +33,9 @@ REPORTS = ROOT / "docs" / "reports"
     is_flag=True,
     help="Build nothing, which takes minutes a board: count cycles anew, about 40 s a board.",
 )
-@json_option
 def bench_boards(
     only: str,
     kept: bool,
-    as_json: bool,
 ) -> None:
     """Build every board's machine, or machines with TEXT in their names; write reports and tables.
 
@@ -65,7 +62,7 @@ def bench_boards(
         content = refresh(page.read_text(encoding="utf-8"), reports, str(page))
         write_files(page.parent, {page.name: content})
     rows = [row(reports[case.file]) for case in cases if case.file in reports]
-    report("Builds", rows, as_json, {"reports": reports})
+    report("Builds", rows, {"reports": reports})
 
 
 def measure(case: Case, folder: Path) -> bool:

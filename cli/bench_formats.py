@@ -15,8 +15,6 @@ from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.presets import PRESETS
 from celosia.cli.options import (
-    json_option,
-    memory_options,
     read_size,
     simulator_option,
 )
@@ -28,7 +26,7 @@ from celosia.generators.quantize.options import Quantization
 from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.sparse.engine import SparseMatrixEngine
-from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.memory_timing import SDRAM
 from celosia.tb.machine.simulators import make_machine
 from celosia.tb.speed.decode_bench import bench_decode
 
@@ -49,7 +47,6 @@ class Format:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of quantization."""
     bits: int = OPERAND_BITS
-    sparse: bool = False
     sparsity: float = 0.0
     recompute: bool = False
     layers: int = 1
@@ -70,15 +67,11 @@ def read_formats() -> Iterator[Format]:
 @click.option(
     "--area/--no-area", default=True, help="Synthesize the matrix engines with Yosys, minutes each."
 )
-@memory_options("sdram")
 @simulator_option
-@json_option
 def bench_formats(
     words: tuple[str, ...],
     area: bool,
-    timing: MemoryTiming,
     simulator: str,
-    as_json: bool,
 ) -> None:
     """Run decoder layers in every number format, or in formats with NAME in their names.
 
@@ -99,7 +92,7 @@ def bench_formats(
     rows: list[dict[str, Any]] = []
     with progress(f"Formats, {simulator}") as update:
         for done, case in enumerate(chosen):
-            rows.append(_measure(case, simulator, timing, **sizes))
+            rows.append(_measure(case, simulator, **sizes))
             if area:
                 rows[-1] |= measured_area(case.config)
             update(done + 1, len(chosen))
@@ -108,18 +101,17 @@ def bench_formats(
         row["share"] = row["cycles"] / first["cycles"] if first["cycles"] else None
     mismatches = sum(row["mismatches"] for row in rows)
     result: dict[str, Any] = {**sizes, "simulator": simulator}
-    result |= {"memory": timing.fields(), "mismatches": mismatches, "rows": rows}
-    report(f"Layer {sizes['dim']}, {sizes['ffn']} in every format", rows, as_json, result)
+    result |= {"memory": SDRAM.fields(), "mismatches": mismatches, "rows": rows}
+    report(f"Layer {sizes['dim']}, {sizes['ffn']} in every format", rows, result)
 
 
-def _measure(case: Format, simulator: str, timing: MemoryTiming, **sizes: int) -> dict[str, Any]:
+def _measure(case: Format, simulator: str, **sizes: int) -> dict[str, Any]:
     """Return the row of a format, without area."""
     figures = bench_decode(
         case.config,
-        lambda config, size: make_machine(config, simulator, size, timing),
+        lambda config, size: make_machine(config, simulator, size, SDRAM),
         options=Quantization(**case.options),
         bits=case.bits,
-        sparse=case.sparse,
         sparsity=case.sparsity,
         recompute=case.recompute,
         layers=case.layers,

@@ -10,10 +10,10 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.cli.board import opened
-from celosia.cli.board_options import checked_clock, sdram_board_options
-from celosia.cli.format_options import Formats, quantize_options
+from celosia.cli.board_options import checked_clock, sdram_board_option
+from celosia.cli.format_options import WEIGHT_KEYS, Formats, quantize_options
 from celosia.cli.model_options import encoder_options
-from celosia.cli.options import given_options, json_option
+from celosia.cli.options import given_options
 from celosia.cli.output import progress, report
 from celosia.cli.paths import FILE
 from celosia.cli.tree import Command
@@ -24,7 +24,7 @@ from celosia.generators.frontend.text_shapes import SHAPES, untrained
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.lower.equipment import equipped
-from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.lower.text_compiler import compile_text, skips_zeros
 from celosia.generators.quantize.options import Quantization
 from celosia.models import load
 from celosia.tb.machine.memory_timing import ONCHIP
@@ -35,29 +35,28 @@ SAMPLE = 32
 """Tokens of the text on which weights without a model are calibrated."""
 TOKEN = 1
 
-_OF_SHAPES = ("layers", "context", "position")
+CONTEXT = 256
+"""Tokens that have room."""
+
+_OF_SHAPES = ("layers", "position")
 
 
 @click.command("pins", cls=Command, example="--board ulx3s_85f --layers 1")
-@sdram_board_options
+@sdram_board_option
 @click.argument("model", default="stories15M")
 @click.option("--layers", type=int, default=0, help="Number of its layers; 0 for all.")
-@click.option("--context", default=256, show_default=True, help="Tokens that have room.")
 @click.option("--position", default=128, show_default=True, help="Tokens before.")
 @click.option("--inputs", type=FILE, help="A file whose first input an encoder gets.")
 @click.option("--clock", "mhz", type=float, help="Clock in MHz, in the place of the board's own.")
-@quantize_options()
-@json_option
+@quantize_options(WEIGHT_KEYS)
 def bench_pins(
     target: tuple[Board, Config],
     model: str,
     layers: int,
-    context: int,
     position: int,
     inputs: Path | None,
     mhz: float | None,
     formats: Formats,
-    as_json: bool,
 ) -> None:
     """Run a token of a language model, or an encoder, on a board that is simulated to its pins.
 
@@ -67,7 +66,6 @@ def bench_pins(
     result of the golden machine.
     """
     board, config = target
-    formats.refuse_bits("the pins")
     if mhz is not None:
         board = replace(board, target_mhz=checked_clock(mhz))
     if (model in SHAPES) != (inputs is None):
@@ -80,8 +78,8 @@ def bench_pins(
         figures = encode_at_pins(model, inputs, board, config, formats)
         result = {"board": board.name, "model": model, **formats.figures, **figures}
     else:
-        result = _token(board, config, model, layers, context, position, formats)
-    report(f"{model} on {board.name}", [result], as_json, result)
+        result = _token(board, config, model, layers, position, formats)
+    report(f"{model} on {board.name}", [result], result)
     if result["mismatches"]:
         raise SystemExit(1)
 
@@ -91,25 +89,21 @@ def _token(
     config: Config,
     shape: str,
     layers: int,
-    context: int,
     position: int,
     formats: Formats,
 ) -> dict[str, Any]:
     """Return the figures of a token of a shape's model."""
     model = SHAPES[shape]
-    if not 0 <= position < context:
-        raise InputError(f"Position must be from 0 to {context - 1}, not {position}")
+    if not 0 <= position < CONTEXT:
+        raise InputError(f"Position must be from 0 to {CONTEXT - 1}, not {position}")
     if not 0 <= layers <= model.layers:
         raise InputError(f"Layers of {shape} must be from 0 to {model.layers}, not {layers}")
     model = model.replace(layers=layers or model.layers)
     options = Quantization(texts=1, length=min(SAMPLE, model.positions), **formats.quantization)
-    formats.refuse_search("one of random weights")
     with progress(f"{shape} on {board.name}"):
         decoder = untrained(model, options)
         config = equipped(config, options)
-        figures = decode_at_pins(
-            decoder, board, config, context=context, position=position, sparse=formats.sparse
-        )
+        figures = decode_at_pins(decoder, board, config, context=CONTEXT, position=position)
     return {
         "board": board.name,
         "shape": shape,
@@ -135,8 +129,7 @@ def encode_at_pins(
         loaded,
         config,
         samples,
-        encoder_options(formats),
-        loss=formats.loss,
+        encoder_options(formats, config),
         memory_bytes=board.memory_bytes,
         show=progress,
     )
@@ -189,7 +182,6 @@ def decode_at_pins(
     *,
     context: int,
     position: int,
-    sparse: bool = False,
 ) -> dict[str, Any]:
     """Run a token on a simulated board, after ``position`` other tokens; return figures by name.
 
@@ -202,7 +194,11 @@ def decode_at_pins(
     Raises :class:`InputError` if the model does not fit the board, which has SDRAM.
     """
     program = compile_text(
-        decoder, config, context=context, memory_bytes=board.memory_bytes, sparse=sparse
+        decoder,
+        config,
+        context=context,
+        memory_bytes=board.memory_bytes,
+        sparse=skips_zeros(config),
     )
     image = program.setup[0].image
     clock = board.target_mhz * 1e6

@@ -90,7 +90,6 @@ def _size(memory: str) -> int:
 
 board_option = click.option(
     "--board",
-    "--device",
     "name",
     required=True,
     metavar="BOARD",
@@ -116,9 +115,7 @@ _OPTIONS = (
 )
 board_options = grouped("target", resolve_board, *_OPTIONS[:3], link_option, *_OPTIONS[3:])
 """Adds options for the board and its machine; the command gets both as ``target``."""
-sdram_board_options = grouped(
-    "target",
-    lambda name, source, overrides: resolve_board(name, source, overrides, "uart", "sdram"),
-    *_OPTIONS[:3],
+sdram_board_option = grouped(
+    "target", lambda name: resolve_board(name, None, (), "uart", "sdram"), board_option
 )
-"""Adds the same of a board with its SDRAM, whose link is of no matter."""
+"""Adds the option for a board; the command gets the board with its SDRAM and its own machine."""

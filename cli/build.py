@@ -14,7 +14,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.board_options import board_options, checked_clock, flash_option, flashed
-from celosia.cli.options import check_unit, json_option
+from celosia.cli.options import check_unit
 from celosia.cli.output import report
 from celosia.cli.paths import FILE
 from celosia.cli.rates import MODEL, SPEEDS, rates, renewed
@@ -47,7 +47,6 @@ REPORT = "report.json"
 )
 @click.option("--clock", "mhz", type=float, help="Frequency to build for, in MHz.")
 @click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
-@json_option
 def build(
     target: tuple[Board, Config],
     flash: str | None,
@@ -55,7 +54,6 @@ def build(
     seeds: range,
     mhz: float | None,
     folder: Path,
-    as_json: bool,
 ) -> None:
     """Synthesize, place and route, and make the bitstream of a board, in 5 to 20 minutes.
 
@@ -91,7 +89,7 @@ def build(
         _tell(f"Inferences of {MODEL}", 0, 1)
         build_report = renewed(build_report, rates(config, board, build_report["clock_mhz"]))
     write_files(folder, done.files | {REPORT: json.dumps(build_report, indent=2)})
-    _show(build_report, as_json)
+    _show(build_report)
 
 
 def read_seeds(text: str) -> range:
@@ -129,7 +127,7 @@ def _tell(stage: str, done: int, total: int) -> None:
     click.echo(f"{step} (after {time.monotonic() - _BEGAN:.0f} s)", err=True)
 
 
-def _show(build_report: dict[str, Any], as_json: bool) -> None:
+def _show(build_report: dict[str, Any]) -> None:
     rows = [
         {
             "board": build_report["board"],
@@ -140,4 +138,4 @@ def _show(build_report: dict[str, Any], as_json: bool) -> None:
             **{key.replace("_", " "): build_report[key] for key in SPEEDS if key in build_report},
         }
     ]
-    report("Build", rows, as_json, build_report)
+    report("Build", rows, build_report)

@@ -6,8 +6,8 @@ import click
 from amaranth.lib.wiring import Component
 
 from celosia.arch.config import Config
-from celosia.arch.errors import InputError
-from celosia.cli.options import grouped
+from celosia.arch.errors import InputError, check_known
+from celosia.cli.options import Adder, grouped
 from celosia.generators.verilog.names import check_module_name, check_top_name
 from celosia.generators.verilog.units import BUSES, CONTROL_BUSES, make_accelerator
 from celosia.tb.models.plain_testbench import Attachment
@@ -29,6 +29,29 @@ _OPTIONS = (
         help=f"Protocol of the host port: {', '.join(CONTROL_BUSES)}.",
     ),
 )
+
+
+def add_option(**kinds: str) -> Adder:
+    """Add ``--add KIND``; the command gets the kinds that are given as ``added``, a set.
+
+    ``kinds`` describe each kind in the help text.
+    """
+
+    def read(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> set[str]:
+        words = {word for text in texts for word in text.split(",")}
+        for word in sorted(words):
+            check_known("file to --add", word, kinds)
+        return words
+
+    about = "; ".join(f"{kind}, {text}" for kind, text in kinds.items())
+    return click.option(
+        "--add",
+        "added",
+        multiple=True,
+        callback=read,
+        metavar="KIND[,...]",
+        help=f"Files to add: {about}.",
+    )
 
 
 top_option = click.option(

@@ -13,17 +13,23 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.support.writing import check_folder, write_files
-from celosia.cli.bus_options import attached, attachment_options, check_modules, top_option
-from celosia.cli.format_options import DECODER_KEYS, RANGE_KEYS, Formats, quantize_options
+from celosia.cli.bus_options import (
+    add_option,
+    attached,
+    attachment_options,
+    check_modules,
+    top_option,
+)
+from celosia.cli.format_options import MODEL_KEYS, Formats, quantize_options
 from celosia.cli.input_options import (
     calibration_option,
     context_option,
     input_files,
     inputs_option,
 )
-from celosia.cli.model_options import RANGES, batch_option, encoder_options
-from celosia.cli.options import config_choice, json_option, memory_options
-from celosia.cli.output import progress, report, say
+from celosia.cli.model_options import batch_option, encoder_options
+from celosia.cli.options import config_choice, memory_options
+from celosia.cli.output import as_json, progress, report, say
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompts_option
 from celosia.cli.run import refuse_other_kind
@@ -42,16 +48,6 @@ from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.models.export_inputs import COUNT, export_inputs, read_names
 from celosia.tb.models.plain_testbench import TOP, Attachment
 
-ENCODER_ONLY = (
-    *("inputs", "count", "names"),
-    *("batch", *RANGES),
-)
-DECODER_ONLY = (
-    *("prompts", "steps"),
-    *(key.name for key in DECODER_KEYS.values()),
-)
-"""Parameters of the command that one kind of model does not accept."""
-
 
 @click.command("compile", cls=Command, example="digits --config small --out build/digits")
 @click.argument("model", type=MODEL)
@@ -59,37 +55,31 @@ DECODER_ONLY = (
 @inputs_option
 @calibration_option
 @context_option
-@click.option("--count", type=int, help=f"Inputs for --testbench and --c; {COUNT} without it.")
+@click.option("--count", type=int, help=f"Inputs for a testbench and C; {COUNT} without it.")
 @click.option("--names", type=FILE, help="Names of the output's columns, a line each.")
-@quantize_options(RANGE_KEYS, DECODER_KEYS)
+@quantize_options(MODEL_KEYS)
 @batch_option
 @prompts_option("Text that a language model continues in the testbench and in C.")
 @click.option(
     "--steps", type=click.IntRange(1), default=4, show_default=True, help="Tokens behind it."
 )
-@click.option("--verilog", "with_verilog", is_flag=True, help="Add the accelerator's Verilog.")
-@click.option(
-    "--testbench",
-    "with_testbench",
-    is_flag=True,
-    help="Add the Verilog, and a testbench that runs the model on the inputs under Icarus (slow: "
-    "minutes for 50,000 cycles) or Verilator.",
+@add_option(
+    verilog="the accelerator",
+    testbench="the Verilog, and a testbench that runs the model on the inputs under Icarus (slow: "
+    "minutes for 50,000 cycles) or Verilator",
+    c="a driver in C, and the model as C arrays",
 )
 @top_option
-@click.option("--c", "with_c", is_flag=True, help="Add a driver in C, and the model as C arrays.")
 @attachment_options
 @memory_options("far", sized=True)
 @click.option("--out", "folder", type=FILE, help="Folder to write to; figures alone without it.")
-@json_option
 def compile_command(
     model: str,
     configured: Callable[[str], Config],
-    with_verilog: bool,
-    with_testbench: bool,
+    added: set[str],
     top: str | None,
     attachment: Attachment,
     folder: Path | None,
-    as_json: bool,
     **values: Any,
 ) -> None:
     """Compile MODEL (a name, a folder or an ONNX file), and write files that run it elsewhere.
@@ -103,19 +93,19 @@ def compile_command(
     check_modules(None, top)
     if folder is not None:
         check_folder(folder)
-    elif with_verilog or with_testbench or values["with_c"]:
-        raise InputError("Options --verilog, --testbench and --c need --out")
-    with_verilog |= with_testbench
+    elif added:
+        raise InputError("Option --add needs --out")
+    with_verilog = bool(added & {"verilog", "testbench"})
     if attachment != Attachment() and not with_verilog:
-        raise InputError("Options --bus and --control need --verilog or --testbench")
+        raise InputError("Options --bus and --control need --add verilog or testbench")
     if top and not with_verilog:
-        raise InputError("Option --top needs --verilog or --testbench")
+        raise InputError("Option --top needs --add verilog or testbench")
     text, name = is_text(model), top or TOP
-    refuse_other_kind(model, ENCODER_ONLY if text else DECODER_ONLY, text=text)
+    refuse_other_kind(model, text=text)
     config = configured("story" if text else "small")
     if with_verilog:
         check_modules(attached(config, attachment), top)
-    used = with_testbench or values["with_c"]
+    used = bool(added & {"testbench", "c"})
     make = _decoder if text else _encoder
     began, worked = time.perf_counter(), time.process_time()
     program, inputs = make(model, config, used, values)
@@ -131,8 +121,8 @@ def compile_command(
             names=program.names,
             steps=values["steps"],
             verilog=with_verilog,
-            c=values["with_c"],
-            testbench=with_testbench,
+            c="c" in added,
+            testbench="testbench" in added,
             attachment=attachment,
             top=name,
             timing=timing,
@@ -149,11 +139,11 @@ def compile_command(
     }
     hidden = ("files", "calibration", "plan")
     shown = {name: value for name, value in result.items() if name not in hidden}
-    report(f"{model} on {program.config.name}", [shown], as_json, result)
-    if not as_json and folder is not None:
+    report(f"{model} on {program.config.name}", [shown], result)
+    if not as_json() and folder is not None:
         for file in written:
             say(folder / file)
-    if with_testbench:
+    if "testbench" in added:
         cycles = program.predicted(timing)
         runs = values["steps"] if text else len(inputs)
         offer = slow_testbench(program.config, cycles and cycles * runs, name)
@@ -192,7 +182,7 @@ def _encoder(
 ) -> tuple[Program, Sequence[Any]]:
     """Return an encoder's program, and rows of the machine's inputs."""
     formats: Formats = values["formats"]
-    options = encoder_options(formats, values)
+    options = encoder_options(formats, config, values)
     bits = formats.one_bits("A model is compiled to begin")
     loaded = load(model, tokens=values["tokens"])
     assert isinstance(loaded.source, Source)

@@ -8,8 +8,7 @@ import click
 from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS
 from celosia.cli.board_options import resolve_board
-from celosia.cli.options import json_option
-from celosia.cli.output import report
+from celosia.cli.output import as_json, report
 from celosia.cli.tree import Command
 
 _SHOWN = ("rows", "cols", "lanes", "scratchpad_bytes", "acc_depth", "mem_width")
@@ -18,12 +17,11 @@ _SHOWN = ("rows", "cols", "lanes", "scratchpad_bytes", "acc_depth", "mem_width")
 @click.command(cls=Command, example="--board ulx3s_85f")
 @click.option("--board", "name", metavar="BOARD", help="Write this board's own machine as TOML.")
 @click.option("--memory", metavar="sdram", help="External memory of that board, as celosia build.")
-@json_option
-def configs(name: str | None, memory: str | None, as_json: bool) -> None:
+def configs(name: str | None, memory: str | None) -> None:
     """List the named configurations, or write a board's machine, for --config of other commands."""
     if name is not None:
         config = resolve_board(name, None, (), "uart", memory)[1]
-        click.echo(json.dumps(asdict(config)) if as_json else config.to_toml(), nl=as_json)
+        click.echo(json.dumps(asdict(config)) if as_json() else config.to_toml(), nl=as_json())
         return
     if memory is not None:
         raise InputError("Option --memory needs --board")
@@ -31,4 +29,4 @@ def configs(name: str | None, memory: str | None, as_json: bool) -> None:
         {"name": name, **{field: preset.read(field) for field in _SHOWN}}
         for name, preset in PRESETS.items()
     ]
-    report("Configurations", rows, as_json, {name: asdict(p) for name, p in PRESETS.items()})
+    report("Configurations", rows, {name: asdict(p) for name, p in PRESETS.items()})

@@ -8,8 +8,8 @@ import click
 
 from celosia.arch.errors import InputError, check_known
 from celosia.cli.campaign_options import Runner, campaign_options
-from celosia.cli.options import json_option, seed_option
-from celosia.cli.output import report, say
+from celosia.cli.options import seed_option
+from celosia.cli.output import as_json, report, say
 from celosia.cli.tree import Command
 from celosia.generators.campaign.case import Outcome
 from celosia.tb.machine.toolchain import check_simulator
@@ -43,13 +43,11 @@ class Found:
 )
 @seed_option
 @campaign_options
-@json_option
 def coverage(
     units: tuple[str, ...],
     configs: tuple[str, ...],
     seed: int,
     runner: Runner,
-    as_json: bool,
 ) -> None:
     """Run benches of all units or the given ones, and programs; show the points not reached.
 
@@ -85,8 +83,8 @@ def coverage(
         "seed": seed,
     }
     shown = rows or [{kind: _share(*pair) for kind, pair in outcome.points.items()}]
-    report(f"Coverage on {', '.join(configs)}", shown, as_json, result)
-    if not as_json:
+    report(f"Coverage on {', '.join(configs)}", shown, result)
+    if not as_json():
         for kind, (reached, count) in outcome.points.items():
             say(f"{kind}: {reached:,} of {count:,} points, {_share(reached, count):.2%}")
         for hole in outcome.holes:

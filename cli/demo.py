@@ -23,7 +23,7 @@ MODELS = ("digits", "digits-simplified")
 SMALLER_COUNT = 3
 
 
-@click.command(cls=Command, example="")
+@click.command(cls=Command, example="", reports=False)
 @click.argument("picture", metavar="[PICTURE]", type=FILE, default=Path("build/demo.png"))
 def demo(picture: Path) -> None:
     """Classify the digits' test split with two Transformers on the Verilated `small` machine.
@@ -55,7 +55,7 @@ def demo(picture: Path) -> None:
     )
     rows = [{name: result[name] for name in shown} for result in results]
     mismatches = sum(result["mismatches"] for result in results)
-    report(f"Digits on small, {simulator}", rows, False, {"mismatches": mismatches})
+    report(f"Digits on small, {simulator}", rows, {"mismatches": mismatches})
     _predictions(results)
     recording = None
     if simulator != "golden":

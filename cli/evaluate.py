@@ -10,7 +10,7 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS
-from celosia.cli.format_options import DECODER_KEYS, RANGE_KEYS, Formats, quantize_options
+from celosia.cli.format_options import MODEL_KEYS, Formats, quantize_options
 from celosia.cli.input_options import (
     context_option,
     inputs_option,
@@ -21,8 +21,7 @@ from celosia.cli.input_options import (
 from celosia.cli.model_options import RANGES
 from celosia.cli.options import (
     config_choice,
-    given_options,
-    json_option,
+    refuse_given,
     simulator_option,
 )
 from celosia.cli.output import progress, report, say, warn
@@ -35,7 +34,7 @@ from celosia.generators.frontend.sample_files import read_answers
 from celosia.generators.frontend.text_sources import is_text, load_text
 from celosia.generators.graph.fewer_planes import coarser, is_nested
 from celosia.generators.lower.residence import Cache
-from celosia.generators.lower.text_compiler import check_sparse
+from celosia.generators.lower.text_compiler import skips_zeros
 from celosia.generators.lower.weights import coded_bytes
 from celosia.generators.quantize.multipliers import held_parameters
 from celosia.generators.quantize.options import Quantization
@@ -56,10 +55,9 @@ _COUNT = 16  # inputs that a model makes up or has
 @click.option(
     "--answers",
     type=FILE,
-    help="The share that is right of questions with answers, or texts with classes: a line each, "
-    "with a tab between.",
+    help="Right answers: of --inputs the class of each, .npy or lines; without them questions with "
+    "answers, or texts with classes, a line each with a tab between.",
 )
-@click.option("--labels", type=FILE, help="The right class of each input, .npy or lines.")
 @inputs_option
 @click.option(
     "--calibration",
@@ -70,42 +68,42 @@ _COUNT = 16  # inputs that a model makes up or has
 @context_option
 @config_choice("small; story for a language model's answers")
 @simulator_option
-@quantize_options(RANGE_KEYS, DECODER_KEYS)
-@json_option
+@quantize_options(MODEL_KEYS)
 def evaluate(
     model: str,
     text: Path | None,
     configured: Callable[[str], Config],
     simulator: str,
-    as_json: bool,
     **values: Any,
 ) -> None:
     """Measure the quality of MODEL's integers on data, beside the quality of its floats.
 
-    With --answers or --labels the model runs on a machine, and every tensor is compared; with
+    With --answers the model runs on a machine, and every tensor is compared; with
     --text the integers are the golden model's. Without data the distance between integer and float
     outputs is measured, with activations as tables, in INT16, and with attention in INT16.
     """
     check_simulator(simulator)
-    data = [name for name in ("answers", "labels", "inputs") if values[name]]
+    data = [name for name in ("answers", "inputs") if values[name]]
+    if values["inputs"]:
+        values |= {"labels": values["answers"], "answers": None}
     if text is not None and data:
         raise InputError(f"Options --text and --{data[0]} exclude each other")
     if text is not None:
-        _perplexity(model, text, configured("small"), values, as_json=as_json)
+        _perplexity(model, text, configured("small"), values)
     elif not data:
-        _closeness(model, values, as_json=as_json)
+        _closeness(model, values)
     elif is_compiled(model):
         program = folder_program(model)
         if isinstance(program.code, TextHost):
-            _answers(model, program, data, simulator, values, as_json=as_json)
+            _answers(model, program, data, simulator, values)
         else:
             result = run_compiled(program, simulator, values, FAR)
-            report_model(f"{model} on {result['config']}", result, as_json)
+            report_model(f"{model} on {result['config']}", result)
     elif is_text(model):
-        _answers(model, None, data, simulator, values | {"config": configured}, as_json=as_json)
+        _answers(model, None, data, simulator, values | {"config": configured})
     else:
         result = run_encoder(model, configured("small"), simulator, values, FAR)
-        report_model(f"{model} on {result['config']}", result, as_json)
+        report_model(f"{model} on {result['config']}", result)
 
 
 def _answers(
@@ -114,12 +112,10 @@ def _answers(
     data: list[str],
     simulator: str,
     values: Mapping[str, Any],
-    *,
-    as_json: bool,
 ) -> None:
     """Report the share of right answers of a language model, compiled already or now."""
     if not values["answers"]:
-        raise InputError(f"Option --{data[0]} is not for {model}, which is a language model")
+        raise InputError(f"Option --{data[-1]} is not for {model}, which is a language model")
     values["formats"].refuse_bits("--answers")
     answers = read_answers(values["answers"])[: values["count"]]
     if program is None:
@@ -128,10 +124,10 @@ def _answers(
     with progress("Answers") as update:
         result = program.answer(answers, simulator, progress=update)
     shown = {name: value for name, value in result.items() if name != "wrong"}
-    report(f"{result['model']} on {result['config']}", [shown], as_json, result)
+    report(f"{result['model']} on {result['config']}", [shown], result)
 
 
-def _closeness(model: str, values: Mapping[str, Any], *, as_json: bool) -> None:
+def _closeness(model: str, values: Mapping[str, Any]) -> None:
     """Report the distance of a model's outputs from its floats."""
     with progress(f"{model}, calibration") as update:
         count = values["count"] or _COUNT
@@ -142,7 +138,7 @@ def _closeness(model: str, values: Mapping[str, Any], *, as_json: bool) -> None:
         {"activations": name, **{key: figures[key] for key in shown}}
         for name, figures in compared.items()
     ]
-    report(f"{model}, integers against floats", rows, as_json, compared)
+    report(f"{model}, integers against floats", rows, compared)
 
 
 def _perplexity(
@@ -150,33 +146,26 @@ def _perplexity(
     path: Path,
     config: Config,
     values: Mapping[str, Any],
-    *,
-    as_json: bool,
 ) -> None:
     """Report the perplexity of a language model on texts.
 
     The configuration matters if it does not hold all bits of requantization parameters.
     """
     formats: Formats = values["formats"]
-    other = given_options(("kv", *RANGES))
-    if other:
-        raise InputError(f"Option {other[0]} is not for --text")
-    options = Quantization(
-        **quantized(values),
-        texts=_samples(values["calibration"]),
-        **formats.quantization,
-    )
+    refuse_given("--text", *RANGES)
+    if values["kv"] == "recompute":
+        raise InputError("Option --quantize kv=recompute is not for --text")
+    samples = _samples(values["calibration"])
     bits = formats.one_bits("Perplexity is measured")
     slots, sinks = values["context"], values["sinks"]
     if slots:
         Cache(slots, sinks)
-    if formats.sparse:
-        check_sparse(config)
     texts = read_texts(path)
     count = values["count"]
     if count is not None and count > len(texts):
         raise InputError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
     source = load_text(model)
+    options = Quantization(**quantized(values, source.description, config), texts=samples)
     asked = source.description.name, source, config, options, formats.loss, progress
     options, summary = search_formats(*asked)
     if summary:
@@ -195,18 +184,20 @@ def _perplexity(
             sinks=sinks if slots else 0,
             progress=update,
         )
+    sparse = skips_zeros(config)
     result = {
         **asdict(measured),
         "perplexity": measured.perplexity,
         "kv_bits": options.kv_bits,
         "kv_blocks": options.block,
         **formats.figures,
+        "sparse": sparse,
         "bits": bits,
         "chosen": dict(options.chosen) or None,
-        "weight_bytes": coded_bytes(decoder, config) if formats.sparse else decoder.weight_bytes,
+        "weight_bytes": coded_bytes(decoder, config) if sparse else decoder.weight_bytes,
         "texts": len(texts[:count]),
     }
-    report(f"{name} on {path.name}", [result], as_json, result)
+    report(f"{name} on {path.name}", [result], result)
     if measured.cut:
         warn(
             f"{measured.cut} of {result['texts']} texts have more tokens than model {name} has "

@@ -6,7 +6,7 @@ import click
 
 from celosia.arch.errors import RunError
 from celosia.cli.campaign_options import Runner, campaign_options
-from celosia.cli.options import json_option, override_option, seed_option, source_option
+from celosia.cli.options import override_option, seed_option, source_option
 from celosia.cli.output import report
 from celosia.cli.tree import Command
 from celosia.hdl.machine import machine_component
@@ -27,7 +27,6 @@ from celosia.tb.verify.faults.sites import find_sites
 )
 @seed_option
 @campaign_options
-@json_option
 def faults(
     model: str,
     source: str,
@@ -36,7 +35,6 @@ def faults(
     count: int,
     seed: int,
     runner: Runner,
-    as_json: bool,
 ) -> None:
     """Flip a random bit of the circuit in a random cycle of an inference, and report the effect.
 
@@ -74,4 +72,4 @@ def faults(
         "units": rows,
         "simulated_cycles": sum(result["simulated"] for result in results),
     }
-    report(f"Faults in {model} on {config.name}", rows, as_json, result)
+    report(f"Faults in {model} on {config.name}", rows, result)

@@ -10,7 +10,6 @@ from celosia.arch.link import fingerprint
 from celosia.arch.support.writing import write_files
 from celosia.cli.board_options import board_option
 from celosia.cli.input_options import inputs_option, random_count
-from celosia.cli.options import json_option
 from celosia.cli.output import report
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompt_option
@@ -54,7 +53,6 @@ from celosia.tb.models.run_inputs import Files, read_inputs
 @click.option(
     "--image-only", "file", type=FILE, help="Write the image to this file, not to a board."
 )
-@json_option
 def flash(
     model: str | None,
     name: str,
@@ -64,7 +62,6 @@ def flash(
     count: int,
     steps: int,
     file: Path | None,
-    as_json: bool,
 ) -> None:
     """Load the bitstream of a build into a board, through the board's usual loader.
 
@@ -92,7 +89,7 @@ def flash(
     if built is not None:
         _check_machine(program, model, built)
     text = isinstance(program.code, TextHost)
-    refuse_other_kind(model, ("inputs", "count") if text else ("prompt", "steps"), text=text)
+    refuse_other_kind(model, text=text)
     made = _image(program, memory_of(board, program.bytes), inputs, count, prompt or "", steps)
     check_image(board, len(made.data))
     if file is not None:
@@ -114,7 +111,7 @@ def flash(
         "line": made.text,
         "file": None if file is None else str(file),
     }
-    report(f"Image of {program.name}", [result | {"line": made.text.strip()}], as_json, result)
+    report(f"Image of {program.name}", [result | {"line": made.text.strip()}], result)
 
 
 def _check_machine(program: Program, model: str, built: Path) -> None:

@@ -1,5 +1,6 @@
 """The option --quantize, the same for every command: number formats of a model."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -10,12 +11,12 @@ import click
 
 from celosia.arch.errors import InputError, check_known
 from celosia.arch.formats import FORMATS, NESTED, OPERAND_BITS
-from celosia.cli.options import QUANTIZE, Adder, Command, grouped
+from celosia.cli.options import QUANTIZE, Adder, Command
 from celosia.generators.graph.fewer_planes import check_bits
 from celosia.generators.quantize.options import INT8, MIXED
 
 AUTO = "auto"
-"""Name of the search for weights' formats."""
+"""Format that a command reports for weights whose formats are searched."""
 WIDE = "wide"
 """Name of functions with INT16 inputs."""
 
@@ -26,20 +27,17 @@ class Key:
 
     name: str
     kind: type | tuple[str, ...]
-    """``int``, ``float``, ``str``, ``bool`` for yes and no, ``tuple`` of integers, or choices."""
+    """``int``, ``float``, ``str``, ``tuple`` for several integers, or choices."""
     default: Any
     meaning: str
 
     def value(self, key: str, text: str) -> Any:
         """Return the value that a text stands for; raise :class:`InputError` if there is none."""
-        choices = YES_NO if self.kind is bool else self.kind
-        if isinstance(choices, tuple) and text not in choices:
-            raise InputError(
-                f"Option --quantize {key} must be {' or '.join(choices)}, not {text!r}"
-            )
-        if self.kind is bool:
-            return text == YES_NO[0]
         if isinstance(self.kind, tuple):
+            if text not in self.kind:
+                raise InputError(
+                    f"Option --quantize {key} must be {' or '.join(self.kind)}, not {text!r}"
+                )
             return text
         try:
             return tuple(map(int, text.split(","))) if self.kind is tuple else self.kind(text)
@@ -50,48 +48,68 @@ class Key:
             ) from None
 
 
-YES_NO = ("yes", "no")
-FORMAT_KEYS = {
+WEIGHT_KEYS = {
     "weights": Key(
         "weights",
         str,
         INT8,
-        f"format of linear layers' weights, {', '.join((INT8, *FORMATS))}, {NESTED}, {AUTO} (slow)",
-    ),
+        f"format of linear layers' weights, {', '.join((INT8, *FORMATS))}, {NESTED}",
+    )
+}
+LAYER_KEYS = WEIGHT_KEYS | {
     "group": Key("group", int, 0, "inputs that share a scale of weights of fewer bits"),
     "low-rank": Key("low_rank", int, 0, "rank of their correction by two thin INT8 products"),
     "bits": Key("bits", tuple, (OPERAND_BITS,), f"bits {NESTED} weights are read at, in turn"),
-    "loss": Key(
-        "loss", float, None, f"loss allowed to {AUTO}: points of accuracy, or log-likelihood"
-    ),
-    "functions": Key("functions", ("table", WIDE), "table", f"GELU etc. of INT8, or {WIDE}, INT16"),
     "activations": Key("activations", (INT8, MIXED), INT8, f"rows of products, or {MIXED}, INT16"),
-    "sparse": Key("sparse", bool, False, "yes: skip zero weights where that is faster"),
 }
+"""Keys of a layer of random weights."""
 RANGE_KEYS = {
     "percentile": Key("percentile", float, 100.0, "share of values in a range (percent)"),
     "balance": Key("balance", float, None, "how far columns fill ranges, 0 to 1"),
-    "scales": Key("scales", ("channel", "tensor"), "channel", "scales of INT8 weights"),
 }
-NORM_KEYS = {
-    "folded": Key("folded", bool, False, "yes: RMS norms' gains in the weights"),
-    "deferred": Key("deferred", bool, False, "yes: rows' factors left to the next products"),
+NORMS = {
+    "plain": {},
+    "folded": {"folded": True},
+    "deferred": {"folded": True, "deferred": True},
 }
-KV_KEYS = {
-    "kv-bits": Key("kv_bits", int, OPERAND_BITS, "width of the KV cache, 8 or 4"),
+"""Options of quantization for each value of the key ``norms``."""
+KV = (INT8, "int4", "int4-blocks", "recompute")
+DECODER_KEYS = {
+    "kv": Key(
+        "kv",
+        KV,
+        INT8,
+        "keys and values; int4-blocks: values share exponents; recompute: their inputs are kept",
+    ),
     "kv-whole": Key("kv_whole", int, None, "columns of a key head that keep 8 bits of 4"),
-    "kv-blocks": Key("kv_blocks", int, 0, "columns of 4-bit values that share an exponent"),
+    "norms": Key(
+        "norms",
+        tuple(NORMS),
+        "plain",
+        "RMS norms; folded: gains in the weights; deferred: also rows' factors in the products",
+    ),
 }
-KEPT_KEYS = {"kv": Key("kv", ("keep", "recompute"), "keep", "keys and values, or their inputs")}
-DECODER_KEYS = KV_KEYS | KEPT_KEYS | NORM_KEYS
+MODEL_KEYS = {
+    **LAYER_KEYS,
+    "functions": Key("functions", ("table", WIDE), "table", f"GELU etc. of INT8, or {WIDE}, INT16"),
+    "loss": Key(
+        "loss",
+        float,
+        None,
+        "loss (points of accuracy, or log-likelihood) up to which fewer bits are searched (slow)",
+    ),
+    **RANGE_KEYS,
+    **DECODER_KEYS,
+}
+"""Keys of the commands that make integers of a trained model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Formats:
     """Number formats of a quantized model, as option ``--quantize`` gives them.
 
-    Raises :class:`InputError` if bits are requested that the weights cannot be read with, a search
-    without a bound, or a bound without a search.
+    Raises :class:`InputError` if bits are requested that the weights cannot be read with, or if a
+    search for formats has a format or a wrong bound.
     """
 
     weights: str = INT8
@@ -101,7 +119,6 @@ class Formats:
     loss: float | None = None
     functions: str = "table"
     activations: str = INT8
-    sparse: bool = False
 
     def __post_init__(self) -> None:
         """Check the fields as far as possible without the model."""
@@ -113,23 +130,22 @@ class Formats:
         check_bits(self.bits, NESTED)
         if self.loss is not None and not 0 <= self.loss < math.inf:
             raise InputError(f"Loss must be a number from 0 on, not {self.loss}")
-        if (self.weights == AUTO) != (self.loss is not None):
+        if self.loss is not None and self.weights != INT8:
             raise InputError(
-                f"Options --quantize weights={AUTO} and loss need each other, but weights is "
-                f"{self.weights} and loss {self.loss}"
+                f"Option --quantize loss searches the format of each matrix, so weights must be "
+                f"{INT8}, not {self.weights}"
             )
 
     @property
     def quantization(self) -> Mapping[str, Any]:
         """Options of the quantizer that ``--quantize`` gives, a dictionary of keyword arguments.
 
-        They are those of :class:`celosia.generators.quantize.options.Quantization`. With
-        ``weights=auto`` weights are INT8, as before the search for formats. Raises
+        They are those of :class:`celosia.generators.quantize.options.Quantization`. Raises
         :class:`InputError` if bits are requested that these weights cannot be read with.
         """
         check_bits(self.bits, self.weights)
         return {
-            "weights": INT8 if self.weights == AUTO else self.weights,
+            "weights": self.weights,
             "group": self.group,
             "low_rank": self.low_rank,
             "wide_functions": self.functions == WIDE,
@@ -140,12 +156,11 @@ class Formats:
     def figures(self) -> dict[str, Any]:
         """Dictionary of the formats that a command reports with its results."""
         return {
-            "weights": self.weights,
+            "weights": self.weights if self.loss is None else AUTO,
             "group": self.group,
             "activations": self.activations,
             "low_rank": self.low_rank,
             "functions": self.functions,
-            "sparse": self.sparse,
         }
 
     def one_bits(self, user: str) -> int:
@@ -170,27 +185,17 @@ class Formats:
                 f"Option --quantize bits={asked} is not for {user}, which computes with all"
             )
 
-    def refuse_search(self, model: str) -> None:
-        """Refuse ``weights=auto``, which searches formats by the loss of a trained model.
 
-        ``model`` is the noun in the message for a model that is not trained. Raises
-        :class:`InputError`.
-        """
-        if self.loss is not None:
-            raise InputError(f"Option --quantize weights={AUTO} needs a trained model, not {model}")
-
-
-def quantize_options(*others: Mapping[str, Key]) -> Adder:
+def quantize_options(keys: Mapping[str, Key]) -> Adder:
     """Add ``--quantize``; the command gets ``formats``, and other keys' values by their names."""
-    keys = FORMAT_KEYS | {key: value for each in others for key, value in each.items()}
-    formats = grouped("formats", Formats)
+    fields = {each.name for each in dataclasses.fields(Formats)}
 
     def decorate(command: Command) -> Command:
-        inner = formats(command)
-
-        @functools.wraps(inner)
+        @functools.wraps(command)
         def with_keys(quantize: tuple[str, ...], **named: Any) -> Any:
-            return inner(**read_keys(quantize, keys), **named)
+            values = read_keys(quantize, keys)
+            formats = Formats(**{name: values.pop(name) for name in fields & values.keys()})
+            return command(formats=formats, **values, **named)
 
         meanings = " ".join(f"{name}: {key.meaning}." for name, key in keys.items())
         return click.option(

@@ -1,5 +1,6 @@
 """Command lines of earlier versions: the command refuses them with the line to write today."""
 
+import itertools
 import re
 import shlex
 import tomllib
@@ -25,11 +26,47 @@ def spelling(command: str, option: str) -> str | None:
 
     Return None if the spelling is unchanged.
     """
+    template = _template(command, option)
+    words = (template or "").split()
+    if not words or words[0] == option or not words[0].startswith("--"):
+        return template
+    gone = _template(command, words[0]) or ""
+    if not is_gone(gone):
+        return template
+    if words[0] == "--quantize":
+        key = keys_today(words[1]).partition("=")[0]
+        return gone.replace("--quantize", f"--quantize {key}")
+    return gone
+
+
+def _template(command: str, option: str) -> str | None:
     for name in (command, TABLE["names"].get(command, ""), ANY):
         template = TABLE["options"].get(name, {}).get(option)
         if template is not None:
             return str(template)
     return None
+
+
+def keys_today(text: str) -> str:
+    """Return a value of ``--quantize`` with today's keys.
+
+    Raises :class:`InputError` with the reason if a key is gone.
+    """
+    pairs = [part.partition("=") for part in re.split(r",(?=[^,=]*=)", text)]
+    keys = {key: value for key, _, value in pairs}
+    former: dict[str, str] = {}
+    for spelled, template in TABLE["keys"].items():
+        key, _, wanted = spelled.partition("=")
+        value = keys.get(key)
+        if value is None or value != (wanted or value):
+            continue
+        del keys[key]
+        if is_gone(template):
+            raise InputError(f"Key {key} of --quantize is {template}")
+        name, _, shown = template.replace("{}", value).partition("=")
+        former[name] = shown if value != "no" else ""
+    today = ",".join(f"{key}={value}" for key, value in (former | keys).items() if value)
+    return today if former else text
 
 
 def holes(template: str) -> list[str]:
@@ -58,7 +95,7 @@ def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
     command = TABLE["names"].get(name, name)
     leaf = command_of(tree, command)
     assert leaf is not None, "the table names commands"
-    flags = {o for p in leaf.params if getattr(p, "is_flag", False) for o in p.opts}
+    flags = {o for p in leaf.params if getattr(p, "is_flag", False) for o in p.opts} | {"--json"}
     kept: list[tuple[str, ...]] = []
     merged: dict[str, dict[str, str]] = {}
     rest = list(words[len(name.split()) :])
@@ -87,8 +124,19 @@ def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
             kept.remove(pair)
         kept.append(tuple(_filled(name, template, values).split()))
     added = TABLE["added"].get(name, "").split()
-    line = [*command.split(), *added, *(word for part in kept for word in part)]
+    line = [*command.split(), *added, *(word for part in _with_keys(kept) for word in part)]
     return None if line == list(words) else line
+
+
+def _with_keys(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return a line's parts, with one ``--quantize`` of today's keys if there are former ones."""
+    own = [part for part in parts if part[0].partition("=")[0] == "--quantize"]
+    text = ",".join("=".join(part).partition("=")[2] for part in own)
+    today = keys_today(text)
+    if today == text:
+        return parts
+    others = [part for part in parts if part not in own]
+    return [*others, *([("--quantize", today)] if today else [])]
 
 
 def _hole(option: str) -> str:
@@ -107,6 +155,7 @@ def _value(command: str, hole: str, values: Mapping[str, str]) -> str:
 
 def refuse_former(tree: click.Group, words: Sequence[str]) -> None:
     """Raise :class:`InputError` with today's line if a command line has a former name."""
-    line = today(tree, words)
+    before = list(itertools.takewhile("--json".__eq__, words))
+    line = today(tree, [*words[len(before) :], *before])
     if line is not None:
         raise InputError(f"This is written in another way today: celosia {shlex.join(line)}")

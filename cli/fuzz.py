@@ -8,7 +8,7 @@ from celosia.arch.errors import InputError, check_known
 from celosia.arch.presets import WITH_ENGINES
 from celosia.cli import file_cases
 from celosia.cli.campaign_options import Runner, campaign_options
-from celosia.cli.options import json_option, seed_option
+from celosia.cli.options import seed_option
 from celosia.cli.output import report, say
 from celosia.cli.tree import Command
 from celosia.generators.campaign.case import Job
@@ -44,14 +44,12 @@ _MOST = 100_000_000
 )
 @seed_option
 @campaign_options
-@json_option
 def fuzz(
     kinds: tuple[str, ...],
     count: int,
     configs: tuple[str, ...],
     seed: int,
     runner: Runner,
-    as_json: bool,
 ) -> None:
     r"""Try random cases of all kinds or the given ones; all must be exact, or be refused.
 
@@ -99,7 +97,7 @@ def fuzz(
                 }
             )
     result = {"kinds": rows, "failures": failures, "failed": len(failures), "seed": seed}
-    report(f"Cases of seed {seed}", rows, as_json, result)
+    report(f"Cases of seed {seed}", rows, result)
     for failure in failures[:_SHOWN]:
         say("celosia verify replay {case}  # {message}".format(**failure), err=True)
 

@@ -9,7 +9,13 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError, check_known
 from celosia.arch.presets import stated
 from celosia.arch.support.writing import check_folder, write_files
-from celosia.cli.bus_options import attached, attachment_options, check_modules, top_option
+from celosia.cli.bus_options import (
+    add_option,
+    attached,
+    attachment_options,
+    check_modules,
+    top_option,
+)
 from celosia.cli.options import (
     check_unit,
     override_option,
@@ -31,7 +37,7 @@ from celosia.generators.verilog.verilog import to_verilog
 from celosia.tb.models.plain_testbench import Attachment, testbench
 
 
-@click.command(cls=Command, example="--config small --out build/verilog")
+@click.command(cls=Command, example="--config small --out build/verilog", reports=False)
 @source_option("small")
 @override_option
 @click.option(
@@ -48,11 +54,9 @@ from celosia.tb.models.plain_testbench import Attachment, testbench
     metavar="NAME",
     help="Begins the names of all modules below the top.  [default: the top's name]",
 )
-@click.option(
-    "--testbench",
-    "with_testbench",
-    is_flag=True,
-    help="Add a testbench of the accelerator in plain Verilog, with a program and its results.",
+@add_option(
+    testbench="of the accelerator in plain Verilog, with a program and its results",
+    fusesoc="a core file",
 )
 @click.option(
     "--device",
@@ -61,7 +65,6 @@ from celosia.tb.models.plain_testbench import Attachment, testbench
     help=f"Put in a family's multipliers and memories: {', '.join(EXPORTED)}. With a part the "
     f"design is brought within it, or refused (some minutes): {', '.join(PARTS)}.",
 )
-@click.option("--fusesoc", "with_core", is_flag=True, help="Add a core file for FuseSoC.")
 @seed_option
 @click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
 def generate(
@@ -71,8 +74,7 @@ def generate(
     attachment: Attachment,
     top: str | None,
     prefix: str | None,
-    with_testbench: bool,
-    with_core: bool,
+    added: set[str],
     family: str | None,
     seed: int,
     folder: Path,
@@ -121,14 +123,14 @@ def generate(
         "config.toml": config.to_toml(),
         f"{name}.json": manifest(component, name, config),
     }
-    added = {}
-    if with_testbench:
+    bench = {}
+    if "testbench" in added:
         if unit != "accelerator":
             raise InputError(f"Only the accelerator has a testbench, not {unit}")
-        added = testbench(config, seed, attachment, name)
-    files |= added
-    if with_core:
-        files[f"{name}.core"] = core_file(config, name, summary(type(component)), list(added))
+        bench = testbench(config, seed, attachment, name)
+    files |= bench
+    if "fusesoc" in added:
+        files[f"{name}.core"] = core_file(config, name, summary(type(component)), list(bench))
     write_files(folder, files)
     for file, content in files.items():
         say(f"{folder / file}: {len(content.splitlines()):,} lines")

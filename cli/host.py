@@ -15,12 +15,12 @@ from celosia.cli.input_options import (
     report_model,
     run_compiled,
 )
-from celosia.cli.options import json_option, seed_option
-from celosia.cli.output import progress, report
+from celosia.cli.options import seed_option
+from celosia.cli.output import as_json, progress, report
 from celosia.cli.paths import FILE, MODEL, read_bytes
 from celosia.cli.prompt_options import prompts_option
 from celosia.cli.run import refuse_other_kind
-from celosia.cli.text_options import CONTINUING, Continuation, report_text, text_options
+from celosia.cli.text_options import Continuation, report_text, text_options
 from celosia.cli.tree import Tree
 from celosia.fpga.device import Device
 from celosia.fpga.top import BAUD
@@ -79,9 +79,8 @@ def host(context: click.Context, port: str | None, baud: int, source: str | None
 
 
 @host.command()
-@json_option
 @click.pass_obj
-def info(line: Line, as_json: bool) -> None:
+def info(line: Line) -> None:
     """Show the description that the machine on the board reports."""
     device = line.open()
     figures = {
@@ -94,7 +93,7 @@ def info(line: Line, as_json: bool) -> None:
         "status": device.read_register("STATUS"),
     }
     device.close()
-    report(f"The machine on {device.name}", [figures], as_json, figures)
+    report(f"The machine on {device.name}", [figures], figures)
 
 
 @host.command(example="build/digits --count 4")
@@ -110,7 +109,6 @@ def info(line: Line, as_json: bool) -> None:
     type=FILE,
     help="Present content of external memory, such as image.bin of celosia compile.",
 )
-@json_option
 @click.pass_obj
 def run(
     line: Line,
@@ -119,7 +117,6 @@ def run(
     continuation: Continuation,
     seed: int,
     contents: Path | None,
-    as_json: bool,
     **values: Any,
 ) -> None:
     """Run the program in FOLDER, of celosia compile, and compare outputs with the golden machine.
@@ -130,8 +127,7 @@ def run(
     line.checked()
     program = open_compiled(folder)
     text = isinstance(program.code, TextHost)
-    only = ("inputs", "count", "output") if text else ("prompts", *CONTINUING)
-    refuse_other_kind(folder, only, text=text)
+    refuse_other_kind(folder, text=text)
     if text:
         program.check_texts(len(prompts) or 1)
     held = b"" if contents is None else read_bytes(contents)
@@ -141,7 +137,7 @@ def run(
     check_room(program.code, device.identity.memory)
     if text:
         some = prompts or ("",)
-        figures = continuation.run(program, some, device, seed=seed, quiet=as_json)
+        figures = continuation.run(program, some, device, seed=seed, quiet=as_json())
         mean = figures["mean_cycles_per_token"]
         rate = {"tokens_per_second": clock / mean if mean else None}
     else:
@@ -154,7 +150,7 @@ def run(
         **rate,
         "repeated_requests": device.repeated,
     }
-    (report_text if text else report_model)(f"{program.name} on {device.name}", result, as_json)
+    (report_text if text else report_model)(f"{program.name} on {device.name}", result)
 
 
 @host.command(example="--programs 1")
@@ -166,9 +162,8 @@ def run(
     help="Random programs to run for each unit.",
 )
 @seed_option
-@json_option
 @click.pass_obj
-def selftest(line: Line, programs: int, seed: int, as_json: bool) -> None:
+def selftest(line: Line, programs: int, seed: int) -> None:
     """Test memories and registers, and every unit against the golden model."""
     device = line.open()
     with progress(f"selftest on {device.name}") as update:
@@ -190,4 +185,4 @@ def selftest(line: Line, programs: int, seed: int, as_json: bool) -> None:
         {"tested": name, **dict.fromkeys(("result", "programs", "failed", "uses")), **part}
         for name, part in (memories | figures["units"]).items()
     ]
-    report(f"selftest on {device.name}", rows, as_json, result)
+    report(f"selftest on {device.name}", rows, result)

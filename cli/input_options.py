@@ -106,7 +106,7 @@ def check_inputs(files: Files, values: Mapping[str, Any]) -> None:
             raise InputError(f"Output {output} must be a .npy file")
         check_folder(output.parent, [output.name])
     if not files.given():
-        for name in ("calibration", "labels", "output", "context"):
+        for name in ("calibration", "output", "context"):
             if values.get(name):
                 raise InputError(f"Option --{name} needs --inputs")
 
@@ -120,7 +120,7 @@ def run_encoder(
 ) -> dict[str, Any]:
     """Compile a model, run it on the inputs that options name, and return figures by name."""
     formats: Formats = values["formats"]
-    options, files = encoder_options(formats, values), input_files(values)
+    options, files = encoder_options(formats, config, values), input_files(values)
     check_inputs(files, values)
     ran = run_files(
         model,
@@ -182,7 +182,7 @@ _HIDDEN = (
 )
 
 
-def report_model(title: str, result: Mapping[str, Any], as_json: bool) -> None:
+def report_model(title: str, result: Mapping[str, Any]) -> None:
     """Show the results of running a model, or print all of them as JSON.
 
     Exits with code 1 if a tensor differs from the golden machine's.
@@ -191,9 +191,9 @@ def report_model(title: str, result: Mapping[str, Any], as_json: bool) -> None:
     for name in ("host", "unused"):
         if name in shown:
             shown[name] = ", ".join(shown[name]) or None
-    report(title, [shown], as_json, result)
+    report(title, [shown], result)
     warn(result["calibration"]["warning"])
-    predictions_table(result, as_json)
-    cycles_table(result, as_json)
+    predictions_table(result)
+    cycles_table(result)
     if result["mismatches"]:
         raise SystemExit(1)

@@ -8,8 +8,8 @@ import click
 
 from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS
-from celosia.cli.options import json_option, override_option, resolve
-from celosia.cli.output import announced, progress, report, say
+from celosia.cli.options import override_option, resolve
+from celosia.cli.output import announced, as_json, progress, report, say
 from celosia.cli.tree import Command
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import is_text, load_text
@@ -36,20 +36,18 @@ from celosia.generators.studies.inspection import inspect as look
     help="Compare its floats with those of transformers (folders) or ONNX Runtime (ONNX files).",
 )
 @override_option
-@json_option
 def inspect(
     model: str,
     tokens: int,
     config_name: str | None,
     with_reference: bool,
     overrides: tuple[str, ...],
-    as_json: bool,
 ) -> None:
     """Show the parts of MODEL, their shapes and sizes, and whether machine or host runs them."""
     if overrides and config_name is None:
         raise InputError("Option --set needs --config")
     config = resolve(config_name, overrides) if config_name is not None else None
-    with announced("" if as_json else f"reading {model}"):
+    with announced("" if as_json() else f"reading {model}"):
         source = _load(model, tokens)
     result = look(source)
     if config is not None:
@@ -60,8 +58,8 @@ def inspect(
             result["reference"] = compare(source, Path(model), tokens)
     differs = (result.get("reference", {}).get("difference") or 0.0) > NEAR
     title = f"{result['model']}, {result['kind']}"
-    report(title, result["parts"], as_json, result, wrong=differs)
-    if as_json:
+    report(title, result["parts"], result, wrong=differs)
+    if as_json():
         return
     shape = ", ".join(map(str, result["input"]))
     say(

@@ -13,7 +13,7 @@ from celosia.arch.support.cache import is_full
 from celosia.arch.support.process import end_processes, starting
 from celosia.cli.former import refuse_former
 from celosia.cli.interrupts import answered, interrupted
-from celosia.cli.output import exit_code, progress, say
+from celosia.cli.output import exit_code, json_option, progress, say
 from celosia.cli.tree import Tree
 from celosia.generators.lower.fitting import FitError, remedy
 
@@ -38,6 +38,9 @@ COMMANDS = tuple(name for names in HEADINGS.values() for name in names)
 @click.version_option(package_name="celosia")
 def celosia() -> None:
     """Open Transformer accelerators, generated from parameters and proven bit for bit."""
+
+
+celosia.params.append(json_option())
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from celosia.arch.config import Config
 from celosia.cli.format_options import RANGE_KEYS, Formats
 from celosia.generators.lower.encoder_compiler import Options
 
@@ -16,19 +17,20 @@ RANGES = tuple(key.name for key in RANGE_KEYS.values())
 """Parameters of the ranges and scales of an encoder."""
 
 
-def encoder_options(formats: Formats, values: Mapping[str, Any] | None = None) -> Options:
+def encoder_options(
+    formats: Formats, config: Config, values: Mapping[str, Any] | None = None
+) -> Options:
     """Return the encoder compiler's options, before any search for formats.
 
     ``values`` are the values of a command's options, with ranges, scales and batch. Without
     ``values`` these have their defaults.
     """
-    options = Options(**formats.quantization, sparse=formats.sparse)
+    options = Options(**formats.quantization, sparse=config.sparse_lanes > 0)
     if values is None:
         return options
     return replace(
         options,
         percentile=values["percentile"],
         balance=values["balance"],
-        per_channel=values["scales"] == "channel",
         batch=values.get("batch", 1),
     )

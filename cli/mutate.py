@@ -10,13 +10,12 @@ from celosia.arch.packages import remedy
 from celosia.cli.campaign_options import Runner, campaign_options
 from celosia.cli.options import (
     check_unit,
-    json_option,
     override_option,
     resolve,
     seed_option,
     source_option,
 )
-from celosia.cli.output import report, say
+from celosia.cli.output import as_json, report, say
 from celosia.cli.tree import Command
 from celosia.generators.campaign.case import Outcome
 from celosia.tb.machine.toolchain import check_simulator
@@ -35,7 +34,6 @@ _MOST = (1 << 16) - 1
 @click.option("--count", default=200, show_default=True, help="Mutants of each unit.")
 @seed_option
 @campaign_options
-@json_option
 def mutate(
     units: tuple[str, ...],
     source: str,
@@ -43,7 +41,6 @@ def mutate(
     count: int,
     seed: int,
     runner: Runner,
-    as_json: bool,
 ) -> None:
     """Change units' netlists, one cell at a time, and count the changes that benches detect.
 
@@ -78,8 +75,8 @@ def mutate(
             if one.failed:
                 say(f"celosia verify replay {one.case}  # {one.message}", err=True)
     result = {**_total(rows), "units": rows, "survivors": survivors, "seed": seed}
-    report(f"Mutants on {config.name}", rows, as_json, result)
-    if not as_json:
+    report(f"Mutants on {config.name}", rows, result)
+    if not as_json():
         for each in survivors:
             say(f"{each['unit']}: {each['mutant']}" + f" ({each['reason']})" * bool(each["reason"]))
 

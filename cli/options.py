@@ -45,9 +45,6 @@ def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
     return decorate
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
-)
 simulator_option = click.option(
     "--sim",
     "simulator",

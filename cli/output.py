@@ -34,6 +34,7 @@ LINE_SECONDS = 30.0
 """Interval of progress lines without a terminal (seconds)."""
 
 _WRONG = "celosia.cli.output.wrong"
+_JSON = "celosia.cli.output.json"
 _ANNOUNCED = 1.5  # seconds
 _CONTROLS = {
     code: repr(chr(code))[1:-1]
@@ -121,10 +122,30 @@ def warn(warning: str | None) -> None:
         say(f"celosia: warning: {warning}", err=True)
 
 
+def json_option() -> click.Option:
+    """Return the option ``--json`` of all commands; :func:`as_json` returns its value."""
+
+    def keep(context: click.Context, _: click.Parameter, present: bool) -> None:
+        context.meta[_JSON] = present
+
+    return click.Option(
+        ["--json"],
+        is_flag=True,
+        expose_value=False,
+        callback=keep,
+        help="Print results as one JSON object and nothing else; before or after the command.",
+    )
+
+
+def as_json() -> bool:
+    """Return whether ``--json`` is given."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_JSON))
+
+
 def report(
     title: str,
     rows: Sequence[Mapping[str, Any]],
-    as_json: bool,
     result: Mapping[str, Any],
     *,
     wrong: bool = False,
@@ -136,7 +157,7 @@ def report(
     """
     if wrong or result.get("mismatches") or result.get("failed"):
         click.get_current_context().meta[_WRONG] = True
-    if as_json:
+    if as_json():
         click.echo(json.dumps(result))
         return
     console = Console()
@@ -167,13 +188,13 @@ def exit_code() -> int:
     return int(click.get_current_context().meta.get(_WRONG, False))
 
 
-def cycles_table(result: Mapping[str, Any], as_json: bool) -> None:
+def cycles_table(result: Mapping[str, Any]) -> None:
     """Print a table of a result's cycles by activity of the array, and of each engine if known.
 
     ``where`` and ``counters`` of the result are those of :class:`celosia.sim.report.Report`.
-    Nothing is printed with ``as_json``, or if the machine has no clock.
+    Nothing is printed with ``--json``, or if the machine has no clock.
     """
-    if as_json or not result.get("where"):
+    if as_json() or not result.get("where"):
         return
     total = max(1, sum(result["where"].values()))
     table = Table("the array", "cycles", "share", title="Where the cycles went")
@@ -198,13 +219,13 @@ _SHOWN = 12
 """Predictions that are shown."""
 
 
-def predictions_table(result: Mapping[str, Any], as_json: bool) -> None:
+def predictions_table(result: Mapping[str, Any]) -> None:
     """Print the first predictions of a result, with the labels if they are known.
 
-    Nothing is printed with ``as_json``, or if outputs are not scores of classes.
+    Nothing is printed with ``--json``, or if outputs are not scores of classes.
     """
     predictions, labels = result.get("predictions"), result.get("labels")
-    if as_json or not predictions:
+    if as_json() or not predictions:
         return
     names = result.get("names") or []
 

@@ -4,7 +4,6 @@ import os
 
 import click
 
-from celosia.cli.options import json_option
 from celosia.cli.output import progress, report
 from celosia.cli.tree import Command
 from celosia.tb.verify.formal.catalog import choose, results
@@ -17,18 +16,11 @@ from celosia.tb.verify.formal.catalog import choose, results
     is_flag=True,
     help="Break each circuit as its property says: its proof must find a counterexample.",
 )
-@click.option(
-    "--jobs",
-    default=os.cpu_count() or 1,
-    show_default="one a core",
-    help="Proofs at the same time.",
-)
-@json_option
-def prove(names: tuple[str, ...], broken: bool, jobs: int, as_json: bool) -> None:
+def prove(names: tuple[str, ...], broken: bool) -> None:
     """Prove properties of the circuits: for all inputs, and for ever or up to a stated cycle."""
     chosen = choose(names)
     with progress("Proofs") as update:
-        rows = results(chosen, broken=broken, jobs=jobs, tell=update)
+        rows = results(chosen, broken=broken, jobs=os.cpu_count() or 1, tell=update)
     failed = sum(not row["as_expected"] for row in rows)
     title = "Broken circuits" if broken else "Properties"
-    report(title, rows, as_json, {"properties": rows, "failed": failed})
+    report(title, rows, {"properties": rows, "failed": failed})

@@ -5,7 +5,6 @@ import importlib
 import click
 
 from celosia.arch.errors import check_known
-from celosia.cli.options import json_option
 from celosia.cli.output import progress, report
 from celosia.cli.tree import Command
 from celosia.generators.campaign.case import Case
@@ -27,8 +26,7 @@ KINDS = {
 
 @click.command(cls=Command, example="program:1:0:config=tiny")
 @click.argument("text", metavar="CASE")
-@json_option
-def replay(text: str, as_json: bool) -> None:
+def replay(text: str) -> None:
     """Run one case of a campaign again, by the name in its failure's report."""
     case = Case.parse(text)
     check_known("kind of case", case.kind, KINDS)
@@ -36,4 +34,4 @@ def replay(text: str, as_json: bool) -> None:
     with progress(f"Case {case}"):
         result = job(case)
     row = {"case": str(case), **result}
-    report(f"Case {case}", [row], as_json, row, wrong=bool(result.get("mismatch")))
+    report(f"Case {case}", [row], row, wrong=bool(result.get("mismatch")))

@@ -7,7 +7,7 @@ import click
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.cli.format_options import DECODER_KEYS, FORMAT_KEYS, RANGE_KEYS, quantize_options
+from celosia.cli.format_options import DECODER_KEYS, MODEL_KEYS, quantize_options
 from celosia.cli.input_options import (
     context_option,
     input_options,
@@ -19,12 +19,12 @@ from celosia.cli.model_options import RANGES, batch_option
 from celosia.cli.options import (
     config_choice,
     given_options,
-    json_option,
     memory_options,
     refuse_given,
     seed_option,
     simulator_option,
 )
+from celosia.cli.output import as_json
 from celosia.cli.paths import MODEL
 from celosia.cli.prompt_options import prompts_option
 from celosia.cli.text_options import (
@@ -43,20 +43,15 @@ from celosia.programs import Program
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import check_simulator
 
-ENCODER_ONLY = ("inputs", "output", "count", "batch", *RANGES)
+ENCODER_ONLY = ("inputs", "output", "count", "names", "batch", *RANGES)
 DECODER_ONLY = (
-    *("prompts", *CONTINUING),
+    *("prompt", "prompts", *CONTINUING),
     *(key.name for key in DECODER_KEYS.values()),
 )
 """Parameters that one kind of model does not take."""
 _COMPILED = (
     *("source", "overrides", "places", "calibration", "batch"),
-    *(
-        key.name
-        for keys in (FORMAT_KEYS, RANGE_KEYS, DECODER_KEYS)
-        for key in keys.values()
-        if key.name != "bits"
-    ),
+    *(key.name for key in MODEL_KEYS.values() if key.name != "bits"),
 )
 """Parameters that a compiled folder has answered."""
 
@@ -68,12 +63,11 @@ _COMPILED = (
 @input_options
 @context_option
 @prompts_option("What a language model's text begins with.")
-@quantize_options(RANGE_KEYS, DECODER_KEYS)
+@quantize_options(MODEL_KEYS)
 @batch_option
 @text_options
 @seed_option
 @memory_options("far")
-@json_option
 def run(
     model: str,
     configured: Callable[[str], Config],
@@ -82,7 +76,6 @@ def run(
     continuation: Continuation,
     seed: int,
     timing: MemoryTiming,
-    as_json: bool,
     **values: Any,
 ) -> None:
     """Run MODEL: a name, a folder, an ONNX file, a llama2.c file, or a folder of celosia compile.
@@ -94,22 +87,22 @@ def run(
     check_simulator(simulator)
     program = folder_program(model) if is_compiled(model) else None
     text = is_text(model) if program is None else isinstance(program.code, TextHost)
-    refuse_other_kind(model, ENCODER_ONLY if text else DECODER_ONLY, text=text)
+    refuse_other_kind(model, text=text)
     if not text and program is None:
         result = run_encoder(model, configured("small"), simulator, values, timing)
     elif not text and program is not None:
         result = run_compiled(program, simulator, values, timing)
     if not text:
-        report_model(f"{model} on {result['config']}", result, as_json)
+        report_model(f"{model} on {result['config']}", result)
         return
     some = prompts or ("",)
     if program is None:
         how = {"texts": len(some), "prompts": some, "steps": continuation.steps}
         program = compiled_text(model, configured("story"), values, **how)
     bits = values["formats"].bits
-    how = {"seed": seed, "quiet": as_json, "timing": timing, "bits": bits}
+    how = {"seed": seed, "quiet": as_json(), "timing": timing, "bits": bits}
     result = continuation.run(program, some, simulator, **how)
-    report_text(f"{result['model']} on {result['config']}", result, as_json)
+    report_text(f"{result['model']} on {result['config']}", result)
 
 
 def folder_program(folder: str) -> Program:
@@ -122,7 +115,7 @@ def folder_program(folder: str) -> Program:
     return open_compiled(folder)
 
 
-def refuse_other_kind(model: str, names: tuple[str, ...], *, text: bool) -> None:
+def refuse_other_kind(model: str, *, text: bool) -> None:
     """Raise :class:`InputError` if an option is given that the kind of model does not take."""
-    kind = "a language model" if text else "an encoder"
+    kind, names = ("a language model", ENCODER_ONLY) if text else ("an encoder", DECODER_ONLY)
     refuse_given(f"{model}, which is {kind}", *names)

@@ -7,8 +7,8 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
 from celosia.arch.support.writing import check_folder
-from celosia.cli.options import check_unit, config_options, json_option, seed_option
-from celosia.cli.output import progress, report, say, text
+from celosia.cli.options import check_unit, config_options, seed_option
+from celosia.cli.output import as_json, progress, report, say, text
 from celosia.cli.paths import FILE, check_ending
 from celosia.cli.tree import Command
 from celosia.tb.benches.catalog import BENCHES
@@ -34,14 +34,12 @@ from celosia.tb.machine.toolchain import SIMULATORS, check_simulator, check_wave
     help="File for the waveforms, .vcd or .fst; needs one unit and one simulator.",
 )
 @seed_option
-@json_option
 def test(
     config: Config,
     units: tuple[str, ...],
     simulators: tuple[str, ...],
     waves: Path | None,
     seed: int,
-    as_json: bool,
 ) -> None:
     """Run the cocotb benches of all units or the given ones, with random data and random stalls."""
     config = config.replace(trace=True, mem_addr_width=16)
@@ -71,8 +69,8 @@ def test(
         "tests": sum(row["tests"] or 0 for row in rows),
         "cycles": sum(row["cycles"] or 0 for row in rows),
     }
-    report(f"Benches on {config.name}", rows, as_json, result)
-    if not as_json:
+    report(f"Benches on {config.name}", rows, result)
+    if not as_json():
         shown = {name: text(value) for name, value in result.items() if name != "benches"}
         say(
             "{failed} of {benches} benches failed; {tests} tests, {cycles} cycles".format(

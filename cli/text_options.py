@@ -9,12 +9,14 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
-from celosia.cli.format_options import Formats
+from celosia.cli.format_options import NORMS
 from celosia.cli.options import grouped
-from celosia.cli.output import cycles_table, progress, report, say, warn
+from celosia.cli.output import as_json, cycles_table, progress, report, say, warn
 from celosia.compiling import compile_decoder
+from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_sources import TextSource
-from celosia.generators.lower.text_compiler import TextOptions
+from celosia.generators.lower.checks import value_block
+from celosia.generators.lower.text_compiler import TextOptions, skips_zeros
 from celosia.generators.reference.sampling import Sampling
 from celosia.generators.runtime.interface import Machine
 from celosia.models import load
@@ -62,11 +64,16 @@ class Continuation:
         return result
 
 
-def quantized(values: dict[str, Any]) -> dict[str, Any]:
+def quantized(values: Mapping[str, Any], model: TextDescription, config: Config) -> dict[str, Any]:
     """Return the options of quantization that texts and perplexity share, by their fields."""
-    fields = {"kv_bits": "kv_bits", "whole": "kv_whole", "block": "kv_blocks"}
-    fields |= {"folded": "folded", "deferred": "deferred"}
-    return {field: values[option] for field, option in fields.items()}
+    kept = values["kv"]
+    return {
+        "kv_bits": 4 if kept.startswith("int4") else OPERAND_BITS,
+        "block": value_block(model, config) if kept == "int4-blocks" else 0,
+        "whole": values["kv_whole"],
+        **NORMS[values["norms"]],
+        **values["formats"].quantization,
+    }
 
 
 def checked_steps(steps: int) -> int:
@@ -76,8 +83,17 @@ def checked_steps(steps: int) -> int:
     return steps
 
 
-def _continuation(steps: int, temperature: float, top_p: float) -> Continuation:
-    return Continuation(checked_steps(steps), Sampling(temperature, top_p))
+def _continuation(steps: int, temperature: str) -> Continuation:
+    try:
+        numbers = [float(text) for text in temperature.split(":")]
+        sampling = Sampling(*numbers)
+    except (ValueError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"Option --temperature takes NUMBER or NUMBER:TOP_P as 0.8:0.9, not {temperature!r}"
+        ) from None
+    return Continuation(checked_steps(steps), sampling)
 
 
 text_options = grouped(
@@ -85,14 +101,15 @@ text_options = grouped(
     _continuation,
     steps_option,
     click.option(
-        "--temperature", default=0.0, show_default=True, help="0 takes the likeliest token."
-    ),
-    click.option(
-        "--top-p", default=1.0, show_default=True, help="Share of probability drawn from."
+        "--temperature",
+        default="0",
+        show_default=True,
+        metavar="NUMBER[:TOP_P]",
+        help="0 takes the likeliest token; others are drawn, from the share TOP_P of probability.",
     ),
 )
 """Adds how a text is continued; the command gets it as ``continuation``."""
-CONTINUING = ("steps", "temperature", "top_p", "seed")
+CONTINUING = ("steps", "temperature", "seed")
 """Parameters of how a text is continued."""
 
 
@@ -111,24 +128,22 @@ def compiled_text(
     The program continues ``texts`` texts in the same runs. Raises :class:`InputError` before any
     work if the model cannot continue one of the ``prompts`` by ``steps`` tokens.
     """
-    formats: Formats = values["formats"]
+    loaded, calibration = load(model), values["calibration"]
+    assert isinstance(loaded.source, TextSource)
     options = TextOptions(
-        **quantized(values),
-        sparse=formats.sparse,
+        **quantized(values, loaded.source.description, config),
+        sparse=skips_zeros(config),
         batch=texts,
         context=values["context"],
         sinks=values["sinks"],
         recompute=values["kv"] == "recompute",
-        **formats.quantization,
     )
-    loaded, calibration = load(model), values["calibration"]
-    assert isinstance(loaded.source, TextSource)
     program = compile_decoder(
         loaded,
         config,
         None if calibration is None else loaded.source.read_calibration(calibration),
         options,
-        loss=formats.loss,
+        loss=values["formats"].loss,
         memory_bytes=memory_bytes,
         prompts=prompts,
         steps=steps,
@@ -145,14 +160,14 @@ def tell(program: Program) -> None:
     warn(None if program.parting is None else program.parting.warning)
 
 
-def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:
+def report_text(title: str, result: Mapping[str, Any]) -> None:
     """Show the figures of continued texts, or print all figures as JSON.
 
     If there are two texts, both texts are shown as well.
     """
-    for entry in () if as_json else result.get("texts", ()):
+    for entry in () if as_json() else result.get("texts", ()):
         say(entry["text"])
     hidden = ("text", "texts", "tokens", "cycles", "counters", "calibration")
     shown = {name: value for name, value in result.items() if name not in hidden}
-    report(title, [shown], as_json, result)
-    cycles_table(result, as_json)
+    report(title, [shown], result)
+    cycles_table(result)

@@ -15,8 +15,8 @@ from celosia.cli.input_options import (
     inputs_option,
     random_count,
 )
-from celosia.cli.options import config_options, json_option, memory_options, simulator_option
-from celosia.cli.output import cycles_table, progress, report, say
+from celosia.cli.options import config_options, memory_options, simulator_option
+from celosia.cli.output import as_json, cycles_table, progress, report, say
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.tree import Command
 from celosia.tb.machine.memory_timing import MemoryTiming
@@ -42,7 +42,6 @@ _picture: Any = Deferred("celosia.tb.models.trace_picture", "Pictures need")
 @inputs_option
 @context_option
 @memory_options("far")
-@json_option
 def trace(
     model: str,
     config: Config,
@@ -53,7 +52,6 @@ def trace(
     context: int,
     sinks: int,
     timing: MemoryTiming,
-    as_json: bool,
 ) -> None:
     """Run MODEL once, and write a timeline of every engine's activity in each cycle.
 
@@ -100,11 +98,11 @@ def trace(
         for row in traced.figures["operations"]
     ]
     result = traced.figures | {"files": paths}
-    if not as_json:
-        report("Operations", rows, False, traced.figures)
+    if not as_json():
+        report("Operations", rows, traced.figures)
     summary = {name: value for name, value in traced.figures.items() if not isinstance(value, list)}
-    report(title, [summary], as_json, result)
-    cycles_table(result, as_json)
-    if not as_json:
+    report(title, [summary], result)
+    cycles_table(result)
+    if not as_json():
         for path in paths:
             say(path)

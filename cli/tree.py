@@ -9,16 +9,26 @@ from typing import Any
 import click
 from click.exceptions import NoSuchCommand
 
+from celosia.arch.errors import InputError
 from celosia.arch.packages import missing
+from celosia.cli.output import as_json
 
 
 class Command(click.Command):
-    """A command whose help begins with an example."""
+    """A command whose help begins with an example; with ``reports`` it can print JSON."""
 
-    def __init__(self, *arguments: Any, example: str = "", **named: Any) -> None:
+    def __init__(
+        self, *arguments: Any, example: str = "", reports: bool = True, **named: Any
+    ) -> None:
         super().__init__(*arguments, **named)
-        self.example = example
+        self.example, self.reports = example, reports
         self.help = (self.help or "").replace("\\b", "\b")  # of docstrings, which are raw
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; refuse ``--json`` if it does not report."""
+        if as_json() and not self.reports:
+            raise InputError(f"Option --json is not for {ctx.command_path}, which writes files")
+        return super().invoke(ctx)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's example, and its help text."""
@@ -46,6 +56,14 @@ class Tree(click.Group):
         super().__init__(*arguments, **named)
         self.headings = headings or {}
         self.functions = functions or {}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse options; the root takes ``--json`` in any place before ``--``."""
+        end = args.index("--") if "--" in args else len(args)
+        if ctx.parent is None and "--json" in args[:end]:
+            others = [word for word in args[:end] if word != "--json"]
+            args = ["--json", *others, *args[end:]]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""

@@ -50,7 +50,7 @@ def compile_model(folder: Path, config: str) -> None:
     """Write the model, the driver and the accelerator's Verilog."""
     celosia = Path(sys.executable).with_name("celosia")
     words = [celosia, "compile", "digits", "--config", config]
-    words += ["--set", f"mem_addr_width={MEMORY_WIDTH}", "--c", "--verilog"]
+    words += ["--set", f"mem_addr_width={MEMORY_WIDTH}", "--add", "c,verilog"]
     words += ["--bus", f"wishbone@{MAIN_MEMORY:#x}", "--control", "wishbone"]
     subprocess.run([*words, "--out", str(folder)], check=True, stdout=subprocess.DEVNULL)
 

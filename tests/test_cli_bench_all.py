@@ -72,9 +72,9 @@ def test_mismatches_end_with_code_1_after_the_page(celosia, monkeypatch, tmp_pat
     monkeypatch.setattr("celosia.cli.bench_all.measure", lambda _case: row)
     code, output, _ = celosia("bench", "all", "--out", tmp_path / "page.md", "--json")
     assert code == 1
-    assert json.loads(output)["mismatches"] == sum(map(len, read_cases("full").values()))
+    assert json.loads(output)["mismatches"] == sum(map(len, read_cases().values()))
     page = (tmp_path / "page.md").read_text()
-    assert all(f"## {heading}" in page for heading in read_cases("full"))
+    assert all(f"## {heading}" in page for heading in read_cases())
 
 
 def test_no_work_where_the_page_cannot_be_written(monkeypatch, tmp_path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from celosia.cli.build import build
+from celosia.cli.main import celosia as tree
 from celosia.fpga import build as flow
 from celosia.fpga.boards import BOARDS, get_board
 from celosia.fpga.build import Build, board_design
@@ -26,7 +26,9 @@ FOUND = {
 
 
 def invoke(*words: str) -> str:
-    result = CliRunner(catch_exceptions=False).invoke(build, list(words), standalone_mode=False)
+    result = CliRunner(catch_exceptions=False).invoke(
+        tree, ["build", *words], standalone_mode=False
+    )
     if result.exception is not None:
         raise result.exception
     return result.stdout
@@ -48,7 +50,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
 
 
 def test_json_is_one_object(built: list[dict[str, object]], tmp_path: Path) -> None:
-    words = ["--unit", "systolic_array", "--device", "ulx3s_85f", "--config", "small"]
+    words = ["--unit", "systolic_array", "--board", "ulx3s_85f", "--config", "small"]
     out = invoke(*words, "--seed", "2-4", "--out", str(tmp_path), "--json")
     assert json.loads(out) == FOUND
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "x.bit"]

@@ -92,7 +92,7 @@ def test_the_files_are_all_that_a_host_needs(celosia, tmp_path: Path) -> None:
 def test_a_folder_has_the_files_of_one_model_and_the_users(celosia, mine: Path) -> None:
     out = mine / "out"
     words = ("--config", "tiny", "--out", out)
-    options = ("--inputs", mine / "inputs.npy", "--count", "1", "--c")
+    options = ("--inputs", mine / "inputs.npy", "--count", "1", "--add", "c")
     assert celosia("compile", mine, *options, *words)[0] == 0
     first = {path.name for path in out.iterdir()}
     (own,) = out.glob("*_samples.c")
@@ -110,7 +110,7 @@ def test_a_folder_has_the_files_of_one_model_and_the_users(celosia, mine: Path) 
 
 
 def test_a_batch_is_one_run(celosia, tmp_path: Path) -> None:
-    words = ("--batch", "2", "--c", "--count", "3", "--out", tmp_path)
+    words = ("--batch", "2", "--add", "c", "--count", "3", "--out", tmp_path)
     code, _, errors = celosia("compile", "digits", "--config", "small", *words)
     assert (code, errors) == (0, "")
     described = json.loads((tmp_path / "model.json").read_text())
@@ -148,7 +148,7 @@ def test_the_testbench_runs_the_model_on_its_inputs(celosia, plain_simulation, m
     words = ("compile", mine, "--config", "tiny", "--inputs", mine / "inputs.npy", "--count", "2")
     out = mine / "out"
     code, _, errors = celosia(
-        *words, "--testbench", "--control", "wishbone", "--top", "mine", "--out", out
+        *words, "--add", "testbench", "--control", "wishbone", "--top", "mine", "--out", out
     )
     assert (code, errors) == (0, "")
     lines = plain_simulation(out, "mine").splitlines()
@@ -200,7 +200,7 @@ def test_the_testbench_sets_what_shorter_inputs_need(plain_simulation, tmp_path:
             "Model {mine} needs inputs to calibrate on; give them with --inputs or --calibration, ",
         ),
         (
-            ("--inputs", "{mine}/inputs.npy", "--count", "9", "--c"),
+            ("--inputs", "{mine}/inputs.npy", "--count", "9", "--add", "c"),
             "Count of inputs must be from 1 to 8, not 9",
         ),
         (
@@ -217,7 +217,7 @@ def test_the_testbench_sets_what_shorter_inputs_need(plain_simulation, tmp_path:
         ),
         (
             ("--inputs", "{mine}/inputs.npy", "--bus", "axi4"),
-            "Options --bus and --control need --verilog or --testbench",
+            "Options --bus and --control need --add verilog or testbench",
         ),
         (
             ("--inputs", "{mine}/inputs.npy", "--set", "program_depth=16"),

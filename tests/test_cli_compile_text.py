@@ -164,7 +164,7 @@ def test_the_files_are_all_that_a_host_of_two_texts_needs(celosia, tmp_path: Pat
             "--quantize",
             "low-rank=2",
         ),
-        ("--config", "story", "--context", "24", "--quantize", "kv-bits=4"),
+        ("--config", "story", "--context", "24", "--quantize", "kv=int4"),
         (
             "--config",
             "story",
@@ -175,7 +175,7 @@ def test_the_files_are_all_that_a_host_of_two_texts_needs(celosia, tmp_path: Pat
             "--quantize",
             "functions=wide",
         ),
-        (*SMALL, "--quantize", "sparse=yes", "--set", "sparse_lanes=8", "--set", "sparse_depth=64"),
+        (*SMALL, "--set", "sparse_lanes=8", "--set", "sparse_depth=64"),
     ],
     ids=["mixed", "resident", "recompute", "sparse"],
 )
@@ -254,12 +254,8 @@ def test_what_a_folder_has_answered_is_refused(celosia, folder: Path, words, mes
         (("tales", "--batch", "2"), "Option --batch is not for tales, which is a language model"),
         (("digits", "--prompt", "a"), "Option --prompt is not for digits, which is an encoder"),
         (
-            ("digits", "--quantize", "kv-bits=4"),
-            "Option --quantize kv-bits is not for digits, which is an encoder",
-        ),
-        (
-            ("tales", "--quantize", "sparse=yes"),
-            "Skipping zero weights needs sparse_lanes, which story lacks",
+            ("digits", "--quantize", "kv=int4"),
+            "Option --quantize kv is not for digits, which is an encoder",
         ),
         (
             ("tales", "--quantize", "bits=8,4", "--quantize", "weights=nested"),

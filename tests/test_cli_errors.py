@@ -127,10 +127,6 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
             "weights, which is int8",
         ),
         (("bench", "decode", "--sparsity", "nan"), "Sparsity must be from 0 to 1, not nan"),
-        (
-            ("bench", "decode", "--quantize", "sparse=yes"),
-            "Skipping zero weights needs sparse_lanes, which medium",
-        ),
         ((*RUN, "--set", "norm=false"), "needs the unit norm"),
         ((*RUN, "--set", "mem_addr_width=8"), "mem_addr_width is 8"),
         ((*RUN, "--set", "scratchpad_bytes=1024"), "Model digits needs"),

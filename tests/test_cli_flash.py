@@ -10,13 +10,15 @@ from click.testing import CliRunner
 import celosia
 from celosia.arch.config import Config
 from celosia.cli.board_options import flashed
-from celosia.cli.flash import flash
+from celosia.cli.main import celosia as tree
 from celosia.fpga.boards import get_board, with_flash, with_sdram
 from celosia.tb.models.flash_image import flash_image
 
 
 def invoke(*words: str) -> str:
-    result = CliRunner(catch_exceptions=False).invoke(flash, list(words), standalone_mode=False)
+    result = CliRunner(catch_exceptions=False).invoke(
+        tree, ["flash", *words], standalone_mode=False
+    )
     if result.exception is not None:
         raise result.exception
     return result.stdout

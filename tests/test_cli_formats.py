@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from celosia.cli.format_options import FORMAT_KEYS, Formats, read_keys
+from celosia.cli.format_options import LAYER_KEYS, MODEL_KEYS, WEIGHT_KEYS, Formats, read_keys
 from celosia.cli.main import celosia as tree
 from celosia.cli.tree import commands
 
@@ -25,7 +25,8 @@ def test_every_command_takes_the_same_formats(celosia, name: str) -> None:
     """Its help names each key; a wrong one is refused with those that are close."""
     (option,) = [each for each in EVERY[name].params if "--quantize" in each.opts]
     assert isinstance(option, click.Option)
-    assert all(f"{key}: {value.meaning}" in str(option.help) for key, value in FORMAT_KEYS.items())
+    keys = {"bench pins": WEIGHT_KEYS, "bench decode": LAYER_KEYS}.get(name, MODEL_KEYS)
+    assert all(f"{key}: {value.meaning}" in str(option.help) for key, value in keys.items())
 
 
 def test_no_other_command_has_some_of_them() -> None:
@@ -45,9 +46,8 @@ def test_no_other_command_has_some_of_them() -> None:
         ("int4", "Option --quantize takes KEY=VALUE, not 'int4'"),
         ("group=x", "Option --quantize group takes an integer, not 'x'"),
         ("loss=x", "Option --quantize loss takes a number, not 'x'"),
-        ("sparse=1", "Option --quantize sparse must be yes or no, not '1'"),
         ("functions=nope", "Option --quantize functions must be table or wide, not 'nope'"),
-        ("kv-bits=4", "Option --quantize kv-bits is not for digits, which is an encoder"),
+        ("kv=int4", "Option --quantize kv is not for digits, which is an encoder"),
     ],
 )
 def test_a_wrong_key_or_value_is_refused(celosia, text: str, message: str) -> None:
@@ -58,9 +58,9 @@ def test_a_wrong_key_or_value_is_refused(celosia, text: str, message: str) -> No
 
 def test_keys_are_read_from_one_value_or_several() -> None:
     with click.Context(click.Command("run")):
-        pairs = read_keys(["weights=nested,bits=8,4", "sparse=yes"], FORMAT_KEYS)
-    assert (pairs["weights"], pairs["bits"], pairs["sparse"]) == ("nested", (8, 4), True)
-    assert set(pairs) == NAMES
+        pairs = read_keys(["weights=nested,bits=8,4", "norms=folded"], MODEL_KEYS)
+    assert (pairs["weights"], pairs["bits"], pairs["norms"]) == ("nested", (8, 4), "folded")
+    assert set(pairs) > NAMES
 
 
 @pytest.mark.parametrize(
@@ -101,18 +101,16 @@ def test_the_formats_have_one_meaning(celosia, tmp_path: Path, formats: tuple[st
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ("bench", "decode"),
-            "Option --quantize weights=auto needs a trained model, not a layer of random",
-        ),
+        (("bench", "decode"), "Unknown key of --quantize 'loss'"),
+        (("bench", "pins", "--board", "ulx3s_85f"), "Unknown key of --quantize 'loss'"),
         (
             ("run", "examples/onnx/rows.onnx"),
-            "Option --quantize weights=auto measures accuracy on the digits, which examples/onnx",
+            "Option --quantize loss measures accuracy on the digits, which examples/onnx",
         ),
     ],
 )
 def test_a_search_needs_what_has_a_loss(celosia, words: tuple[str, ...], message: str) -> None:
-    code, _, errors = celosia(*words, "--quantize", "weights=auto", "--quantize", "loss=0.5")
+    code, _, errors = celosia(*words, "--quantize", "loss=0.5")
     assert code == 2
     assert message in errors
     assert errors.count("\n") == 1
@@ -122,12 +120,10 @@ def test_sparse_weights_are_counted_in_their_code(celosia, tmp_path: Path) -> No
     file = tmp_path / "text.txt"
     file.write_text("one day a quiet fox saw a river")
     words = ("evaluate", "tales-sparse", "--text", file, "--json")
-    code, output, errors = celosia(*words, "--quantize", "sparse=yes", "--set", "sparse_lanes=8")
+    code, output, errors = celosia(*words, "--set", "sparse_lanes=8")
     assert code == 0, errors
     dense = json.loads(celosia(*words)[1])
     sparse = json.loads(output)
     assert sparse["nll"] == dense["nll"]
     assert sparse["weight_bytes"] < 0.5 * dense["weight_bytes"]
-    code, _, errors = celosia(*words, "--quantize", "sparse=yes", "--set", "sparse_lanes=0")
-    assert code == 2
-    assert "Skipping zero weights needs sparse_lanes, which small lacks" in errors
+    assert (sparse["sparse"], dense["sparse"]) == (True, False)

@@ -12,7 +12,7 @@ ROWS = [{"model": name, "cycles_per_inference": 7947, "accuracy": 0.99} for name
 @pytest.mark.parametrize("width", [80, 41])
 def test_table_is_turned_where_its_lines_are_too_long(monkeypatch, capsys, width) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    report("Results", ROWS, False, {})
+    report("Results", ROWS, {})
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     for name in ROWS[0]:

@@ -1,5 +1,7 @@
 """The tree of commands: headings, examples, options, and answers to old lines."""
 
+import json
+import re
 import shlex
 import subprocess
 import sys
@@ -9,6 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
+from celosia.arch.presets import PRESETS
+from celosia.cli.format_options import MODEL_KEYS
 from celosia.cli.former import TABLE, is_gone, spelling, today
 from celosia.cli.main import COMMANDS, celosia
 from celosia.cli.tree import Command, commands
@@ -52,10 +56,37 @@ def test_few_options_are_left_and_none_is_hidden() -> None:
         if isinstance(option, click.Option)
     ]
     assert not any(option.hidden for option in every)
-    assert len(every) <= MOST
+    keys = [
+        key for each in every if "--quantize" in each.opts for key in KEY.findall(str(each.help))
+    ]
+    assert len(keys) > len(MODEL_KEYS)
+    assert len(every) + len(keys) <= MOST
 
 
+KEY = re.compile(rf"\b({'|'.join(MODEL_KEYS)}): ")
 MOST = 200
+"""Options of all commands, and keys of ``--quantize``."""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--json configs",
+        "configs --json",
+        "--json verify accuracy --rows 9",
+        "verify accuracy --json --rows 9",
+    ],
+)
+def test_json_stands_before_or_after_a_command(celosia, line: str) -> None:
+    code, output, errors = celosia(*line.split())
+    assert (code, errors) == (0, "")
+    assert json.loads(output).keys() >= ({"softmax"} if "accuracy" in line else set(PRESETS))
+
+
+@pytest.mark.parametrize("line", ["--json generate --out o", "generate --out o --json"])
+def test_json_is_refused_by_a_command_that_writes_files(celosia, line: str) -> None:
+    message = "celosia: Option --json is not for celosia generate, which writes files\n"
+    assert celosia(*line.split()) == (2, "", message)
 
 
 @pytest.mark.parametrize("name", OLD)
@@ -69,7 +100,8 @@ def check_option(name: str, option: str) -> None:
     template = spelling(name, option)
     command = TABLE["names"].get(name, name)
     if template is None:
-        assert option in options(KNOWN[command])
+        known = options(KNOWN[command]) | options(celosia)
+        assert option in known
         return
     assert option not in options(KNOWN[command]) or "{" in template
     if is_gone(template):
@@ -108,6 +140,28 @@ def check_option(name: str, option: str) -> None:
             "board --board icebreaker --flash spi:i",
         ),
         ("prove --property skid", "verify prove skid"),
+        ("run tales --quantize kv-bits=4 --json", "run tales --json --quantize kv=int4"),
+        (
+            "compile tales --quantize kv-blocks=16,kv-bits=4 --quantize folded=yes,deferred=yes",
+            "compile tales --quantize kv=int4-blocks,norms=deferred",
+        ),
+        (
+            "run digits --quantize weights=auto,loss=0.5,bits=8,4",
+            "run digits --quantize loss=0.5,bits=8,4",
+        ),
+        ("text tales --kv-bits 4 --deferred", "run tales --quantize kv=int4,norms=deferred"),
+        ("run tales --quantize folded=no", "run tales"),
+        ("build --device icebreaker", "build --board icebreaker"),
+        ("run tales --temperature 0.8 --top-p 0.9", "run tales --temperature 0.8:0.9"),
+        (
+            "compile digits --testbench --c --out o",
+            "compile digits --add testbench --add c --out o",
+        ),
+        ("generate --fusesoc --out o", "generate --add fusesoc --out o"),
+        (
+            "evaluate digits --inputs i --labels l --json",
+            "evaluate digits --inputs i --answers l --json",
+        ),
         ("faults digits --protect=correct", "verify faults digits --set protect=correct"),
     ],
 )
@@ -121,6 +175,14 @@ def test_an_option_that_is_gone_is_answered_with_the_reason(celosia) -> None:
     code, output, errors = celosia("flash", "--board", "x", "m", "--temperature", "1")
     message = "gone: a board that begins by itself takes the likeliest token"
     assert (code, output, errors) == (2, "", f"celosia: Option --temperature is {message}\n")
+    for words, beginning in (
+        (("run", "tales", "--quantize", "sparse=yes"), "Key sparse of --quantize is gone: a mach"),
+        (("host", "run", "x", "--kv-bits", "4"), "Option --kv-bits is gone: the folder that cel"),
+        (("bench", "decode", "--memory-latency", "9"), "Option --memory-latency is gone: the we"),
+    ):
+        code, output, errors = celosia(*words)
+        assert (code, output) == (2, "")
+        assert errors.startswith(f"celosia: {beginning}")
 
 
 @pytest.mark.parametrize("line", ["run digits --config small", "test softmax", "--help", ""])

@@ -152,14 +152,14 @@ def test_a_machine_has_norms_of_one_kind() -> None:
 def test_the_commands_take_and_refuse_them(celosia: Any) -> None:
     words = (str(STORIES / "stories260K.bin"),)
     command = "evaluate", *words, "--text", str(STORIES / "evaluation.txt"), "--count", "1"
-    command += "--calibration", "2", "--quantize", "deferred=yes", "--json"
-    code, output, errors = celosia(*command)
+    command += "--calibration", "2", "--quantize", "norms=deferred", "--json"
+    code, output, errors = celosia(*command, "--quantize", "weights=int4")
     assert (code, output, errors) == (
         2,
         "",
-        "celosia: Deferred norms need folded True, not False\n",
+        "celosia: Deferred norms need weights int8, not int4\n",
     )
-    code, output, _ = celosia(*command, "--quantize", "folded=yes")
+    code, output, _ = celosia(*command)
     report = json.loads(output)
     assert (code, output.count("\n")) == (0, 1)
     assert report["nll"] < report["float_nll"] + 0.1

@@ -103,7 +103,7 @@ def test_the_driver_in_c_prints_what_the_tokenizer_decodes(
     decoder_folder(kind, tmp_path / "model")
     options = ("--config", "story", "--prompt", "hello", "--steps", "2", "--context", "20")
     code, _, errors = celosia(
-        "compile", tmp_path / "model", *options, "--c", "--out", tmp_path / "c"
+        "compile", tmp_path / "model", *options, "--add", "c", "--out", tmp_path / "c"
     )
     assert code == 0, errors
     model = CModel(tmp_path / "c", "model")

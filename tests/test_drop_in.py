@@ -41,7 +41,17 @@ needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus 
 def test_the_testbench_needs_nothing_but_the_generated_files(
     celosia, plain_simulation, tmp_path: Path, config: str, control: str, bus: tuple[str, ...]
 ) -> None:
-    words = ("generate", "--config", config, "--control", control, "--testbench", "--seed", "3")
+    words = (
+        "generate",
+        "--config",
+        config,
+        "--control",
+        control,
+        "--add",
+        "testbench",
+        "--seed",
+        "3",
+    )
     code, _, errors = celosia(*words, "--out", tmp_path)
     assert (code, errors) == (0, "")
     assert plain_simulation(tmp_path).splitlines()[-1].startswith("PASS: 1 runs, ")
@@ -161,7 +171,17 @@ def test_the_testbench_is_legal_by_both_standards(tmp_path: Path, attachment: At
 
 
 def test_what_has_no_testbench_is_refused(celosia, tmp_path: Path) -> None:
-    words = ("generate", "--config", "tiny", "--unit", "table", "--testbench", "--out", tmp_path)
+    words = (
+        "generate",
+        "--config",
+        "tiny",
+        "--unit",
+        "table",
+        "--add",
+        "testbench",
+        "--out",
+        tmp_path,
+    )
     code, _, errors = celosia(*words)
     assert (code, errors) == (2, "celosia: Only the accelerator has a testbench, not table\n")
     assert list(tmp_path.iterdir()) == []
@@ -178,7 +198,7 @@ def test_a_testbench_needs_room_for_its_program() -> None:
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
 @pytest.mark.skipif(not FUSESOC.is_file(), reason="FuseSoC is not installed")
 def test_fusesoc_simulates_the_core(celosia, tmp_path: Path) -> None:
-    words = ("generate", "--config", "tiny", "--testbench", "--fusesoc")
+    words = ("generate", "--config", "tiny", "--add", "testbench,fusesoc")
     code, _, errors = celosia(*words, "--out", tmp_path / "core")
     assert (code, errors) == (0, "")
     name = "celosia:accelerators:celosia_accelerator_tiny"
@@ -242,7 +262,7 @@ def test_fusesoc_reads_the_core_of_every_unit(tmp_path: Path) -> None:
 @pytest.mark.skipif(not FUSESOC.is_file(), reason="FuseSoC is not installed")
 @pytest.mark.parametrize("unit", UNITS)
 def test_fusesoc_lints_every_unit(celosia, tmp_path: Path, unit: str) -> None:
-    words = ("generate", "--config", "tiny", "--unit", unit, "--fusesoc", "--out", tmp_path)
+    words = ("generate", "--config", "tiny", "--unit", unit, "--add", "fusesoc", "--out", tmp_path)
     assert celosia(*words)[0] == 0
     done = subprocess.run(
         [FUSESOC, "--cores-root", ".", "run", "--target=lint", f"celosia_{unit}_tiny"],

@@ -29,13 +29,13 @@ LONG = " ".join(["the"] * 400)
         ((*TEXT, "--temperature", "nan"), "Temperature must be finite, not nan"),
         ((*TEXT, "--temperature", "inf"), "Temperature must be finite, not inf"),
         ((*TEXT, "--temperature", "-1"), "Temperature must not be negative, not -1.0"),
-        ((*TEXT, "--top-p", "nan"), "Top-p must be more than 0 and at most 1, not nan"),
+        ((*TEXT, "--temperature", "1:nan"), "Top-p must be more than 0 and at most 1, not nan"),
         (
-            (*TEXT, "--quantize", "weights=auto", "--quantize", "loss=nan"),
+            (*TEXT, "--quantize", "loss=nan"),
             "Loss must be a number from 0 on, not nan",
         ),
         (
-            (*TEXT, "--quantize", "weights=auto", "--quantize", "loss=-1"),
+            (*TEXT, "--quantize", "loss=-1"),
             "Loss must be a number from 0 on, not -1",
         ),
         (
@@ -48,11 +48,11 @@ LONG = " ".join(["the"] * 400)
             "needs the unit activation, which configuration story leaves out; set activation=true",
         ),
         (
-            ("compile", "tales", "--c", "--steps", "100000", "--out", "o"),
+            ("compile", "tales", "--add", "c", "--steps", "100000", "--out", "o"),
             "steps need more than the",
         ),
         (
-            ("run", "digits", "--quantize", "weights=auto", "--quantize", "loss=nan"),
+            ("run", "digits", "--quantize", "loss=nan"),
             "Loss must be a number from 0 on, not nan",
         ),
         (

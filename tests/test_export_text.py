@@ -36,7 +36,7 @@ class TestInC:
     @pytest.mark.parametrize("argmax", ["true", "false"])
     def test_a_text_goes_on_beyond_its_cache(self, exported, argmax: str) -> None:
         words = ("--prompt", "1 5 9 2 2", "--steps", "8", "--context", "7:2")
-        folder = exported(TOY, "--c", *words, "--set", f"argmax={argmax}")
+        folder = exported(TOY, "--add", "c", *words, "--set", f"argmax={argmax}")
         if argmax == "true":
             check_languages(folder, "toy", "celosia_text")
         host = CHost(folder, "toy")
@@ -50,7 +50,7 @@ class TestInC:
 
     def test_a_source_is_answered(self, exported) -> None:
         words = ("--prompt", "4 7 1 10", "--steps", "4", "--set", "program_depth=2048")
-        host = CHost(exported(PAIR, "--c", *words), "pair")
+        host = CHost(exported(PAIR, "--add", "c", *words), "pair")
         assert host.give("celosia_text_source", host.sample[: host.given]) == OK
         assert host.give("celosia_text_take", [PAIR.start]) == OK
         assert host.go_on(4) == host.sample[host.given :]
@@ -62,7 +62,7 @@ class TestInC:
 @pytest.mark.parametrize("depth", ["2", "64"], ids=["streamed", "resident"])
 def test_the_testbench_goes_on_with_a_prompt(exported, plain_simulation, depth: str) -> None:
     words = ("--prompt", "1 5", "--steps", "2", "--context", "7", "--set", "argmax=true")
-    folder = exported(TOY, "--testbench", *words, "--set", f"weight_depth={depth}")
+    folder = exported(TOY, "--add", "testbench", *words, "--set", f"weight_depth={depth}")
     lines = plain_simulation(folder).splitlines()
     assert lines[-1].startswith(f"PASS: {len(lines) - 1} runs, ")
     steps = (folder / "steps.hex").read_text()

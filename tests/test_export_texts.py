@@ -51,7 +51,7 @@ class TestInC:
     @pytest.mark.parametrize("depth", ["2", "64"], ids=["streamed", "resident"])
     def test_each_text_goes_on_as_alone(self, celosia, exported, depth, argmax) -> None:
         machine = ("--set", f"argmax={argmax}", "--set", f"weight_depth={depth}")
-        folder = exported(TOY, "--c", *BOTH, *SHORT, *machine)
+        folder = exported(TOY, "--add", "c", *BOTH, *SHORT, *machine)
         host = CTexts(folder, "toy")
         assert (host.known["texts"], host.known["resident"]) == (2, depth == "64")
         assert (host.given, [*map(len, host.samples)]) == ([5, 3], [13, 11])
@@ -67,7 +67,7 @@ class TestInC:
             assert list(host.texts.lengths) == [12, 10]
 
     def test_scores_of_each_text(self, exported) -> None:
-        host = CTexts(exported(TOY, "--c", *BOTH, *SHORT, "--set", "argmax=true"), "toy")
+        host = CTexts(exported(TOY, "--add", "c", *BOTH, *SHORT, "--set", "argmax=true"), "toy")
         for at in range(10):
             assert host.take(*(sample[at] for sample in host.samples)) == OK
             for text, sample in enumerate(host.samples):
@@ -85,7 +85,7 @@ class TestInC:
         assert host.choose() == host.samples[0][11]
 
     def test_a_text_without_a_place_is_refused(self, exported) -> None:
-        host = CTexts(exported(TOY, "--c", *BOTH, *SHORT), "toy")
+        host = CTexts(exported(TOY, "--add", "c", *BOTH, *SHORT), "toy")
         for _ in range(TOY.positions):
             assert host.take(1, None) == OK
         assert [host.take(*pair) for pair in ((1, 1), (1, None), (None, 1))] == [ROWS, ROWS, OK]
@@ -94,7 +94,7 @@ class TestInC:
     @needs_icarus
     def test_the_circuit_takes_two_texts(self, exported) -> None:
         words = ("--prompt", "1 5 9", "--prompt", "7", "--steps", "3", "--context", "4")
-        folder = exported(TOY, "--c", *words, "--set", "argmax=true")
+        folder = exported(TOY, "--add", "c", *words, "--set", "argmax=true")
         machine = IcarusMachine(load(str(folder / "config.toml")), memory_bytes=1 << 14)
         host = CTexts(folder, "toy", SimulatedPort(machine))
         assert host.go_on((0, 0)) == host.samples
@@ -103,7 +103,7 @@ class TestInC:
 @needs_icarus
 def test_the_testbench_goes_on_with_two_prompts(exported, plain_simulation) -> None:
     words = (*BOTH, "--steps", "2", "--context", "7", "--set", "argmax=true")
-    folder = exported(TOY, "--testbench", *words)
+    folder = exported(TOY, "--add", "testbench", *words)
     lines = plain_simulation(folder).splitlines()
     assert lines[-1].startswith(f"PASS: {len(lines) - 1} runs, ")
 

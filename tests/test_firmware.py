@@ -72,7 +72,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     (folder / "page.c").write_text(classify)
     shell(folder, f"gcc {' '.join(FLAGS)} -c page.c")
     compiling, running = text.splitlines()
-    shell(tmp_path, f"{compiling} --c")
+    shell(tmp_path, f"{compiling} --add c")
     folder = tmp_path / "build" / "tales"
     listed |= set(re.findall(r"`([\w.]+)`", PAGE.split("| file |")[2]))
     added = {path.name.replace("tales_model", "digits_model") for path in folder.iterdir()}

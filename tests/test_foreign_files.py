@@ -205,7 +205,8 @@ def test_a_name_that_ends_a_comment_is_exported_harmlessly(celosia, tmp_path: Pa
         tmp_path / "c.toml",
         "--inputs",
         "random:1",
-        "--c",
+        "--add",
+        "c",
         "--out",
         tmp_path / "out",
     )
@@ -222,7 +223,7 @@ NAMES = ("[/INST]", "[n02119789]", "\x1b[31mred", "[bold]x[/bold]", "a\rb")
 
 def test_labels_are_printed_as_they_are(capsys) -> None:
     result = {"predictions": [0, 1, 2, 3, 4], "labels": [0, 1, 2, 3, 4], "names": [*NAMES]}
-    predictions_table(result, False)
+    predictions_table(result)
     output, _ = capsys.readouterr()
     for name in NAMES:
         assert plain(name) in output
@@ -233,8 +234,8 @@ def test_labels_are_printed_as_they_are(capsys) -> None:
 
 def test_figures_and_titles_are_printed_as_they_are(capsys) -> None:
     with click.Context(click.Command("x")):
-        report("[/INST] title", [{"[n1]": "[/b]"}], False, {})
-        report("[/INST] title", [{"[n1]": "[/b]", "c": 1}] * 2, False, {})
+        report("[/INST] title", [{"[n1]": "[/b]"}], {})
+        report("[/INST] title", [{"[n1]": "[/b]", "c": 1}] * 2, {})
     output, _ = capsys.readouterr()
     assert output.count("[/INST]") == 2
     assert output.count("[n1]") == 2

@@ -244,13 +244,12 @@ def test_a_mixture_keeps_its_bound_and_is_smaller_than_one_format() -> None:
     ("words", "message"),
     [
         (
-            ("--quantize", "weights=auto"),
-            "Options --quantize weights=auto and loss need each other, but weights is auto and "
-            "loss None",
+            ("--quantize", "loss=1,weights=int4"),
+            "Option --quantize loss searches the format of each matrix, so weights must be int8, "
+            "not int4",
         ),
-        (("--quantize", "loss=1"), "need each other, but weights is int8 and loss 1.0"),
         (
-            ("--quantize", "weights=auto", "--quantize", "loss=-1"),
+            ("--quantize", "loss=-1"),
             "Loss must be a number from 0 on, not -1.0",
         ),
     ],
@@ -259,9 +258,9 @@ def test_searches_that_are_refused(celosia, words, message) -> None:
     code, output, errors = celosia("run", "digits", "--count", "1", "--sim", "golden", *words)
     assert (code, output) == (2, "")
     assert message in errors
-    code, _, errors = celosia("run", "minilm", "--quantize", "weights=auto", "--quantize", "loss=1")
+    code, _, errors = celosia("run", "minilm", "--quantize", "loss=1")
     assert code == 2
-    assert "Option --quantize weights=auto measures accuracy on the digits, which minilm" in errors
+    assert "Option --quantize loss measures accuracy on the digits, which minilm" in errors
 
 
 @pytest.mark.parametrize("machine", ["golden", pytest.param("verilator", marks=pytest.mark.slow)])

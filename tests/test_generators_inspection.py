@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from celosia.arch.presets import PRESETS
 from celosia.cli.inspect import inspect as command
+from celosia.cli.main import celosia
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_sources import TextSource, is_text, load_text
@@ -59,7 +60,7 @@ def test_the_command_prints_parts_and_sums() -> None:
     shown = CliRunner().invoke(command, ["digits"])
     assert shown.exit_code == 0
     assert "297,280 products, 0 of them on the host" in shown.output
-    as_json = CliRunner().invoke(command, ["tales", "--json"])
+    as_json = CliRunner().invoke(celosia, ["inspect", "tales", "--json"])
     assert json.loads(as_json.output)["kind"] == "decoder"
 
 
@@ -177,7 +178,7 @@ needs_runtime = pytest.mark.skipif(
 @needs_runtime
 def test_floats_beside_a_reference() -> None:
     path = Path(__file__).parent / "data" / "zoo" / "bert_older.onnx"
-    run = CliRunner().invoke(command, [str(path), "--reference", "--json"])
+    run = CliRunner().invoke(celosia, ["inspect", str(path), "--reference", "--json"])
     reference = json.loads(run.stdout)["reference"]
     assert (run.exit_code, reference["refused"], reference["inputs"]) == (0, None, 2)
     assert 0 < reference["difference"] < 1e-5

@@ -91,7 +91,7 @@ def test_whatever_has_the_name_of_a_reserved_word_is_legal(tmp_path: Path) -> No
     ],
 )
 def test_a_top_that_no_tool_takes_is_refused(celosia, tmp_path: Path, name, sentence) -> None:
-    for words in (("generate", "--config", "tiny"), ("compile", "digits", "--verilog")):
+    for words in (("generate", "--config", "tiny"), ("compile", "digits", "--add", "verilog")):
         outcome = celosia(*words, "--top", name, "--out", tmp_path / "out")
         assert outcome == (2, "", f"celosia: Option --top {sentence}\n")
     assert not (tmp_path / "out").exists()

@@ -120,7 +120,7 @@ def test_units_and_a_soc_with_the_same_names_are_one_project(
     described = []
     for top, command in (
         ("celosia_accelerator", ("generate", "--config", "tiny")),
-        ("other", ("compile", "digits", "--config", "micro", "--verilog", "--top", "other")),
+        ("other", ("compile", "digits", "--config", "micro", "--add", "verilog", "--top", "other")),
     ):
         assert celosia(*command, "--out", tmp_path / top)[0] == 0
         files.append(f"{top}/{top}.v")
@@ -152,7 +152,7 @@ def test_a_top_must_be_a_name_of_verilog_that_is_written(celosia, tmp_path: Path
     words = ("compile", "digits", "--out", tmp_path / "out", "--top")
     must = "Option --top must be letters, digits and underscores, no digit first, not"
     assert celosia(*words, "a-b") == (2, "", f"celosia: {must} 'a-b'\n")
-    message = "celosia: Option --top needs --verilog or --testbench\n"
+    message = "celosia: Option --top needs --add verilog or testbench\n"
     assert celosia(*words, "mine") == (2, "", message)
     assert not (tmp_path / "out").exists()
 

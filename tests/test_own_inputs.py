@@ -34,13 +34,13 @@ WORDS = [
 
 def way(options: list[str | Path]) -> str:
     """Return the command for inputs with labels or without."""
-    return "evaluate" if "--labels" in options else "run"
+    return "evaluate" if "--answers" in options else "run"
 
 
 def arrays(path: Path) -> tuple[Path, list[str | Path]]:
     """Return a model of windows of numbers, and options that name inputs, labels and samples."""
     folder = ROOT / "examples" / "vibration"
-    options = ["--inputs", folder / "inputs.npy", "--labels", folder / "labels.npy"]
+    options = ["--inputs", folder / "inputs.npy", "--answers", folder / "labels.npy"]
     return folder / "vibration.onnx", [*options, "--calibration", folder / "calibration.npy"]
 
 
@@ -61,7 +61,7 @@ def images(path: Path) -> tuple[Path, list[str | Path]]:
     scaled = (pixels[:, None] * (1 / 255)).astype(np.float32)
     np.save(path / "same.npy", (scaled - np.float32(0.5)) / np.float32(0.25))
     (path / "labels.txt").write_text("cat\n1\nfox\n")
-    return model, ["--inputs", path / "images", "--labels", path / "labels.txt"]
+    return model, ["--inputs", path / "images", "--answers", path / "labels.txt"]
 
 
 def sounds(path: Path) -> tuple[Path, list[str | Path]]:
@@ -141,7 +141,7 @@ def test_inputs_in_their_own_form(celosia, case) -> None:
     assert len(outputs) == COUNT
     # Logits of a pair or more of classes: the largest is the prediction.
     assert outputs.reshape(COUNT, -1).argmax(axis=1).tolist() == report["predictions"]
-    if "--labels" in options:
+    if "--answers" in options:
         right = np.equal(report["predictions"], report["labels"])
         assert report["accuracy"] == right.mean()
     if (path / "same.npy").is_file():

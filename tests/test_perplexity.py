@@ -119,12 +119,9 @@ def test_the_float_model_is_as_documented(celosia) -> None:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("--quantize", "kv-bits=8"), 1.29),
-        (("--quantize", "kv-bits=4"), 1.34),
-        (
-            ("--quantize", "kv-bits=4", "--quantize", "kv-whole=5", "--quantize", "kv-blocks=16"),
-            1.3,
-        ),
+        (("--quantize", "kv=int8"), 1.29),
+        (("--quantize", "kv=int4"), 1.34),
+        (("--quantize", "kv=int4-blocks", "--quantize", "kv-whole=5"), 1.3),
     ],
 )
 def test_a_decoder_all_in_integers_loses_little(celosia, words, most) -> None:
@@ -136,7 +133,10 @@ def test_a_decoder_all_in_integers_loses_little(celosia, words, most) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--quantize", "kv-bits=5"), "Bits of keys and values must be 8 or 4, not 5"),
+        (
+            ("--quantize", "kv=int5"),
+            "kv must be int8 or int4 or int4-blocks or recompute, not 'int5'",
+        ),
         (("--count", "2"), "Count of texts must be from 1 to 1, not 2"),
         ((), "Cannot read checkpoint nothing: No such file or directory"),
     ],

@@ -214,10 +214,10 @@ def test_integers_read_numerals_as_floats_do():
     [
         (("numerals", "--prompt", "M" * 16), "takes sources of 1 to 16 tokens, not 17"),
         (("numerals", "--prompt", "MCZ"), "Character 'Z' has no token"),
-        (("numerals", "--quantize", "kv-bits=4"), "must be 8 where source_layers is not 0, not 4"),
+        (("numerals", "--quantize", "kv=int4"), "must be 8 where source_layers is not 0, not 4"),
         (
-            ("numerals", "--quantize", "weights=auto", "--quantize", "loss=1"),
-            "Weights auto is for decoders alone",
+            ("numerals", "--quantize", "loss=1"),
+            "A search for formats is for decoders alone",
         ),
     ],
 )
@@ -236,9 +236,12 @@ def test_the_command_refuses_in_one_sentence(celosia, words, part):
         ),
         (("tales", "--answers", ANSWERS), "Character 'M' has no token"),
         (("numerals", "--answers", "README.md"), "Answers README.md must have one tab in each"),
-        (("tales", "--labels", ANSWERS), "Option --labels is not for tales, which is a language"),
-        (("tales", "--labels", ANSWERS, "--text", "x"), "--text and --labels exclude each other"),
-        (("tales", "--text", "x", "--quantize", "kv=keep"), "--quantize kv is not for --text"),
+        (
+            ("tales", "--inputs", ANSWERS, "--answers", ANSWERS),
+            "Option --inputs is not for tales, which is a language",
+        ),
+        (("tales", "--answers", ANSWERS, "--text", "x"), "--text and --answers exclude each other"),
+        (("tales", "--text", "x", "--quantize", "kv=recompute"), "kv=recompute is not for --text"),
     ],
 )
 def test_evaluate_refuses_in_one_sentence(celosia, words, part):

@@ -159,7 +159,7 @@ def test_the_command_prints_one_object_or_the_text(celosia):
     code, output, _ = celosia("run", *words)
     assert code == 0
     assert output.startswith(report["text"] + "\n")
-    code, output, _ = celosia("run", *words, "--quantize", "kv-bits=4", "--json")
+    code, output, _ = celosia("run", *words, "--quantize", "kv=int4", "--json")
     narrow = json.loads(output)
     assert (code, narrow["mismatches"]) == (0, 0)
     assert (report["kv_bits"], narrow["kv_bits"]) == (8, 4)
@@ -170,9 +170,12 @@ def test_the_command_prints_one_object_or_the_text(celosia):
     ("words", "part"),
     [
         (("none.bin",), "Cannot read checkpoint none.bin: No such file or directory"),
-        (("tales", "--top-p", "2"), "Top-p must be more than 0 and at most 1, not 2.0"),
+        (("tales", "--temperature", "1:2"), "Top-p must be more than 0 and at most 1, not 2.0"),
         (("none.bin", "--sim", "none"), "Unknown simulator 'none'"),
-        (("tales", "--quantize", "kv-bits=5"), "Bits of keys and values must be 8 or 4, not 5"),
+        (
+            ("tales", "--quantize", "kv=int5"),
+            "must be int8 or int4 or int4-blocks or recompute, not",
+        ),
         (("tales", "--context", "999"), "Context must be at most the 256 tokens"),
         (("tales", "--set", "weight_depth=99"), "weight slots of 13 x 12, but weight_depth is 99"),
     ],

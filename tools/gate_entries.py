@@ -134,7 +134,11 @@ def _pair(line: str, integers: Callable[[Path], list[int]]) -> Entry:
             base = json.loads((DATA / "bases.json").read_text())[model.removeprefix(_FAMILY)]
             write(folder / "model", base["config"], tensors_of(base["shapes"]))
             model = str(folder / "model")
-        options += ["--c"] * (integers is _outputs) + ["--json", "--out", str(folder / "out")]
+        options += ["--add", "c"] * (integers is _outputs) + [
+            "--json",
+            "--out",
+            str(folder / "out"),
+        ]
         with (
             contextlib.redirect_stdout(io.StringIO()) as output,
             contextlib.redirect_stderr(io.StringIO()),

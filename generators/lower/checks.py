@@ -120,9 +120,14 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
         )
 
 
+def value_block(model: TextDescription, config: Config) -> int:
+    """Return the columns of values that share an exponent in a machine's slots (columns)."""
+    return 2 * min(config.array.cols, model.head_dim)
+
+
 def _check_blocks(decoder: Decoder, config: Config) -> None:
     """Refuse values that share exponents if slots have none, or have them for other columns."""
-    model, block = decoder.description, 2 * min(config.array.cols, decoder.description.head_dim)
+    model, block = decoder.description, value_block(decoder.description, config)
     if not config.block_exponents or decoder.block != block:
         raise InputError(
             f"Model {model.name} keeps values in blocks of {decoder.block}, which needs "

@@ -54,6 +54,11 @@ class TextOptions(Quantization):
             raise InputError(f"Sinks must not be negative, not {self.sinks}")
 
 
+def skips_zeros(config: Config) -> bool:
+    """Return whether a machine can skip zeros in a decoder's weights."""
+    return config.sparse_lanes > 0 and config.array.weight_depth <= RING_SLOTS
+
+
 def check_sparse(config: Config) -> None:
     """Raise :class:`InputError` if a machine cannot skip zeros in a decoder's weights."""
     if not config.sparse_lanes:

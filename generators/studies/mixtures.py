@@ -68,8 +68,7 @@ def check_measured(model: str) -> None:
     """Raise :class:`InputError` if an encoder has no labelled data for a search."""
     if model not in model_names():
         raise InputError(
-            "Option --quantize weights=auto measures accuracy on the digits, which "
-            f"{model} does not take"
+            f"Option --quantize loss measures accuracy on the digits, which {model} does not take"
         )
 
 
@@ -129,7 +128,7 @@ def mix_text(
     is the expectation over all tokens, with the float model's probabilities.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
-    model.refuse_source("Weights auto")
+    model.refuse_source("A search for formats")
     samples = calibration_texts(model, weights, begin, options)
     others = replace(options, texts=TEXTS, length=TOKENS, seed=options.seed + 1)
     tried = calibration_texts(model, weights, begin, others)

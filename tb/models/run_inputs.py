@@ -78,8 +78,6 @@ def read_inputs(
         folder = files.inputs is not None and files.inputs.is_dir()
         named = input_files(files.inputs) if folder and files.inputs is not None else ()
         labels = read_labels(files.labels, source, named)
-    if files.answers is not None and files.labels is not None:
-        raise InputError("Option --labels is not for --answers, which has the right classes")
     texts_given = files.are_texts and source.tokenizer is not None
     if texts_given or files.answers is not None:
         if files.answers is not None:

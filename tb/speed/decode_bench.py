@@ -9,7 +9,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
-from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.lower.text_compiler import compile_text, skips_zeros
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.runtime.interface import Machine
 from celosia.sim.report import where
@@ -32,7 +32,6 @@ def bench_decode(
     positions: int = 128,
     options: Quantization | None = None,
     bits: int = OPERAND_BITS,
-    sparse: bool = False,
     sparsity: float = 0.0,
     recompute: bool = False,
     layers: int = 1,
@@ -42,8 +41,8 @@ def bench_decode(
 
     The decoder's ``layers`` are Llama's. The token attends to itself and to ``positions`` earlier
     tokens, whose keys and values are zeros, since cycles do not depend on them. ``sparsity`` is the
-    share of the layers' weights that are 0; with ``sparse`` zero weights are skipped if that is
-    faster. With ``recompute`` keys and values are recomputed from attention's input.
+    share of the layers' weights that are 0, which a zero-skip unit skips if that is faster. With
+    ``recompute`` keys and values are recomputed from attention's input.
     ``make_machine(config, memory_bytes)`` returns a machine with this configuration and external
     memory; the configuration has rotary embeddings and a trace port. Nested weights are read with
     ``bits`` bits.
@@ -72,7 +71,12 @@ def bench_decode(
     decoder = untrained(model, asked, seed, sparsity)
     config = config.replace(rotary=True, trace=True)
     program = compile_text(
-        decoder, config, context=positions + 1, rows=1, sparse=sparse, recompute=recompute
+        decoder,
+        config,
+        context=positions + 1,
+        rows=1,
+        sparse=skips_zeros(config),
+        recompute=recompute,
     )
     session = TextSession(program, make_machine(config, program.memory_bytes))
     session.length = positions

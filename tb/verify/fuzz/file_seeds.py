@@ -107,7 +107,7 @@ def _npy(folder: Path, rng: Rng) -> Seed:
     model, _ = load_model("digits-simplified")
     np.save(folder / "x.npy", rng.normal(0, 1, (4, model.tokens, model.features)))
     np.save(folder / "y.npy", rng.integers(0, model.classes, 4))
-    words = ("evaluate", "digits-simplified", *_GOLDEN, "--inputs", "x.npy", "--labels", "y.npy")
+    words = ("evaluate", "digits-simplified", *_GOLDEN, "--inputs", "x.npy", "--answers", "y.npy")
     return Seed(words, ("x.npy", "y.npy"))
 
 
@@ -184,7 +184,7 @@ def _texts(folder: Path, rng: Rng) -> Seed:
     _tokenizer(folder / "m")
     (folder / "x.txt").write_text("the red fox sees a lazy dog\na dog runs\nthe fox sees\n")
     (folder / "y.txt").write_text("cat\n1\nfox\n")
-    words = ("evaluate", "m", *_GOLDEN, "--inputs", "x.txt", "--labels", "y.txt")
+    words = ("evaluate", "m", *_GOLDEN, "--inputs", "x.txt", "--answers", "y.txt")
     return Seed((*words, "--calibration", "x.txt"), ("m/tokenizer.json", "x.txt", "y.txt"))
 
 

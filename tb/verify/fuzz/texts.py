@@ -9,7 +9,8 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import RING_SLOTS
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
-from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.lower.checks import value_block
+from celosia.generators.lower.text_compiler import compile_text, skips_zeros
 from celosia.generators.lower.text_program import TextProgram
 from celosia.generators.quantize.options import INT8, MIXED, Quantization
 from celosia.tb.machine.memory_timing import MemoryTiming
@@ -42,8 +43,7 @@ def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     options = _options(rng, config, model, resident=resident)
     decoder = untrained(model, options, int(rng.integers(1 << 30)))
     context = int(rng.integers(_STEPS + 1, min(_LENGTH, decoder.places) + 1))
-    sparse = bool(config.sparse_lanes) and not resident
-    program = compile_text(decoder, config, context=context, sparse=sparse)
+    program = compile_text(decoder, config, context=context, sparse=skips_zeros(config))
     numbers = rng.integers(0, model.vocabulary, 2 * _LENGTH).tolist()
     result = {"mismatch": "", "words": len(program.words)}
     session = TextSession(program, "golden")
@@ -72,7 +72,7 @@ def _options(
         options["kv_bits"] = 4
         options["whole"] = config.low_rows
         if config.block_exponents:
-            options["block"] = 2 * min(config.array.cols, model.head_dim)
+            options["block"] = value_block(model, config)
     elif config.array.wide and rng.random() < 0.5:
         options["activations"] = MIXED
     if config.row_factors and options.get("weights", INT8) == INT8:
