@@ -90,6 +90,7 @@ def folders() -> Iterator[Made]:
             "original_max_position_embeddings": 16}}),
         ("MistralForCausalLM", {**DECODER, "sliding_window": 16}),
         ("Qwen2ForCausalLM", DECODER),
+        ("Qwen3ForCausalLM", {**DECODER, "head_dim": 8}),
         ("GemmaForCausalLM", {**DECODER, "head_dim": 8}),
         ("Phi3ForCausalLM",
          {**DECODER, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}),
@@ -106,7 +107,6 @@ def folders() -> Iterator[Made]:
          {"vocab_size": 50, "hidden_size": 32, "num_layers": 2, "num_heads": 4,
           "attention_types": [[["global", "local"], 1]], "window_size": 16,
           "max_position_embeddings": 32}),
-        ("Qwen3ForCausalLM", {**DECODER, "head_dim": 8}),
         ("PhiForCausalLM", DECODER),
     ]  # fmt: skip
     for number, (name, settings) in enumerate(lists):

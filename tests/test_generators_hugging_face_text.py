@@ -196,8 +196,9 @@ def test_gpt2_leaves_its_columns(tmp_path, prefix) -> None:
     [
         (LLAMA, {"model_type": "bert"}, f"Model type 'bert' in {{0}}/config.json is not one of "
                                         f"{', '.join(TEXT_FAMILIES)}"),
-        (LLAMA, {"model_type": "qwen3"}, "Model type 'qwen3' in {0}/config.json is not run: it "
-         "normalizes queries and keys; Qwen2, Llama and their kin do not"),
+        (LLAMA, {"model_type": "olmo2"}, "Model type 'olmo2' in {0}/config.json is not run: it "
+         "has norms of whole queries and keys, or of what blocks add; Qwen3, Llama and their kin "
+         "do not"),
         (LLAMA, {"rope_scaling": {"factor": 2}}, ROPE.format("None")),
         (LLAMA, {"rope_parameters": {"rope_type": "su"}}, ROPE.format("'su'")),
         (LLAMA, {"attention_bias": True},

@@ -182,6 +182,9 @@ def _more(base: Config) -> dict[str, Config]:
     if "sliding_window" in _SETTINGS[kind]:
         more["a window"] = {"sliding_window": 5}
         more["a wide window"] = {"sliding_window": 15, "use_sliding_window": True}
+    if kind == "qwen3":
+        half = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 15}
+        more["windows in half of the layers"] = {**half, "use_sliding_window": True}
     if kind == "smollm3":
         turns, some = {"no_rope_layers": [1, 0, 1]}, ["sliding_attention"] * 2 + ["full_attention"]
         window = {"use_sliding_window": True, "sliding_window": 15}
@@ -259,8 +262,8 @@ _ROTARY = "model.layers.0.self_attn.rotary_emb.inv_freq"
 _BUFFERS = {
     **dict.fromkeys(
         (
-            *("llama", "mistral", "qwen2", "gemma", "phi3", "granite", "smollm3", "olmo"),
-            *("stablelm", "starcoder2"),
+            *("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "granite", "smollm3"),
+            *("olmo", "stablelm", "starcoder2"),
         ),
         _ROTARY,
     ),

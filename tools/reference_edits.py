@@ -62,6 +62,7 @@ _BASES: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {**_DECODER, "head_dim": 8},
     "MistralForCausalLM": {**_DECODER, "head_dim": 8, "sliding_window": 20},
     "Qwen2ForCausalLM": _DECODER,
+    "Qwen3ForCausalLM": {**_DECODER, "head_dim": 12},
     "GemmaForCausalLM": {**_DECODER, "head_dim": 8},
     "Phi3ForCausalLM": {**_DECODER, "original_max_position_embeddings": 24},
     "GraniteForCausalLM": {

@@ -17,7 +17,7 @@ _LONGEST = 60
 """Most characters of a value that an error message shows."""
 _MOST = 1 << 24
 _CLASSES = (
-    "(ForCausalLM|LMHeadModel)$|^(Llama|GPT2|Mistral|Qwen2|Gemma|Phi3|Granite|SmolLM3|Olmo|"
+    "(ForCausalLM|LMHeadModel)$|^(Llama|GPT2|Mistral|Qwen2|Qwen3|Gemma|Phi3|Granite|SmolLM3|Olmo|"
     "StableLm|Starcoder2|GPTNeoX|GPTNeo|OPT)Model$"
 )
 _Size = Annotated[int, Meta(ge=1, le=_MOST)]

@@ -285,10 +285,12 @@ def _in_one_form(
             model = model.replace(rotary_speeds=True)
             tensors["rotary_speeds"] = speeds
     residual = float(config.get("residual_multiplier", 1.0))
+    scaled_part = ".query_norm." if model.head_norms else ".query."
     for name in list(tensors):
-        if ".query." in name and len(tensors[name]) == model.query_width:
+        if scaled_part in name and len(tensors[name]) % model.head_dim == 0:
             turns = model.rotates(int(name.split(".")[1]))
-            rows = np.tile(queries * (turned if turns else np.ones_like(turned)), model.heads)
+            heads = len(tensors[name]) // model.head_dim
+            rows = np.tile(queries * (turned if turns else np.ones_like(turned)), heads)
             tensors[name] = (rows * tensors[name].T).T
         elif re.search(r"\.(output|down)\.", name):
             tensors[name] = residual * tensors[name]
@@ -307,7 +309,7 @@ def _side_by_side(
     order = np.concatenate([order, np.arange(rotated, model.head_dim)])
     reordered = dict(tensors)
     for name, tensor in tensors.items():
-        if re.search(r"\.(query|key)\.", name) and len(tensor) % model.head_dim == 0:
+        if re.search(r"\.(query|key)(_norm)?\.", name) and len(tensor) % model.head_dim == 0:
             heads = tensor.reshape(-1, model.head_dim, *tensor.shape[1:])
             reordered[name] = heads[:, order].reshape(tensor.shape)
     return reordered

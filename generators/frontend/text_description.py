@@ -57,6 +57,9 @@ class TextDescription(Description):
     rotated: str = "1"
     """Pattern of the layers, repeated over all of them: 1 for a layer that rotates queries and
     keys, 0 for one without positions."""
+    head_norms: bool = False
+    """True if queries and keys of each head are normalized before the rotation, with RMS norms
+    whose weights all heads of a layer share."""
     rotary_speeds: bool = False
     """True if the angles per place of a head's pairs are trained or chosen: a tensor of that name
     has them, [head_dim / 2] (radians)."""
@@ -116,6 +119,10 @@ class TextDescription(Description):
             raise InputError(
                 f"Model field rotated must be digits 0 and 1 with a 1, at most {self.layers} for "
                 f"the layers, not {self.rotated!r}"
+            )
+        if self.head_norms and self.position != "rotary":
+            raise InputError(
+                f"Model field head_norms must be false where position is {self.position}"
             )
         if self.position != "rotary" and "0" in self.rotated:
             raise InputError(
@@ -199,6 +206,8 @@ class TextDescription(Description):
             norm(f"{prefix}.attention_norm")
             norm(f"{prefix}.mlp_norm")
             linears(prefix, self.projections)
+            for name in ("query_norm", "key_norm") if self.head_norms else ():
+                shapes_by_name[f"{prefix}.{name}.weight"] = (self.head_dim,)
 
         for layer in range(self.layers):
             block(f"layers.{layer}")

@@ -91,6 +91,8 @@ class Norm:
     source: Value
     target: Value
     name: str
+    heads: int = 0
+    """Heads of a row that are normalized separately; 0 for whole rows."""
 
 
 @dataclass(frozen=True)
@@ -346,7 +348,16 @@ class _Builder:
                 return target
             if name == "value" or not rotary:
                 return self._linear(f"{prefix}.{name}", x, target)
-            sums = self._linear(f"{prefix}.{name}", x, Value(f"{prefix}.{name}_sums", columns))
+            sums = Value(f"{prefix}.{name}_sums", columns)
+            if isinstance(model, TextDescription) and model.head_norms:
+                raw = self._linear(f"{prefix}.{name}", x, Value(f"{prefix}.{name}_heads", columns))
+                normed = Value(f"{prefix}.{name}_normed", columns)
+                self.nodes.append(
+                    Norm(raw, normed, f"{prefix}.{name}_norm", columns // model.head_dim)
+                )
+                self.nodes.append(Convert(normed, sums))
+            else:
+                self._linear(f"{prefix}.{name}", x, sums)
             self.nodes.append(Rotary(sums, target, still=prefix in self.still))
             return target
 

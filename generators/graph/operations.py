@@ -122,15 +122,30 @@ class Norm:
     """The constant added to the variance in equation (4)."""
     deferred: bool = False
     """``target = rescale(source)``; the products that read it multiply by the rows' factors."""
+    heads: int = 0
+    """Heads of a row that are normalized separately and share parameters; 0 for whole rows."""
+
+    @property
+    def width(self) -> int:
+        """Number of columns that are normalized together."""
+        return self.source.columns // max(self.heads, 1)
 
 
 @dataclass(frozen=True)
 class Convert:
-    """``target = rescale(source)``, from INT16 to INT8 or to INT16 with another scale."""
+    """``target = rescale(source)``, from INT16 to INT8 or to INT16 with another scale.
+
+    An INT8 source becomes an INT16 by a product with the identity, whose sums are rotated.
+    """
 
     source: Tensor
     target: Tensor
     rescale: Rescale
+
+    @property
+    def product(self) -> bool:
+        """True if the conversion is a product with the identity."""
+        return not self.source.wide
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
             linear, _ = made[tensor.name]
             for tiles in make.plan.query_parts if tensor is op.query else (None,):
                 within = tiles and make.plan.matrices[linear.target.name].within(*tiles)
-                make.linear(linear, "h", tiles=within, text=text)
+                make.linear(linear, make.source(linear), tiles=within, text=text)
         if own and text in (None, texts[-1].text):
             make.linear(made[op.value.name][0], "h")
         if anew:

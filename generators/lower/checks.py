@@ -71,6 +71,8 @@ def _check_recomputed(decoder: Decoder) -> None:
     model, subject = decoder.description, "Keys and values that are made anew"
     model.refuse_source("Making keys and values anew")
     kept = model.kv_heads * decoder.key_dim + model.kv_width
+    if model.head_norms:
+        raise InputError(f"{subject} need head_norms false, but model {model.name} has them")
     if "0" in model.rotated:
         raise InputError(
             f"{subject} need rotations in every layer or none, but model {model.name} has them in "
@@ -243,7 +245,7 @@ def _check_lengths(graphs: Sequence[IntegerGraph], config: Config, places: int) 
     """Refuse sums or rows longer than the configuration's, for attention to ``places`` places."""
     ops = [op for graph in graphs for op in graph.ops]
     sums = [op.weight.shape[0] for op in ops if isinstance(op, Linear)]
-    rows = [op.source.columns for op in ops if isinstance(op, Norm)]
+    rows = [op.width for op in ops if isinstance(op, Norm)]
     for field, least in (("max_k", max(places, *sums)), ("max_row", max(places, *rows, 0))):
         if least > config.read(field):
             raise FitError(

@@ -134,6 +134,8 @@ class Layers(Instructions):
                         self._hidden(waiting)
                         waiting = []
                     self.residual(step.op, step.behind)
+                case Linear() if isinstance((*step.behind, None)[0], Norm):
+                    waiting.append(self.norm_heads(step.op, step.behind))
                 case Linear():
                     waiting.append((step.op, step.behind))
 

@@ -9,7 +9,9 @@ import numpy as np
 from celosia.arch.errors import InputError
 from celosia.generators.graph.operations import Linear, Plane
 from celosia.generators.graph.stored import part_rows
+from celosia.generators.graph.tensors import Rescale
 from celosia.generators.lower.key_slots import query_places, spread
+from celosia.generators.lower.moves import load
 from celosia.generators.lower.plan import HIDDEN, QUERIES, Matrix, Plan, kind
 from celosia.generators.lower.products import Product, in_memory, kept_in_slots
 from celosia.generators.lower.residence import Words
@@ -17,6 +19,7 @@ from celosia.generators.lower.staging import STAGES, THIN
 from celosia.generators.lower.weights import Held, cuts
 from celosia.generators.program.draft import Ref
 from celosia.generators.program.image import Bytes, Piece
+from celosia.generators.program.layout import aligned_rows
 
 
 def keep_matrix(plan: Plan, op: Linear) -> None:
@@ -24,12 +27,7 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
 
     A low-rank correction and parameter words are added as well.
     """
-    low, bounds, rescale, tiles = op.low_rank, _bounds(plan, op), op.rescale, list[int]()
-    if kind(op.target) in QUERIES:
-        tiles = query_places(
-            plan.decoder, plan.key_heads, plan.config.array.cols, spaced=plan.spaced
-        )
-        rescale = spread(rescale, tiles, plan.config.array.cols) if tiles else rescale
+    low, bounds, (rescale, tiles) = op.low_rank, _bounds(plan, op), _queries(plan, op)
     words = [plan.keep(rescale, by_tile=True, early=op.residual)]
     upper = replace(op, stored=op.planes[0].stored) if op.planes else op
     splits = _kept(plan, upper, bounds)
@@ -58,6 +56,38 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
             for index in range(STAGES):
                 plan.memory.buffer(f"{THIN}{index}", piece.size)
     plan.matrices[op.target.name] = Matrix(splits, words, correction, places=tiles)
+
+
+def keep_identity(plan: Plan, op: Linear) -> None:
+    """Add a product with the identity to a plan: all of its parts have the same weights.
+
+    These are in the scratchpad, once for all layers.
+    """
+    cols, size, columns = plan.config.array.cols, len(op.weight), op.target.columns
+    products = []
+    for first in range(0, columns, size):
+        part = Held(
+            slice(first, end := min(first + size, columns)), slice(first, end), first // cols
+        )
+        name = f"identity{part.n}"
+        if name not in plan.memory.buffers:
+            data = aligned_rows(op.weight[: part.n, : part.n].astype(np.uint8), plan.config)
+            place = plan.memory.buffer(name, data.size)
+            piece = plan.stage.image.add(data.ravel())
+            plan.setup.append(load(place, piece.addr, piece.m, piece.row_bytes))
+        products.append(Product(op, part, Ref(name), frozenset()))
+    rescale, tiles = _queries(plan, op)
+    words = [plan.keep(rescale, by_tile=True)]
+    plan.matrices[op.target.name] = Matrix([products], words, places=tiles)
+
+
+def _queries(plan: Plan, op: Linear) -> tuple[Rescale, list[int]]:
+    """Return the parameters of a layer, and the places of its tile columns among those drained."""
+    if kind(op.target) not in QUERIES:
+        return op.rescale, []
+    cols = plan.config.array.cols
+    tiles = query_places(plan.decoder, plan.key_heads, cols, spaced=plan.spaced)
+    return spread(op.rescale, tiles, cols) if tiles else op.rescale, tiles
 
 
 def _plane_words(plan: Plan, op: Linear, plane: Plane, words: Words) -> Words:

@@ -411,11 +411,19 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def makes_input(op: Op) -> bool:
-    """Return whether a norm or conversion computes the input of a product.
+    """Return whether a norm or conversion of the residual stream computes a product's input."""
+    if not isinstance(op, Norm | Convert):
+        return False
+    return op.source.home is Home.STREAM and op.target.home is not Home.STREAM
 
-    Otherwise it computes the residual stream.
+
+def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
+    """Return the product with the identity that a conversion is, with the weights of a part.
+
+    A part is as many columns as fill whole tile columns and hold a head.
     """
-    return isinstance(op, Norm | Convert) and op.target.home is not Home.STREAM
+    side = -(-head_dim // config.array.cols) * config.array.cols
+    return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)
 
 
 def context_of(op: Attention) -> Rescale:

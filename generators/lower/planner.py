@@ -15,7 +15,7 @@ from celosia.generators.graph.quantized import Decoder
 from celosia.generators.graph.tensors import rescale_of
 from celosia.generators.lower.checks import check_decoder
 from celosia.generators.lower.instructions import table_bytes
-from celosia.generators.lower.matrices import keep_matrix
+from celosia.generators.lower.matrices import keep_identity, keep_matrix
 from celosia.generators.lower.moves import load
 from celosia.generators.lower.plan import (
     INPUTS,
@@ -23,6 +23,7 @@ from celosia.generators.lower.plan import (
     Plan,
     Table,
     context_of,
+    identity_of,
     makes_input,
     part,
     runs,
@@ -97,6 +98,9 @@ def _stream_buffers(planned: Plan) -> int:
         "context": rows * decoder.attentions[0].target.stride,
         "hidden": rows * model.ffn,
     }
+    for op in decoder.ops:
+        if isinstance(op, Norm) and op.heads:
+            sizes |= {end.buffer: rows * end.stride for end in (op.source, op.target)}
     if model.placement == "post":
         sizes["normed"] = sizes["x"]
     keys = rows * model.kv_heads * decoder.key_dim
@@ -288,6 +292,9 @@ def _keep_tables(planned: Plan) -> None:
 def _keep(planned: Plan, op: Op) -> None:
     """Keep an operation's data."""
     match op:
+        case Convert() if op.product:
+            head_dim = planned.decoder.description.head_dim
+            keep_identity(planned, identity_of(op, head_dim, planned.config))
         case Embedding() | Norm() | Convert():
             planned.words[op.target.name] = planned.keep(op.rescale)
         case Linear():

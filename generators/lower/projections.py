@@ -20,7 +20,16 @@ from celosia.generators.lower.instructions import (
     rowwise,
     table,
 )
-from celosia.generators.lower.plan import HIDDEN, PAIRS, QUERIES, Matrix, Plan, kind, layer_of
+from celosia.generators.lower.plan import (
+    HIDDEN,
+    PAIRS,
+    QUERIES,
+    Matrix,
+    Plan,
+    identity_of,
+    kind,
+    layer_of,
+)
 from celosia.generators.lower.products import Product
 from celosia.generators.lower.residence import Register, Words, check_at_once
 from celosia.generators.lower.staging import THIN, WORDS
@@ -286,6 +295,26 @@ class Instructions:
         if isinstance(op, Norm) and op.deferred:
             words = factored(words, text or 0)
         return rowwise(op, Work(source, target, m, dim, words, written))
+
+    def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
+        """Add queries or keys up to the norm of each head; return the product that rotates them."""
+        norm, convert, *rotated = behind
+        assert isinstance(norm, Norm), "heads are normalized first"
+        assert isinstance(convert, Convert), "then they become sums"
+        assert isinstance(self.m, int), "programs of heads' norms have no chunks"
+        self.linear(op, "h")
+        self.drain(op, View(Ref(op.target.buffer), op.target.stride))
+        (words,) = self.params((self.plan.words[norm.target.name], 0, 0))
+        source, target = (
+            View(Ref(end.buffer), norm.width * end.element) for end in (norm.source, norm.target)
+        )
+        rows, written = self.m * norm.heads, Written(norm.target.name)
+        self.stage.add(rowwise(norm, Work(source, target, rows, norm.width, words, written)))
+        return identity_of(convert, self.model.head_dim, self.config), rotated
+
+    def source(self, op: Linear) -> str:
+        """Return the buffer of a projection's input: the layer's, or that of normalized heads."""
+        return op.source.buffer if op.source.name.endswith("_normed") else "h"
 
     def _normed(self, tensor: Tensor) -> View:
         """Return the rows of a norm's or a conversion's result: of the stream, or a layer's."""

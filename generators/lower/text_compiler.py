@@ -142,8 +142,10 @@ def _compile_fitting(
             f"Model {name} comes to the chip in pieces of {least_size(config)} bytes, but external "
             f"memory has {limit}"
         )
-    if decoder.source is not None or texts > 1 or config.row_factors:
-        # An answer begins with one token, as several texts do; a chunk's last row is any.
+    alone = decoder.source is not None or decoder.description.head_norms
+    if alone or texts > 1 or config.row_factors:
+        # An answer begins with one token, as several texts do; a chunk's last row is any, and the
+        # rows of its heads are no number that the host writes.
         rows = 1
     rows = min(rows, context)
     compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse, texts=texts)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from celosia.arch.errors import InputError
 from celosia.arch.functions import FUNCTIONS, Function
@@ -102,6 +103,16 @@ class ErrorSteps(Steps[TextDescription]):
                 return self._normed(tensor)
             case "query" | "key" | "query_sums" | "key_sums":
                 return self._projected(tensor, prefix, kind)
+            case "query_heads" | "key_heads":
+                # The variance that norms add is an operand, the same in all layers.
+                ranges, picks = self.samples.ranges.items(), self._picks(value.columns)
+                sizes = [bounds.size for name, bounds in ranges if name.endswith("_heads")]
+                return replace(tensor, scale=wide_scale(sizes), width=WIDE, picks=picks)
+            case "query_normed" | "key_normed":
+                picks = self._picks(value.columns)
+                by_head = self.rows[value.name].reshape(-1, self.model.head_dim)
+                gains = np.resize(best_steps(by_head[:, self.head_columns], INT8_MAX), len(picks))
+                return replace(tensor, gains=gains, picks=picks)
             case "value":
                 middle, steps = self._value_steps(value)
                 return replace(tensor, gains=steps, offsets=middle)
@@ -161,14 +172,18 @@ class ErrorSteps(Steps[TextDescription]):
         """Return queries or keys, before their rotation or after it."""
         steps, name = self._key_steps(prefix), kind.removesuffix("_sums")
         by_head = steps.query if name == "query" else steps.key  # [heads, key_dim]
-        first = np.arange(len(by_head))[:, None] * self.model.head_dim
-        picks = (first + self.head_columns).ravel()
+        picks = self._picks(tensor.columns)
         tensor = replace(tensor, columns=len(picks), picks=picks, gains=by_head.ravel())
         if kind == name:
             return replace(tensor, offsets=steps.middle.ravel() if name == "key" else None)
         # An INT16 behind the rotation has the steps of that in front of it.
         wide = self._is_wide(f"{prefix}.{name}")
         return replace(tensor, scale=1.0 if wide else 1.0 / ROTARY_STEPS, width=WIDE)
+
+    def _picks(self, columns: int) -> NDArray[np.int64]:
+        """Return the float model's column for each column of queries or keys."""
+        first = np.arange(0, columns, self.model.head_dim)[:, None]
+        return np.asarray((first + self.head_columns).ravel())
 
     def _value_steps(self, value: Value) -> tuple[Floats, Floats]:
         values, bits = self.rows[value.name], self.options.kv_bits

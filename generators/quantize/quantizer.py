@@ -292,7 +292,8 @@ class Quantizer(Generic[D]):
 
     def _norm(self, node: network.Norm) -> Norm:
         source, target = self._ends(node)
-        eps = quantize_eps(self.model.epsilon, n=self.model.dim, scale=source.scale)
+        width = source.columns // max(node.heads, 1)
+        eps = quantize_eps(self.model.epsilon, n=width, scale=source.scale)
         rms = self.model.norm == "rmsnorm"
         if self.options.deferred:
             assert isinstance(self.steps, ErrorSteps), "encoders have no deferred norms"
@@ -300,16 +301,19 @@ class Quantizer(Generic[D]):
             return Norm(source, target, rescale_of(0, 1 / steps), rms, eps, deferred=True)
         gamma = self.weights[f"{node.name}.weight"]
         beta = self.weights.get(f"{node.name}.bias", np.zeros(len(gamma)))
+        if target.picks is not None:
+            gamma, beta = gamma[target.picks[:width]], beta[target.picks[:width]]
         if target.gains is not None:
+            gains = target.gains[:width]
             # A column whose gain is zero has the parameters of the others.
             ones = np.ones_like(gamma)
-            gamma = np.divide(gamma, target.gains, out=ones, where=target.gains != 0)
-            beta = np.divide(beta, target.gains, out=0 * ones, where=target.gains != 0)
-        if self.options.folded and np.all(gamma == gamma[0]) and not beta.any():
+            gamma = np.divide(gamma, gains, out=ones, where=gains != 0)
+            beta = np.divide(beta, gains, out=0 * ones, where=gains != 0)
+        if self.options.folded and not node.heads and np.all(gamma == gamma[0]) and not beta.any():
             gamma, beta = gamma[:1], beta[:1]
         parts = norm_parameters(gamma, beta, target.scale)
         bias, multiplier, shift = (part.astype(np.int64) for part in parts)
-        return Norm(source, target, Rescale(bias, multiplier, shift), rms, eps)
+        return Norm(source, target, Rescale(bias, multiplier, shift), rms, eps, heads=node.heads)
 
     def _rotary(self, node: network.Rotary) -> list[Op]:
         model, options = self.model, self.options

@@ -75,6 +75,11 @@ def _check_places(model: TextDescription, options: Quantization) -> None:
 
 def _check_deferred(model: TextDescription, options: Quantization) -> None:
     """Refuse models and options that deferred norms do not support."""
+    if model.head_norms:
+        raise InputError(
+            f"Deferred norms need head_norms false, but model {model.name} normalizes queries and "
+            f"keys of each head"
+        )
     if model.norm != "rmsnorm" or model.source_layers:
         raise InputError(
             f"Deferred norms need norm rmsnorm and source_layers 0, but model {model.name} has "

@@ -81,12 +81,13 @@ class _Exact:
         if isinstance(op, Rotary):
             return _rotated(self.of(op.source.name), op)
         x = self.rows(op.source.name)
+        rows = x.shape
         if isinstance(op, Norm):
-            n = x.shape[1]
+            x, n = x.reshape(-1, op.width), op.width
             total = 0.0 if op.rms else x.sum(axis=1, keepdims=True)
             variance = n * np.sum(x * x, axis=1, keepdims=True) - total * total + op.eps
             x = (n * x - total) / np.sqrt(np.maximum(variance, 1)) * 2.0**VALUE_FRACTION
-        return _rescaled(x, op.rescale)
+        return _rescaled(x, op.rescale).reshape(rows)
 
 
 def _rows_of(

@@ -205,11 +205,12 @@ class _Evaluation:
         return np.concatenate([old[:, :row], old[:, row:] + y], axis=1) if row else old + y
 
     def _norm(self, node: Norm) -> Floats:
-        x, model = self._of(node.source, node.target), self.model
+        rows, model = self._of(node.source, node.target), self.model
+        x = rows.reshape(*rows.shape[:-1], max(node.heads, 1), -1)  # [batch, rows, heads, columns]
         centred = x - x.mean(axis=-1, keepdims=True) if model.norm == "layernorm" else x
         variance = np.mean(centred * centred, axis=-1, keepdims=True) + model.epsilon
         scaled = centred / np.sqrt(variance) * self.weights[f"{node.name}.weight"]
-        return np.asarray(scaled + self.weights.get(f"{node.name}.bias", 0.0))
+        return np.asarray(scaled + self.weights.get(f"{node.name}.bias", 0.0)).reshape(rows.shape)
 
     def _heads(self, value: Value) -> Floats:
         """Return a value by head, [batch, heads, rows, head_dim], including all kept rows."""

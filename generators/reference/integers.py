@@ -5,7 +5,7 @@ the residual stream in INT16; all other tensors are INT8 except scores and logit
 
     x = embedding[token]                      (2): MAP to INT16, learned positions added
     h = norm(x)                               (4)
-    q, k = rotate(h Wq), rotate(h Wk)         (9)
+    q, k = rotate(h Wq), rotate(h Wk)         (9); or rotate(norm(h Wq)), (4) for each head
     v = h Wv                                  (1)
     p = softmax(q k')                         (1) to INT16, (3)
     x = x + (p v) Wo                          (1), (2)
@@ -137,8 +137,10 @@ class _Evaluation:
                 *self.factors, _ = row_factors(rows, eps=op.eps)
                 self._keep(op.target, _rescaled(rows, op.rescale, op.target))
             case Norm():
-                value, _ = normalize(self._rows(op.source), rms=op.rms, eps=op.eps)
-                self._keep(op.target, _rescaled(value, op.rescale, op.target))
+                rows = self._rows(op.source)
+                value, _ = normalize(rows.reshape(-1, op.width), rms=op.rms, eps=op.eps)
+                normed = _rescaled(value, op.rescale, op.target)
+                self._keep(op.target, normed.reshape(rows.shape))
             case Convert():
                 self._keep(op.target, _rescaled(self._rows(op.source), op.rescale, op.target))
             case Rotary():
