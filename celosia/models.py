@@ -22,7 +22,7 @@ from celosia.generators.frontend.tokenizer import read_sentences
 from celosia.generators.frontend.weights import Floats, model_names
 from celosia.generators.quantize.texts import random_sources, sample_texts
 from celosia.generators.reference.cache import KvCache
-from celosia.generators.reference.floats import encode, forward
+from celosia.generators.reference.floats import forward
 from celosia.tables import Shown, facts
 from celosia.tb.models.digits_model import read_digits
 from celosia.tb.models.run_inputs import CALIBRATION
@@ -106,7 +106,7 @@ class Model(Shown):
             return source.floats(prepared)
         model, cache, tokens = source.description, KvCache(), prepared[None]
         if model.source_layers:
-            encode(model, source.weights, tokens, cache)
+            forward(model, source.weights, tokens, cache, source=True)
             tokens = np.array([[model.start]])
         logits: Floats = forward(model, source.weights, tokens, cache)["logits"][0]
         return logits

@@ -17,7 +17,7 @@ from celosia.generators.frontend.text_sources import TextSource, is_text, load_t
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.texts import sample_answers
 from celosia.generators.reference.cache import KvCache
-from celosia.generators.reference.floats import encode, forward
+from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
 from celosia.generators.studies.inspection import inspect
 
@@ -66,7 +66,7 @@ def test_floats_are_those_of_transformers(name, tmp_path):
         model, weights = load_hugging_face_pair(folder)
         assert (model.start, model.tied) == (3, name == "pegasus")
         cache = KvCache()
-        encode(model, weights, source, cache)
+        forward(model, weights, source, cache, source=True)
         steps = [forward(model, weights, tokens[:, [i]], cache)["logits"] for i in range(4)]
         assert np.abs(np.concatenate(steps, axis=1) - wanted).max() < 1e-5 * np.abs(wanted).max()
 
@@ -81,7 +81,7 @@ def test_a_bias_of_scores_is_added_by_the_machine(name, tmp_path):
     save_file(tensors | {"final_logits_bias": bias}, tmp_path / name / "model.safetensors")
     model = library.load(tmp_path / name)
     cache = KvCache()
-    encode(model.source.description, model.source.weights, source, cache)
+    forward(model.source.description, model.source.weights, source, cache, source=True)
     logits = forward(model.source.description, model.source.weights, tokens, cache)["logits"]
     assert np.abs(logits - (wanted + bias)).max() < 1e-5 * np.abs(wanted + bias).max()
     run = library.compile(model).run(source)
@@ -136,7 +136,7 @@ def test_integers_at_once_and_by_token_are_near_floats():
             assert len(kept["source.final"]) == len(query)
         assert np.array_equal(*logits)
         exact = KvCache()
-        encode(model, weights, [query], exact)
+        forward(model, weights, [query], exact, source=True)
         wanted = forward(model, weights, [tokens], exact)["logits"][0]
         assert np.corrcoef(wanted.ravel(), logits[0].ravel())[0, 1] > 0.99
 
@@ -197,10 +197,10 @@ def test_refusals():
     for make, message in (
         (lambda: evaluate(decoder, [3]), "Tensor layers.0.cross.key needs a source, which has not "
          "been encoded"),
-        (lambda: encode(model, weights, [[1] * 8], KvCache()),
+        (lambda: forward(model, weights, [[1] * 8], KvCache(), source=True),
          "Model pair takes sources of 1 to 7 tokens, not 8"),
         (lambda: evaluate(decoder.source, []), "Model pair takes sources of 1 to 7 tokens, not 0"),
-        (lambda: encode(alone, weights, [[1]], KvCache()), "Model pair takes no source"),
+        (lambda: forward(alone, weights, [[1]], source=True), "Model pair takes no source"),
         (lambda: source.calibrate(SOURCES, Quantization(kv_bits=4)),
          "Bits of keys and values must be 8 where source_layers is not 0, not 4"),
         (lambda: sample_answers(model, weights, [], length=2, seed=1),

@@ -17,7 +17,7 @@ from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_families import TEXT_FAMILIES
 from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.reference.cache import KvCache
-from celosia.generators.reference.floats import encode, forward
+from celosia.generators.reference.floats import forward
 
 DATA = Path(__file__).parents[1] / "tests" / "data" / "edits"
 Config = dict[str, Any]
@@ -79,7 +79,7 @@ def imported(folder: Path, inputs: list[np.ndarray]) -> np.ndarray:
         source, cache = load_text(str(folder)), KvCache()
         model, weights = source.description, source.weights
         if kind in PAIR_FAMILIES:
-            encode(model, weights, inputs[0][None], cache)
+            forward(model, weights, inputs[0][None], cache, source=True)
         return forward(model, weights, inputs[-1][None], cache)["logits"][0]
     source = load_source(str(folder))
     return np.asarray(source.floats(source.prepare(inputs[0])))

@@ -10,12 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.description import ModelDescription
-from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph.network import Description
 from celosia.generators.quantize.refusals import check_finite, check_tensor
 from celosia.generators.reference.cache import KvCache
-from celosia.generators.reference.floats import encode, forward
+from celosia.generators.reference.floats import forward
 
 Samples = Sequence[NDArray[np.generic]] | NDArray[np.generic]
 """Inputs, each [n, features] or [n] token numbers; in one array if all have the same shape."""
@@ -93,14 +92,9 @@ class Observer:
 
         Raises :class:`InputError` if a tensor is not finite.
         """
-        model, weights = self._model, self._weights
+        model = self._model
         with np.errstate(all="ignore"):
-            if source:
-                assert isinstance(model, TextDescription)
-                assert cache is not None
-                tensors = encode(model, weights, inputs, cache)
-            else:
-                tensors = forward(model, weights, inputs, cache)
+            tensors = forward(model, self._weights, inputs, cache, source=source)
         for name, values in tensors.items():
             pairs = name.endswith(BY_PAIRS)
             seen = values[~np.isneginf(values)] if pairs else values

@@ -17,7 +17,7 @@ from celosia.generators.graph.tensors import Ints, Tensor
 from celosia.generators.quantize.calibrate import Progress
 from celosia.generators.quantize.score_error import score_errors
 from celosia.generators.reference.cache import KvCache
-from celosia.generators.reference.floats import encode, forward
+from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
 
 LEAST_COSINE, LEAST_AGREEMENT = 0.98, 0.9
@@ -132,7 +132,7 @@ def parting(
         if source is not None:
             tokens = np.array(sources[index])
             tensors = evaluate(source, tokens, cache)
-            exact = encode(source.description, weights, tokens[None], exact_cache)
+            exact = forward(description, weights, tokens[None], exact_cache, source=True)
         text = isinstance(description, TextDescription)
         values = sample if text else given(description, weights, sample[None])[0]
         tensors |= evaluate(model, values, cache)

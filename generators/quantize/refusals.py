@@ -13,9 +13,8 @@ from celosia.sim.matmul import WIDE_LONGEST
 def check_finite(model: Description, weights: Weights) -> None:
     """Refuse a model with weights that are not finite."""
     for name, values in weights.items():
-        wrong = np.argwhere(~np.isfinite(values))
-        if wrong.size:
-            place = tuple(int(index) for index in wrong[0])
+        if not np.isfinite(values).all():
+            place = tuple(int(index) for index in np.argwhere(~np.isfinite(values))[0])
             raise InputError(
                 f"Tensor {name} of model {model.name} must hold finite numbers, but it has "
                 f"{np.asarray(values)[place]} at {list(place)}; train or export the model again"

@@ -27,8 +27,6 @@ class KvCache:
     """Tokens so far."""
     kept: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Rows by tensor name, [..., heads, at least length, columns]."""
-    counts: dict[str, int] = field(default_factory=dict)
-    """Rows in use of the tensors that grow, by name."""
 
     def __post_init__(self) -> None:
         """Check slots and sinks."""
@@ -44,20 +42,19 @@ class KvCache:
         return np.arange(self.length - count, self.length)
 
     def append(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
-        """Append new tokens' rows to a tensor, and return all rows [..., heads, all, columns].
+        """Append the rows of the last tokens to a tensor; return [..., heads, length, columns].
 
         The array has room for more rows, and doubles if they do not fit, so that a text takes time
         in proportion to its length.
         """
-        count = self.counts.get(name, 0)
-        total = count + rows.shape[-2]
-        kept = self.kept.get(name, rows)
+        total, kept = self.length, self.kept.get(name, rows[..., :0, :])
+        count = total - rows.shape[-2]
         if total > kept.shape[-2]:
             more = np.empty((*rows.shape[:-2], max(total, 2 * count), rows.shape[-1]), rows.dtype)
             more[..., :count, :] = kept[..., :count, :]
-            self.kept[name] = kept = more
+            kept = more
         kept[..., count:total, :] = rows
-        self.kept[name], self.counts[name] = kept, total
+        self.kept[name] = kept
         return kept[..., :total, :]
 
     def hold(self, name: str, rows: NDArray[Any]) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.reference.cache import KvCache
-from celosia.generators.reference.floats import encode, forward
+from celosia.generators.reference.floats import forward
 
 
 class FloatText:
@@ -23,7 +23,8 @@ class FloatText:
         self._cache = KvCache()
         if not self._model.source_layers:
             return self._likeliest(tokens)
-        encode(self._model, self._weights, np.array([tokens], np.int64), self._cache)
+        source = np.array([tokens], np.int64)
+        forward(self._model, self._weights, source, self._cache, source=True)
         return self._likeliest([self._model.start])
 
     def step(self, token: int) -> int:

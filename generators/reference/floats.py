@@ -38,7 +38,12 @@ FUNCTION_NAMES = {name: name for name in ACTIVATIONS} | {"gelu": "gelu_erf"}
 
 
 def forward(
-    model: Description, weights: Weights, inputs: ArrayLike, cache: KvCache | None = None
+    model: Description,
+    weights: Weights,
+    inputs: ArrayLike,
+    cache: KvCache | None = None,
+    *,
+    source: bool = False,
 ) -> dict[str, Floats]:
     """Return all values of a batch, [batch, rows, columns], by name in the model's graph.
 
@@ -49,30 +54,20 @@ def forward(
     For a decoder, ``inputs`` is token numbers [batch, n] that follow the tokens in ``cache``, which
     is extended. Without ``cache`` the tokens begin a text. Results computed token by token equal
     results computed at once, except for rounding. ``output``, also called ``logits``, holds the
-    scores of all next tokens after each token, [batch, n, vocabulary].
+    scores of all next tokens after each token, [batch, n, vocabulary]. With ``source`` the encoder
+    of an encoder-decoder is evaluated: ``inputs`` are sources of equal length, whose keys and
+    values are stored in ``cache``, so that later texts attend to them.
 
     Names of values in layer i start with ``layers.i.``. ``scores`` and ``probabilities`` are
     [batch, heads, rows, all tokens], with scores of -inf at future tokens. Raises
-    :class:`InputError` if inputs have another shape, a token is not in the vocabulary, or a text is
-    longer than the model allows.
+    :class:`InputError` if inputs have another shape, a token is not in the vocabulary, a text is
+    longer than the model allows, or a model of a source has no encoder.
     """
-    cache = KvCache() if cache is None else cache
-    return _Evaluation(model, weights, inputs, cache, network(model)).run()
-
-
-def encode(
-    model: TextDescription, weights: Weights, inputs: ArrayLike, cache: KvCache
-) -> dict[str, Floats]:
-    """Evaluate an encoder-decoder's encoder; return all values by name.
-
-    ``inputs`` are token numbers [batch, n] of sources of equal length. Keys and values of the
-    sources are stored in ``cache``, and :func:`forward` with this cache attends to them. Raises
-    :class:`InputError` as :func:`forward`, and if the model has no encoder.
-    """
-    graph = network(model).source
-    if graph is None:
+    cache, graph = KvCache() if cache is None else cache, network(model)
+    chosen = graph.source if source else graph
+    if chosen is None:
         raise InputError(f"Model {model.name} takes no source")
-    return _Evaluation(model, weights, inputs, cache, graph).run()
+    return _Evaluation(model, weights, inputs, cache, chosen).run()
 
 
 def unit_rows(x: Floats) -> Floats:

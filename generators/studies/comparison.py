@@ -16,7 +16,7 @@ from celosia.generators.frontend.onnx.text import text_length
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.reference.cache import KvCache
-from celosia.generators.reference.floats import encode, forward, unit_rows
+from celosia.generators.reference.floats import forward, unit_rows
 from celosia.generators.reference.outside import folder_reference, graph_reference
 
 _SEED, _INPUTS, _LENGTH = 1, 2, 16
@@ -95,6 +95,6 @@ def _floats(source: Source | TextSource, inputs: list[Values]) -> Array:
         return np.asarray(source.floats(source.prepare(inputs[0])))
     model, cache = source.description, KvCache()
     if model.source_layers:
-        encode(model, source.weights, np.asarray(inputs[0])[None], cache)
+        forward(model, source.weights, np.asarray(inputs[0])[None], cache, source=True)
     tokens = np.asarray(inputs[-1])[None]
     return np.asarray(forward(model, source.weights, tokens, cache)["logits"][0])
