@@ -106,7 +106,7 @@ def test_sources_have_tokens_of_their_own(tmp_path):
     model = library.load(tmp_path / name)
     assert model.source.description.source_words
     cache = KvCache()
-    encode(model.source.description, model.source.weights, source, cache)
+    forward(model.source.description, model.source.weights, source, cache, source=True)
     logits = forward(model.source.description, model.source.weights, tokens, cache)["logits"]
     wanted = np.load(PAIRS / "own_words.npy")  # of transformers
     assert np.abs(logits - wanted).max() < 1e-4 * np.abs(wanted).max()
