@@ -166,7 +166,7 @@ def test_two_vocabularies_are_untied(tmp_path: Path) -> None:
 
 
 FAMILIES = {
-    "queries": ("llama", "qwen2"),
+    "queries": ("llama", "qwen3"),
     "capped": ("gemma",),
     "parallel": ("llama", "gpt2"),
     "slopes": ("llama", "gpt2"),
@@ -187,9 +187,10 @@ def family(kind: str, folder: Path) -> None:
     elif kind in ("blenderbot", "pegasus"):
         shutil.copytree(DATA / "pairs" / kind, folder)
     else:
-        extra = {"head_dim": 4, "hidden_act": "gelu_pytorch_tanh"}
+        extra = {"gemma": {"head_dim": 4, "hidden_act": "gelu_pytorch_tanh"}}
+        extra["qwen3"] = {"head_dim": 4}
         made = replace(DECODERS[0], model=kind)
-        decoder_folder(made, folder, **(extra if kind == "gemma" else {}))
+        decoder_folder(made, folder, **extra.get(kind, {}))
 
 
 @pytest.mark.parametrize("reason", FAMILIES)

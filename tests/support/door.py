@@ -248,6 +248,8 @@ def decoder_folder(kind: Kind, folder: Path, **settings: Any) -> None:
         "lm_head.weight": (vocabulary, DIM),
     }
     layer = "model.layers.0."
+    for name in "qk" if kind.model == "qwen3" else "":
+        shapes[f"{layer}self_attn.{name}_norm.weight"] = (DIM // HEADS,)
     for name in "qkvo":
         shapes[f"{layer}self_attn.{name}_proj.weight"] = (DIM, DIM)
         if kind.model == "qwen2" and name != "o":
