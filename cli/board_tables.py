@@ -8,7 +8,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.support.cache import ROOT
 from celosia.cli.board_cases import BOARD_CASES, CASES, UNITS, Case
 from celosia.cli.output import text
-from celosia.cli.rates import RATES, SPEEDS
+from celosia.cli.rates import PAIR_RATES, RATES, SPEEDS, TOKEN_RATES
 from celosia.fpga.devices import RESOURCES
 
 TODAY = "today's"
@@ -45,12 +45,22 @@ def _spread(seeds: Mapping[str, float | None]) -> str | None:
 
 
 def boards_table(by_file: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the boards' table, and below them the machines that do not fit."""
+    """Yield the lines of the boards' tables, and below them the machines that do not fit.
+
+    Tokens have a separate table, of the machines that have room for a language model.
+    """
     cases = [case for case in CASES if case.unit is None and case.file in by_file]
     reports = [by_file[case.file] for case in cases]
+    rows = [_named("machine", case, entry) for case, entry in zip(cases, reports, strict=True)]
+    tokens = [name.replace("_", " ") for name in (*TOKEN_RATES, *PAIR_RATES)]
     yield from _table(
-        [_named("machine", case, entry) for case, entry in zip(cases, reports, strict=True)]
+        [{name: cell for name, cell in line.items() if name not in tokens} for line in rows]
     )
+    with_tokens = [line for line in rows if line[tokens[0]] is not None]
+    if with_tokens:
+        yield ""
+    names = ("board", "machine", "clock MHz", *tokens)
+    yield from _table([{name: line[name] for name in names} for line in with_tokens])
     for entry in reports:
         for key in ("refused", "no_inference"):
             if key in entry:
