@@ -301,6 +301,11 @@ class Fields:
         return -(-9 * self.vector.lanes // self.line_bytes)
 
     @property
+    def word_bytes(self) -> int:
+        """Scratchpad bytes that hold one word of requantization parameters."""
+        return self.param_lines * self.line_bytes
+
+    @property
     def elements(self) -> int:
         """Number of the array's processing elements."""
         return self.array.rows * self.array.cols

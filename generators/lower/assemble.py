@@ -18,7 +18,7 @@ from celosia.generators.program.allocate import (
     uses,
 )
 from celosia.generators.program.draft import Draft, Node, Repeat, arrange, flatten, upper
-from celosia.generators.program.executable import AGAIN, ENCODE, Entry, entry_at, written
+from celosia.generators.program.executable import AGAIN, ENCODE, Entry, entry_at, joined
 from celosia.generators.program.loops import least_words, program_words, with_barriers
 
 TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
@@ -142,15 +142,11 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
         sections = [before, *inside[: len(lowered.layers)], after]
     nodes = _nodes(sections, placed.loop_layers)
     programs = _programs(nodes, coarser=layers is None)
-    made: list[int] = []
-    entries: dict[str, Entry] = {}
-    for name, some in programs.items():
-        assembled = program_words(some, placed.addresses, config)
-        if assembled is None:
-            text = f"The loops of model {placed.name} differ in more than the registers can hold"
-            return Refusal(TOO_VARIED, 0, text, _longer(config))
-        entries[name] = Entry(len(made), written(some))
-        made += assembled
+    assembled = joined(programs, lambda some: program_words(some, placed.addresses, config))
+    if assembled is None:
+        text = f"The loops of model {placed.name} differ in more than the registers can hold"
+        return Refusal(TOO_VARIED, 0, text, _longer(config))
+    made, entries = assembled
     if len(made) > config.control.program_depth:
         return _too_long(placed.name, len(made), config)
     drafts = list(flatten(nodes))

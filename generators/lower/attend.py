@@ -18,7 +18,7 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
     """Add instructions that compute and store one layer's keys and values of a source."""
     cached = Cached(make, make.plan.kept[key.target.name][0])
     for projection in (key, value):
-        make.linear(projection, "h")
+        make.linear(projection)
     make.drain(key, cached.target("keys"))
     cached.append_keys()
     make.drain(value, cached.target("values"))
@@ -43,15 +43,15 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     for text in make.apart:
         for tensor in (op.key, op.query) if own else (op.query,):
             linear, _ = made[tensor.name]
-            for tiles in make.plan.query_parts if tensor is op.query else (None,):
+            for tiles in make.plan.cuts.query_parts if tensor is op.query else (None,):
                 within = tiles and make.plan.matrices[linear.target.name].within(*tiles)
-                make.linear(linear, make.source(linear), tiles=within, text=text)
+                make.linear(linear, tiles=within, text=text)
         if own and text in (None, texts[-1].text):
-            make.linear(made[op.value.name][0], "h")
+            make.linear(made[op.value.name][0])
         if anew:
             Cached(make, texts[0].kept).remember()
         if own:
-            spaced = make.plan.spaced and op.key.element * make.config.array.cols
+            spaced = make.plan.cuts.spaced and op.key.element * make.config.array.cols
             _drain(make, *made[op.key.name], keys, text, spaced=spaced)
             if len(texts) == 1:
                 texts[0].cached.append_keys()
@@ -89,12 +89,12 @@ def _drain_queries(
 ) -> None:
     """Add the requantization of all texts' queries, or of one's, part by part."""
     stride = make.plan.query_stride(op)
-    if make.plan.spaced:
-        offset = make.plan.query_starts[0] * op.query.element + (text or 0) * stride
+    if make.plan.cuts.spaced:
+        offset = make.plan.cuts.query_starts[0] * op.query.element + (text or 0) * stride
         heads = View(Ref("query", offset), stride // len(op.heads))
         make.drain(linear, heads, "spaced", behind=behind, text=text)
         return
-    for first, count in make.plan.query_parts:
+    for first, count in make.plan.cuts.query_parts:
         offset = first * make.config.array.cols * op.query.element + (text or 0) * stride
         target = View(Ref("query", offset), stride)
         make.drain(linear, target, tiles=(first, count), behind=behind, text=text)

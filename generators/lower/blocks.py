@@ -135,6 +135,11 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     return _blocks(tensor, tensor.rows, step)
 
 
+def one_block(tensor: Tensor, buffer: str, rows: int) -> Blocks:
+    """Return the only block, in a buffer, of a tensor that has at most ``rows`` rows."""
+    return Blocks(buffer, rows, tensor.columns, tensor.element, rows, tensor.columns)
+
+
 def _blocks(tensor: Tensor, row_step: int, column_step: int) -> Blocks:
     size = tensor.stride // tensor.columns
     return Blocks(tensor.buffer, tensor.rows, tensor.columns, size, row_step, column_step)

@@ -7,7 +7,7 @@ from celosia.arch.isa import Opcode
 from celosia.generators.lower.instructions import View, Work, preload
 from celosia.generators.lower.moves import load, store
 from celosia.generators.lower.plan import INPUTS
-from celosia.generators.lower.projections import Instructions, place_behind
+from celosia.generators.lower.projections import Instructions
 from celosia.generators.lower.residence import Kept, Register, of_text
 from celosia.generators.program.draft import Given, Ref, Written
 from celosia.generators.quantize.options import NARROW_BITS
@@ -27,7 +27,7 @@ class Cached:
         """Slots hold values of two heads, or two tile columns of a head's values."""
         self.paired_keys = self.paired and make.decoder.key_bits < NARROW_BITS
         """Slots hold keys of two heads."""
-        self.together = max(self.plan.key_heads, 1 + self.paired_keys)
+        self.together = max(self.plan.way.key_heads, 1 + self.paired_keys)
         """Heads whose keys are appended at once."""
         lower = self.paired_keys and make.decoder.whole > 0
         self.block = frozenset({"block"} if self.paired and make.decoder.block else ())
@@ -80,7 +80,7 @@ class Cached:
 
         For ``inputs`` it is the place where they are kept.
         """
-        if name != INPUTS and (self.plan.resident or self.kept.made):
+        if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
         view, register = self._buffer(name), Register.VALUE if name == "values" else Register.KEY
         if not self.kept.grows:
@@ -97,7 +97,7 @@ class Cached:
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])
             return kept if name == INPUTS else View(Ref(name, offset), self.widths[name])
-        buffer = name if self.plan.passing else f"{name}{self.kept.name}"
+        buffer = name if self.plan.way.passing else f"{name}{self.kept.name}"
         return View(Ref(buffer, offset), self.plan.cache_strides[name])
 
     def inputs(self) -> View:
@@ -106,18 +106,18 @@ class Cached:
 
     def append_keys(self) -> None:
         """Append new keys, as columns, to the keys in weight slots."""
-        if self.plan.resident:
+        if self.plan.cuts.resident:
             line, flags = self.kept.line(Register.KEY_LINE), frozenset({"append", "b_transpose"})
             flags |= {"pair", *self.lower} if self.paired_keys else set()
             for head, slots in [*enumerate(self.kept.keys)][:: self.together]:
                 key = self._new("keys", head * self.key_dim)
                 slot = self.kept.slot(Register.KEY, slots.first)
-                below = min(self.plan.key_heads, self.model.kv_heads - head)
+                below = min(self.plan.way.key_heads, self.model.kv_heads - head)
                 self.stage.add(preload(key, below * self.key_dim, self.m, slot, line, flags))
 
     def append_values(self) -> None:
         """Append new values, as rows, to the values in weight slots."""
-        if self.plan.resident:
+        if self.plan.cuts.resident:
             line, flags = self.kept.line(Register.VALUE_LINE), frozenset({"append"})
             flags |= ({"pair"} if self.paired else set()) | self.block
             heads = range(self.model.kv_heads)
@@ -130,9 +130,7 @@ class Cached:
 
     def _new(self, name: str, offset: int) -> View:
         """Return the operand to append, from a column of the new keys or values on."""
-        target = self.target(name)
-        assert isinstance(target.place, Ref)
-        return View(place_behind(target.place, offset), target.stride)
+        return self.target(name).behind(offset)
 
     def _value_slots(self, head: int) -> Iterator[tuple[int, int, int]]:
         """Yield first column, columns and first slot of the tile columns of a head's values."""
@@ -145,18 +143,18 @@ class Cached:
 
         The operand is a view of rows, or the number of the first slot.
         """
-        if self.plan.resident:
+        if self.plan.cuts.resident:
             half = self._half(head) if self.paired_keys else frozenset[str]()
             return self.kept.keys[head].first, half | self.lower
         return self._buffer("keys", head * self.key_dim), frozenset()
 
     def above(self, head: int) -> int:
         """Return the number of slot rows above a key head's keys; they hold other heads' keys."""
-        return head % self.plan.key_heads * self.key_dim
+        return head % self.plan.way.key_heads * self.key_dim
 
     def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:
         """Return (first column, columns, operand, flags) of each part of a key head's values."""
-        if self.plan.resident:
+        if self.plan.cuts.resident:
             tiles = len(self.kept.values[head])
             return [
                 (*part, self._half(head * tiles + tile) | self.block)

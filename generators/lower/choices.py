@@ -57,3 +57,20 @@ class Choices:
     def unplaced(self) -> "Choices":
         """The choices with ``ahead`` set to 0, which affects only when loads are placed."""
         return replace(self, ahead=0)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to place a decoder's data in the memories of a machine."""
+
+    rows: int
+    """Most tokens of a chunk."""
+    rows_stay: bool
+    """True if the vocabulary and positions stay in the scratchpad."""
+    passing: bool = False
+    """True if parameter words, keys and values are in external memory, and are loaded for each
+    use."""
+    key_heads: int = 1
+    """Most key heads of a text whose keys share slots, below each other."""
+    decides: bool = True
+    """True if the way's refusal is a reason to give."""

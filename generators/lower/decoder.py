@@ -3,7 +3,7 @@
 Tokens are rows; each program has room for a fixed number of tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -14,11 +14,11 @@ from celosia.generators.lower.attend import attend, keep_source
 from celosia.generators.lower.cached import Cached
 from celosia.generators.lower.instructions import View, Work
 from celosia.generators.lower.moves import load, store
-from celosia.generators.lower.plan import PAIRS, kind
-from celosia.generators.lower.projections import Instructions, place_behind
+from celosia.generators.lower.plan import PAIRS
+from celosia.generators.lower.projections import Instructions
 from celosia.generators.lower.residence import Register, of_text
 from celosia.generators.lower.staging import STAGES
-from celosia.generators.lower.walk import Product, ending_ahead, steps
+from celosia.generators.lower.walk import Product, Step, ending_ahead
 from celosia.generators.program.draft import Given, Node, Ref, Repeat, Written
 
 STREAM = Ref("x")
@@ -30,6 +30,8 @@ class Layers(Instructions):
     """Makes the instructions of whole programs, of a decoder or an encoder-decoder's encoder."""
 
     _nodes: list[Node] = field(default_factory=list)
+    _waiting: list[Product] = field(default_factory=list)
+    """Products whose sums are drained by the step that uses them."""
     _turned: bool = False
     """True if the rotations of the tokens' places are loaded."""
 
@@ -43,7 +45,7 @@ class Layers(Instructions):
         Instructions that wait for a later load then need not wait for the rotations. So iterations
         of a loop are alike, though only the first iteration would have to wait.
         """
-        here = self.plan.rows_stay and self.texts == 1 and not self.plan.turning
+        here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
             self._bring_pairs()
         self._turned = True
@@ -69,7 +71,7 @@ class Layers(Instructions):
             flags.append("add")
         if embedding.rescale.per_tensor:
             flags.append("per_tensor")
-        target, written = View(place_behind(first, 2 * dim * row), 0), Written(name)
+        target, written = View(first.behind(2 * dim * row), 0), Written(name)
         work = Work(vector, target, 1, dim, words, written)
         self.stage.add(work.requantize(Opcode.MAP, *flags, tensor=embedding.target, beside=beside))
 
@@ -77,7 +79,7 @@ class Layers(Instructions):
         """Return the place of the row of a table that a register selects, or load it."""
         table = self.plan.rows_tables[name]
         most = (table.rows - 1 - behind) * table.stride
-        if self.plan.rows_stay:
+        if self.plan.way.rows_stay:
             base = Ref(table.place.buffer, behind * table.stride)
             return Given(register, most, base)
         place = Ref(table.place.buffer, row * table.stride)
@@ -92,17 +94,17 @@ class Layers(Instructions):
         of a loop. Each iteration ends with the norm that begins the next layer, or the head.
         """
         before, *layers, after = ending_ahead(self.graph)
-        waits = self.plan.resident and not self.plan.rows_stay and not self._turned
+        waits = self.plan.cuts.resident and not self.plan.way.rows_stay and not self._turned
         self.turn()
-        self._section(before[1:])
-        looped = self.plan.resident or self.plan.passing
+        self.walk(before[1:], self._table)
+        looped = self.plan.cuts.resident or self.plan.way.passing
         self._nodes += self.take() if looped else []
         bodies: list[list[Node]] = []
         for layer in layers:
-            self._section(layer)
+            self.walk(layer, self._table)
             bodies += [[*self.take()]] if looped else []
-        self._repeat(bodies, int(self.plan.passing or waits))
-        if self.plan.passing:
+        self._repeat(bodies, int(self.plan.way.passing or waits))
+        if self.plan.way.passing:
             last = self.decoder.attentions[-1].key.name
             Cached(self, self.plan.kept[last][0]).again()
         if self.graph is not self.decoder:
@@ -114,30 +116,37 @@ class Layers(Instructions):
         bodies: list[list[Node]] = []
         for key, value in zip(linears[::2], linears[1::2], strict=True):
             keep_source(self, key, value)
-            bodies += [[*self.take()]] if self.plan.resident else []
+            bodies += [[*self.take()]] if self.plan.cuts.resident else []
         self._repeat(bodies, 1)
 
-    def _section(self, ops: Sequence[Op]) -> None:
-        """Add a layer's operations; some sums are drained by the step that uses them."""
-        waiting: list[Product] = []
-        for step in steps(ops):
-            match step.op:
-                case Norm() | Convert():
-                    for op in (step.op, *step.behind):
-                        assert isinstance(op, Norm | Convert), "no stream has others"
-                        self.norm(op)
-                case Attention():
-                    attend(self, step.op, waiting)
-                    waiting = []
-                case Linear(residual=True):
-                    if waiting:
-                        self._hidden(waiting)
-                        waiting = []
-                    self.residual(step.op, step.behind)
-                case Linear() if isinstance((*step.behind, None)[0], Norm):
-                    waiting.append(self.norm_heads(step.op, step.behind))
-                case Linear():
-                    waiting.append((step.op, step.behind))
+    @property
+    def _table(self) -> Mapping[type[Op], Callable[[Step], None]]:
+        """The rule that lowers a step, by the type of the step's operation."""
+        rowwise = dict.fromkeys((Norm, Convert), self._norms)
+        return {Attention: self._attention, Linear: self._linear, **rowwise}
+
+    def _norms(self, step: Step) -> None:
+        for op in (step.op, *step.behind):
+            self.norm(op)
+
+    def _attention(self, step: Step) -> None:
+        """Add an attention, and the products that make its queries, keys and values."""
+        assert isinstance(step.op, Attention)
+        attend(self, step.op, self._waiting)
+        self._waiting = []
+
+    def _linear(self, step: Step) -> None:
+        """Add a product and the hidden layer before it, or let the product wait for its reader."""
+        assert isinstance(step.op, Linear)
+        if not step.op.residual:
+            heads = bool(step.behind) and isinstance(step.behind[0], Norm)
+            product = step.op, step.behind
+            self._waiting.append(self.norm_heads(*product) if heads else product)
+            return
+        if self._waiting:
+            self._hidden(self._waiting)
+            self._waiting = []
+        self.residual(step.op, step.behind)
 
     def _repeat(self, bodies: Sequence[Sequence[Node]], apart: int) -> None:
         """Add iterations of a loop, except the first ``apart``, which wait for less than others."""
@@ -149,7 +158,7 @@ class Layers(Instructions):
 
         So the rows of one instruction have them at the same distance, for any places of the texts.
         """
-        pairs, stays = self.plan.rows_tables["places"], self.plan.rows_stay
+        pairs, stays = self.plan.rows_tables["places"], self.plan.way.rows_stay
         if self.plan.rotates_keys:
             count = Given(Register.COUNT, self.plan.cache.capacity)
             self.stage.add(load(pairs.place, pairs.addr, count, pairs.stride))
@@ -173,7 +182,7 @@ class Layers(Instructions):
 
         Tokens of a chunk are copied to a layer at once, single tokens to a run of layers.
         """
-        chunk, rows = self.rows > self.texts, max(self.plan.rows, self.texts)
+        chunk, rows = self.rows > self.texts, max(self.plan.way.rows, self.texts)
         stride = self.plan.rows_tables["places"].stride
         for first, rotates, count in self.plan.turning:
             for text in range(self.texts if rotates else 0):
@@ -189,7 +198,7 @@ class Layers(Instructions):
         """Copy or load ``m`` rows of rotations from the place in a register on."""
         pairs = self.plan.rows_tables["places"]
         most = (pairs.rows - self.rows + self.texts - 1) * pairs.stride
-        if self.plan.rows_stay:
+        if self.plan.way.rows_stay:
             source = View(Given(register, most, pairs.place), source_step)
             self._copy_pairs(source, View(place, step), m, pairs.stride)
             return
@@ -207,27 +216,26 @@ class Layers(Instructions):
 
         Later operations use each part as soon as it is there.
         """
-        ends = [(op, behind, (op, *behind)[-1].target) for op, behind in layers]
         for op, _ in layers:
             self.bring_table(op)
-        parts, cols = self.plan.ffn_parts, self.config.array.cols
+        parts = self.plan.cuts.ffn_parts
         for place, (first, end) in enumerate(parts):
             tiles = first, end - first
             # Where rows are apart one text's sums are drained beside the next one's product.
             for op, _ in layers:
                 for text in self.apart:
-                    self.linear(op, "h", tiles=tiles, text=text)
-            for op, behind, target in ends:
+                    self.linear(op, tiles=tiles, text=text)
+            for op, behind in layers:
                 for text in self.apart:
-                    part = View(Ref(kind(target), first * cols), target.columns)
-                    self.drain(op, self._rows(part, text), tiles=tiles, behind=behind, text=text)
+                    self.drain(op, tiles=tiles, behind=behind, text=text)
             # The part before is there by now, and so is a share of the product behind it.
             if place:
-                self.multiply_ready(target, parts[place - 1][1] * cols)
+                ready = parts[place - 1][1] * self.config.array.cols
+                self.multiply_ready((op, *behind)[-1].target, ready)
 
     def head(self, text: int = 0) -> None:
         """Add the scores of the vocabulary for the last token, or for the row of a text."""
-        if self.plan.passing:
+        if self.plan.way.passing:
             self._passing_head()
             return
         parts = self._head_parts()
@@ -259,10 +267,12 @@ class Layers(Instructions):
         """Add the scores of some tile columns, at most ``most``, in part number ``place``."""
         acc = self.acc(f"head{place % 2}", most * BANKS) + place % 2
         head = self.plan.head
-        row: Ref | Given = Ref("h", text * head.source.stride)
+        row = self.blocks[head.source.buffer].view(text, 0)
         if self.rows > self.texts:
-            row = Given(Register.LAST, self.model.dim * (self.rows - 1), Ref("h"))
-        self.linear(head, row, acc=acc, tiles=(first, count))
+            assert isinstance(row.place, Ref)
+            last = Given(Register.LAST, self.model.dim * (self.rows - 1), row.place)
+            row = View(last, row.stride)
+        self.linear(head, row, row=True, acc=acc, tiles=(first, count))
         flags = ("argmax",) if self.config.vector.argmax else ()
         index = first * self.config.array.cols if self.config.vector.argmax else 0
         view, tiles = View(target, 2 * self.model.vocabulary), (first, count)
@@ -273,11 +283,11 @@ class Layers(Instructions):
         matrix, cols = self.plan.matrices[self.plan.head.target.name], self.config.array.cols
         total = -(-self.model.vocabulary // cols)
         starts = [*range(total)]
-        if not self.plan.resident:
+        if not self.plan.cuts.resident:
             starts = sorted({part.held.tile for part in matrix.splits[0]})
         parts: list[tuple[int, int]] = []
         for first, end in pairwise([*starts, total]):
-            if parts and end - parts[-1][0] <= self.plan.head_tiles:
+            if parts and end - parts[-1][0] <= self.plan.cuts.head_tiles:
                 parts[-1] = parts[-1][0], end - parts[-1][0]
             else:
                 parts.append((first, end - first))

@@ -39,20 +39,27 @@ class View:
         """Return an instruction's address and stride operands for this view, by operand name."""
         return {f"{name}_addr": self.place, f"{name}_stride": self.stride}
 
+    def behind(self, offset: int) -> "View":
+        """Return the rows that begin ``offset`` bytes, or accumulator rows, after these."""
+        place = self.place + offset if isinstance(self.place, int) else self.place.behind(offset)
+        return View(place, self.stride)
 
-def rescale_words(rescale: Rescale, config: Config, *, by_tile: bool = False) -> Bytes:
+
+def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
     """Return requantization parameters as words, [words, bytes]; ``by_tile`` as DRAIN reads.
 
     Parameters that all columns share are one word, with the same content in every lane.
     """
-    repeat = config.vector.lanes if rescale.per_tensor else 1
-    return param_words(
-        np.repeat(rescale.bias, repeat),
-        np.repeat(rescale.multiplier, repeat),
-        np.repeat(rescale.shift, repeat),
-        config,
-        by_tile=by_tile and not rescale.per_tensor,
-    )
+    words = []
+    for rescale in rescales:
+        repeat = config.vector.lanes if rescale.per_tensor else 1
+        bias, multiplier, shift = (
+            np.repeat(values, repeat)
+            for values in (rescale.bias, rescale.multiplier, rescale.shift)
+        )
+        ordered = by_tile and not rescale.per_tensor
+        words.append(param_words(bias, multiplier, shift, config, by_tile=ordered))
+    return np.concatenate(words)
 
 
 def table_bytes(values: Ints) -> Bytes:

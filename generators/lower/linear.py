@@ -12,18 +12,17 @@ from celosia.generators.graph.stored import stored_rows
 from celosia.generators.lower.blocks import Part, cut
 from celosia.generators.lower.instructions import (
     View,
-    drain,
     fused,
     rescale_words,
     table,
     table_bytes,
 )
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
-from celosia.generators.lower.products import Product, in_memory, kept_in_slots
+from celosia.generators.lower.products import Product, Room
 from celosia.generators.lower.residence import WeightHome
 from celosia.generators.lower.rows import Rows
 from celosia.generators.lower.weights import Held, tiles_held
-from celosia.generators.program.draft import Draft, Given, Item, Node, Ref
+from celosia.generators.program.draft import Draft, Item, Node, Ref
 from celosia.generators.program.image import Bytes
 
 
@@ -78,7 +77,7 @@ class LinearLayer:
         tiles = min(nt, config.accumulators.depth // self.height) if self.whole else tiles
         words = config.vector.words - SPARE_WORDS - behind_words
         fixed = 0 if op.table is None else 256
-        per_tile = config.lane_groups * lowering.word_bytes + longest * config.array.cols
+        per_tile = config.lane_groups * config.word_bytes + longest * config.array.cols
         loaded = max(1, (choices.blob_bytes - fixed) // per_tile)
         tiles = min(tiles, words // config.lane_groups, loaded)
         self.groups = lowering.column_groups(n, tiles, op.target.buffer)
@@ -191,9 +190,8 @@ class LinearLayer:
         anew, drains = op.row == 0 and not op.residual, []
         for begin, count in cut(m, [mark - first for mark in self.target.row_marks]):
             sums, rows = View(acc + begin, stride), (first + begin, count)
-            run = self._run_rows(row + begin, count)
-            work = self.lowering.work(sums, op.target, rows, part, run, SPARE_WORDS, anew=anew)
-            drains.append((drain(op, work), sum(rows)))
+            drained = self.lowering.requantize(op, sums, rows, part, SPARE_WORDS, anew=anew)
+            drains.append((drained, sum(rows)))
         return drains
 
     def _blocks(self, blob: str, part: Part, *, first: bool) -> list["_Block"]:
@@ -203,7 +201,7 @@ class LinearLayer:
         """
         lowering, config, op = self.lowering, self.lowering.config, self.op
         rescale = op.rescale.columns(*part)
-        params = rescale_words(rescale, config, by_tile=True).ravel()
+        params = rescale_words(config, rescale, by_tile=True).ravel()
         blocks = []
         for k, size in self.k_parts:
             name = f"{blob}.{k}" if len(self.k_parts) > 1 else blob
@@ -211,7 +209,9 @@ class LinearLayer:
             pieces: list[Bytes] = []
             if k == 0:
                 pieces.append(params)
-                block.setup.append(lowering.params_draft(name, len(params) // lowering.word_bytes))
+                block.setup.append(
+                    lowering.params_draft(name, len(params) // lowering.config.word_bytes)
+                )
             if k == 0 and op.table is not None and first:
                 block.setup.append(table(Ref(name, params.size)))
                 pieces.append(table_bytes(op.table))
@@ -222,9 +222,9 @@ class LinearLayer:
                 parts = cut(self.correction.source.columns, marks)
                 wanted += [_Wanted(self.correction, slice(row, row + n)) for row, n in parts]
             if lowering.choices.home == WeightHome.SLOTS:
-                self._keep(block, f"{name}.weights", wanted, part)
+                self._load(block, f"{name}.weights", wanted, part)
                 wanted = []
-            self._stream(block, name, wanted, part, pieces)
+            self._load(block, name, wanted, part, pieces)
             blocks.append(block)
         return blocks
 
@@ -234,13 +234,13 @@ class LinearLayer:
         zeros = self.kept_zeros if op is self.op else None
         return Held(rows, columns), tiles_held(op, rows, columns, self.lowering.config, zeros)
 
-    def _stream(
+    def _load(
         self,
         block: "_Block",
         blob: str,
         wanted: Sequence["_Wanted"],
         part: Part,
-        before: Sequence[Bytes],
+        before: Sequence[Bytes] = (),
     ) -> None:
         """Load rows of weights after some bytes, each plane below the first separately."""
         lowering, begin, pieces = self.lowering, 0, [*before]
@@ -249,56 +249,26 @@ class LinearLayer:
             pieces.append(data)
             return Ref(blob, begin + sum(piece.size for piece in pieces[:-1]))
 
+        def add(draft: Draft) -> None:
+            block.body.append(replace(draft, once=True))
+
+        room = Room(lowering.memory, lowering.choices.home, put, add)
         for plane in range(len(self.own)):
             for each in (candidate for candidate in wanted if candidate.plane == plane):
-                op, (whole, held) = each.op, self._held(each, part)
-                height = self.height if lowering.choices.coded and op is self.op else 0
-                block.products += in_memory(
-                    op, whole, held, lowering.memory, put, height, plane=plane
-                )
+                whole, held = self._held(each, part)
+                height = self.height if lowering.choices.coded and each.op is self.op else 0
+                block.products += room.place(each.op, whole, held, height, plane)
             if pieces:
                 piece = lowering.image.add(np.concatenate(pieces))
                 once = lowering.keeps
                 lowering.load_piece(block, blob, piece, once=once, place=begin, plane=plane)
                 begin, pieces = begin + piece.size, []
 
-    def _keep(self, block: "_Block", blob: str, wanted: Sequence["_Wanted"], part: Part) -> None:
-        """Copy parts of the weights to slots, from which they are multiplied."""
-        memory, pieces = self.lowering.memory, list[Bytes]()
-
-        def bring(data: Bytes) -> Ref:
-            pieces.append(data)
-            return Ref(blob, sum(piece.size for piece in pieces[:-1]))
-
-        def add(draft: Draft) -> None:
-            block.body.append(replace(draft, once=True))
-
-        for wanted_part in wanted:
-            for each in self._held(wanted_part, part)[1]:
-                kept = kept_in_slots(
-                    wanted_part.op, each, memory, lambda _, held: [held], bring, add
-                )
-                block.products.append(kept)
-        self.lowering.load(block, blob, np.concatenate(pieces))
-
     def _products(self, block: "_Block", row: int, m: int, acc: int) -> list[Node]:
         """Return the products of some rows with the weights of a block."""
-        sums, rows = View(acc, self._acc_stride(m)), self._run_rows(row, m)
-        blocks, config = self.lowering.blocks, self.lowering.config
-        return [
-            product.draft(
-                blocks[product.op.source.buffer].view(row, product.held.rows.start),
-                sums,
-                rows,
-                config,
-            )
-            for product in block.products
-        ]
-
-    def _run_rows(self, row: int, m: int) -> int | Given:
-        """Return the number of rows of a part of the source in an inference."""
-        op = self.op
-        return self.lowering.run_rows(op.row + row, m, op.row + op.source.rows)
+        sums, first = View(acc, self._acc_stride(m)), self.op.row
+        rows = self.lowering.run_rows(first + row, m, first + self.op.source.rows)
+        return [*self.lowering.multiply(block.products, row, rows, sums)]
 
     def _acc_stride(self, m: int) -> int:
         """Return the rows between tile columns: an odd number if they may be read alternately."""

@@ -1,6 +1,6 @@
 """Lowering of an encoder: cuts operations into parts that fit the memories."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,11 @@ from celosia.generators.lower.checks import check_encoder
 from celosia.generators.lower.choices import MOST_AHEAD, Choices
 from celosia.generators.lower.linear import LinearLayer
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
-from celosia.generators.lower.rows import lower_pool, lower_rows, row_words
+from celosia.generators.lower.rows import Rows, lower_pool, lower_rows, row_words
 from celosia.generators.lower.sequence_attention import lower_attention
-from celosia.generators.lower.walk import Rowwise, steps
-from celosia.generators.program.draft import Item, Rows
+from celosia.generators.lower.walk import Rowwise, Step
+from celosia.generators.program.draft import Item
+from celosia.generators.program.draft import Rows as RowParts
 from celosia.generators.program.image import Bytes, Piece
 from celosia.generators.program.loops import BARRIER
 
@@ -44,7 +45,7 @@ class Lowered:
     """Bytes of the whole image."""
     input: Piece
     output: Piece
-    rows: Rows
+    rows: RowParts
     """The rows that the host counts in registers; none if all inferences have the same."""
     pool: Piece | None
     """Constants that the host writes for each inference, ``pool_bytes``; None for none."""
@@ -69,16 +70,16 @@ def lower(
     Raises :class:`FitError` if the configuration does not support an operation.
     """
     check_encoder(model, config)
-    lowering = Lowering(
+    lowering = _Sections(
         model, config, choices, blocks_of(model, choices.block_bytes, config), batch
     )
     source = lowering.image.reserve(model.input.bytes)
     output = lowering.image.reserve(model.output.bytes)
     lowering.leaving = model.output, output
-    before = _section(lowering, "before", model.before)
+    before = lowering.section("before", model.before)
     first = Item()
     if choices.loops:
-        lowering.load(first, BARRIER, np.zeros(lowering.word_bytes, np.uint8))
+        lowering.load(first, BARRIER, np.zeros(config.word_bytes, np.uint8))
     if model.start is not None:
         # It is added to the first product, whose operands come before it.
         piece = lowering.image.add(model.start.astype("<i2").view(np.uint8).ravel())
@@ -88,13 +89,13 @@ def lower(
     names = [f"layer.{index}" if lowering.keeps else "layer" for index in range(len(model.layers))]
     sizes, layers = [lowering.image.size], list[list[Item]]()
     for name, ops in zip(names, model.layers, strict=True):
-        layers.append(_section(lowering, name, ops))
+        layers.append(lowering.section(name, ops))
         sizes.append(lowering.image.size)
         if sample and len(layers) > SAMPLED and sum(map(len, layers[:-2])) >= 2 * MOST_AHEAD:
             break
     missing = len(model.layers) - len(layers)
     lowering.image.skip(missing * (sizes[-1] - sizes[len(layers) - 1]))
-    after = _section(lowering, "after", model.after)
+    after = lowering.section("after", model.after)
     lowering.image.check(lowering.name)
     last = Item()
     if not lowering.in_columns(model.output):
@@ -103,7 +104,7 @@ def lower(
         [first, *before],
         layers,
         [*after, last],
-        lowering.sizes,
+        lowering.memory.buffers,
         frozenset(name for tensor in lowering.blocks.values() for name in tensor.sizes()),
         missing,
         np.zeros(0, np.uint8) if missing else lowering.image.finish(lowering.name),
@@ -116,48 +117,61 @@ def lower(
     )
 
 
-def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
-    """Return the items of operations.
+class _Sections(Lowering):
+    """Lowers the sections of an encoder, each to the items of its operations.
 
     Row by row operations are cut into the same chunks as the operation before them, and done as
     soon as its rows are there, if the parameters of both fit.
     """
-    lowering.accumulators.restart()
-    items: list[Item] = []
-    early, space = False, lowering.config.vector.words - SPARE_WORDS
 
-    def fits(op: Op, behind: Sequence[Rowwise]) -> bool:
-        own = [op] if isinstance(op, Rowwise) else []
-        words = row_words(lowering, _requantized([*own, *behind]))
-        words += lowering.config.lane_groups if isinstance(op, Linear) else 0
-        return isinstance(op, Linear | Rowwise) and words <= space
+    _early = False
+    """True if the rows of the previous operation come in chunks."""
 
-    for step in steps(ops, fits):
-        label, op, behind = f"{name}.{step.place}", step.op, _requantized(step.behind)
-        lowering.begin()
-        match op:
-            case Attention():
-                items.append(lower_attention(lowering, label, op))
-            case Pool():
-                items.append(lower_pool(lowering, label, op))
-            case Linear():
-                words = row_words(lowering, behind)
-                rows = lower_rows(lowering, label, behind, space - words)
-                if op.low_rank is not None:
-                    thin, first = f"{label}.thin", op.low_rank.first
-                    nothing = lower_rows(lowering, thin, [])
-                    items += LinearLayer(lowering, thin, first, nothing, 0, early=early).items()
-                items += LinearLayer(lowering, label, op, rows, words, early=early).items()
-            case _:
-                items += lower_rows(lowering, label, [*_requantized([op]), *behind]).items()
-        alone = isinstance(op, Linear) and not behind
-        early = not isinstance(op, Attention | Pool)
-        early = early and not (alone and lowering.model.description.variable)
-    return items
+    @property
+    def _table(self) -> Mapping[type[Op], Callable[[Step], None]]:
+        """The rule that lowers a step, by the type of the step's operation."""
+        rowwise = dict.fromkeys((Norm, Convert), self._rowwise)
+        return {Attention: self._attention, Pool: self._pool, Linear: self._linear, **rowwise}
 
+    def section(self, name: str, ops: Sequence[Op]) -> list[Item]:
+        """Return the items of operations, whose buffers begin with a name."""
+        self.accumulators.restart()
+        self._items, self._name, self._early = list[Item](), name, False
+        self.walk(ops, self._table)
+        return self._items
 
-def _requantized(ops: Sequence[Op]) -> list[Norm | Convert]:
-    """Return row by row operations, after a check that encoders have no other kinds."""
-    rowwise = [op for op in ops if isinstance(op, Norm | Convert)]
-    assert len(rowwise) == len(ops), "no encoder has others"
-    return rowwise
+    def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
+        """Return whether there are words for the parameters of an operation and those behind."""
+        words = row_words(self, [op, *behind] if isinstance(op, Rowwise) else behind)
+        words += self.config.lane_groups if isinstance(op, Linear) else 0
+        return isinstance(op, Linear | Rowwise) and words <= self.config.vector.words - SPARE_WORDS
+
+    def _label(self, step: Step) -> str:
+        return f"{self._name}.{step.place}"
+
+    def _attention(self, step: Step) -> None:
+        assert isinstance(step.op, Attention)
+        self._items.append(lower_attention(self, self._label(step), step.op))
+        self._early = False
+
+    def _pool(self, step: Step) -> None:
+        assert isinstance(step.op, Pool)
+        self._items.append(lower_pool(self, self._label(step), step.op))
+        self._early = False
+
+    def _linear(self, step: Step) -> None:
+        assert isinstance(step.op, Linear)
+        label, op, behind, early = self._label(step), step.op, step.behind, self._early
+        words = row_words(self, behind)
+        first = self.config.vector.words - SPARE_WORDS - words
+        rows = lower_rows(self, label, behind, first)
+        if op.low_rank is not None:
+            thin = f"{label}.thin", op.low_rank.first, Rows(), 0
+            self._items += LinearLayer(self, *thin, early=early).items()
+        self._items += LinearLayer(self, label, op, rows, words, early=early).items()
+        self._early = bool(behind) or not self.model.description.variable
+
+    def _rowwise(self, step: Step) -> None:
+        assert isinstance(step.op, Rowwise)
+        self._items += lower_rows(self, self._label(step), [step.op, *step.behind]).items()
+        self._early = True

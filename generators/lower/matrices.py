@@ -11,10 +11,10 @@ from celosia.generators.graph.operations import Linear, Plane
 from celosia.generators.graph.stored import part_rows
 from celosia.generators.graph.tensors import Rescale
 from celosia.generators.lower.key_slots import query_places, spread
-from celosia.generators.lower.moves import load
+from celosia.generators.lower.moves import load_piece
 from celosia.generators.lower.plan import HIDDEN, QUERIES, Matrix, Plan, kind
-from celosia.generators.lower.products import Product, in_memory, kept_in_slots
-from celosia.generators.lower.residence import Words
+from celosia.generators.lower.products import Product, Room
+from celosia.generators.lower.residence import Words, weight_homes
 from celosia.generators.lower.staging import STAGES, THIN
 from celosia.generators.lower.weights import Held, cuts
 from celosia.generators.program.draft import Ref
@@ -31,12 +31,12 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
     words = [plan.keep(rescale, by_tile=True, early=op.residual)]
     upper = replace(op, stored=op.planes[0].stored) if op.planes else op
     splits = _kept(plan, upper, bounds)
-    if op is plan.head and not plan.resident:
+    if op is plan.head and not plan.cuts.resident:
         # Its products are those of the parts that come.
         starts = sorted({part.held.tile for part in splits[0]})
         bounds = [*starts, -(-op.target.columns // plan.config.array.cols)]
     if op.planes:
-        if plan.resident:
+        if plan.cuts.resident:
             raise InputError(
                 f"Nested weights need weights that come from external memory, but weight_depth is "
                 f"{plan.config.array.weight_depth}"
@@ -48,10 +48,12 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
     correction: list[Product] = []
     if low is not None:
         thin = [plan.keep(low.first.rescale, by_tile=True)]
-        made = Matrix(_kept(plan, low.first, ()), thin, stage=THIN)
-        plan.matrices[low.first.target.name] = made
-        (correction,) = _kept(plan, op.parts[-1], bounds)
-        places = [part.place for part in made.splits[0] + correction]
+        first, correction = (
+            [replace(part, stage=THIN) for part in _kept(plan, each, some)[0]]
+            for each, some in ((low.first, ()), (op.parts[-1], bounds))
+        )
+        plan.matrices[low.first.target.name] = Matrix([first], thin)
+        places = [part.place for part in first + correction]
         for piece in (place for place in places if isinstance(place, Piece)):
             for index in range(STAGES):
                 plan.memory.buffer(f"{THIN}{index}", piece.size)
@@ -74,7 +76,7 @@ def keep_identity(plan: Plan, op: Linear) -> None:
             data = aligned_rows(op.weight[: part.n, : part.n].astype(np.uint8), plan.config)
             place = plan.memory.buffer(name, data.size)
             piece = plan.stage.image.add(data.ravel())
-            plan.setup.append(load(place, piece.addr, piece.m, piece.row_bytes))
+            plan.setup.append(load_piece(place, piece))
         products.append(Product(op, part, Ref(name), frozenset()))
     rescale, tiles = _queries(plan, op)
     words = [plan.keep(rescale, by_tile=True)]
@@ -86,7 +88,7 @@ def _queries(plan: Plan, op: Linear) -> tuple[Rescale, list[int]]:
     if kind(op.target) not in QUERIES:
         return op.rescale, []
     cols = plan.config.array.cols
-    tiles = query_places(plan.decoder, plan.key_heads, cols, spaced=plan.spaced)
+    tiles = query_places(plan.decoder, plan.way.key_heads, cols, spaced=plan.cuts.spaced)
     return spread(op.rescale, tiles, cols) if tiles else op.rescale, tiles
 
 
@@ -102,33 +104,36 @@ def _kept(plan: Plan, op: Linear, bounds: Sequence[int]) -> list[list[Product]]:
 
     Streamed weights are always cut at some tile columns.
     """
-    memory, stage, config = plan.memory, plan.stage, plan.config
+    stage, config = plan.stage, plan.config
     k, n = op.weight.shape
-    if not plan.resident:
-        parts = cuts(op, slice(0, k), stage.size, config, bounds)
-        put, height = plan.image.add, int(plan.sparse)
-        return [[p for held in parts for p in in_memory(op, held, [held], memory, put, height)]]
-
-    def bring(data: Bytes) -> Ref:
-        return stage.piece(stage.image.add(data))
 
     def cut(cut_op: Linear, part: Held) -> Iterator[Held]:
         return cuts(cut_op, part.rows, stage.size, config)
 
-    ends = pairwise([0, *_split_rows(plan, op), k])
-    splits = [Held(slice(row, end), slice(0, n)) for row, end in ends]
-    return [[kept_in_slots(op, split, memory, cut, bring, stage.add)] for split in splits]
+    def bring(data: Bytes) -> Ref:
+        return stage.piece(stage.image.add(data))
+
+    put = bring if plan.cuts.resident else plan.image.add
+    room = Room(plan.memory, weight_homes([], config)[0], put, stage.add, cut)
+    if plan.cuts.resident:
+        parts = [
+            Held(slice(row, end), slice(0, n))
+            for row, end in pairwise([0, *_split_rows(plan, op), k])
+        ]
+        return [room.place(op, part, [part]) for part in parts]
+    streamed = cuts(op, slice(0, k), stage.size, config, bounds)
+    return [[p for held in streamed for p in room.place(op, held, [held], int(plan.sparse))]]
 
 
 def _bounds(plan: Plan, op: Linear) -> Sequence[int]:
     """Return the tile columns at which a streamed matrix is always cut."""
     if plan.cache.recompute and kind(op.target) in ("key", "value"):
         return [0, *(end for _, end in plan.made_parts(op))]
-    if not plan.passing:
+    if not plan.way.passing:
         return ()
     if op is plan.head:
         return [0, *(end for _, end in plan.head_parts)]
-    return [0, *(end for _, end in plan.ffn_parts)] if kind(op.target) in HIDDEN else ()
+    return [0, *(end for _, end in plan.cuts.ffn_parts)] if kind(op.target) in HIDDEN else ()
 
 
 def _split_rows(plan: Plan, op: Linear) -> list[int]:
@@ -138,7 +143,7 @@ def _split_rows(plan: Plan, op: Linear) -> list[int]:
     """
     rows, model, ready = part_rows(op.stored, plan.config), plan.decoder.description, list[int]()
     if op.residual and op.source.name in plan.contexts:
-        ready = [end * model.group * model.head_dim for _, end in plan.key_parts[:-1]]
+        ready = [end * model.group * model.head_dim for _, end in plan.cuts.key_parts[:-1]]
     elif op.residual:
-        ready = [end * plan.config.array.cols for _, end in plan.ffn_parts[:-1]]
+        ready = [end * plan.config.array.cols for _, end in plan.cuts.ffn_parts[:-1]]
     return sorted({column // rows * rows for column in ready} - {0})

@@ -3,6 +3,7 @@
 from celosia.arch.isa import Opcode
 from celosia.generators.lower.instructions import Count, Operands
 from celosia.generators.program.draft import Draft, Given, Ref
+from celosia.generators.program.image import Piece
 
 
 def load(
@@ -22,6 +23,13 @@ def load(
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)
     return Draft(Opcode.LOAD, operands, defines=defines, once=once)
+
+
+def load_piece(
+    target: Ref, piece: Piece, defines: str = "", step: int = 0, *, once: bool = False
+) -> Draft:
+    """Return the load of a piece of external memory, as :func:`load` does it."""
+    return load(target, piece.addr, piece.m, piece.row_bytes, defines, step, once=once)
 
 
 def store(

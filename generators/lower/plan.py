@@ -11,36 +11,24 @@ from itertools import pairwise
 import numpy as np
 
 from celosia.arch.config import Config
-from celosia.arch.isa import REGISTERS
-from celosia.generators.graph.network import Home
-from celosia.generators.graph.operations import Attention, Convert, Linear, Norm, Op
+from celosia.generators.graph.operations import Attention, Convert, Linear
 from celosia.generators.graph.quantized import Decoder, TextGraph
 from celosia.generators.graph.stored import stored_rows
 from celosia.generators.graph.tensors import Rescale, Tensor
+from celosia.generators.lower.blocks import Blocks
+from celosia.generators.lower.choices import Way
+from celosia.generators.lower.cuts import WORDS_PLACE, Cuts
 from celosia.generators.lower.instructions import rescale_words
-from celosia.generators.lower.key_slots import even_runs, query_starts
+from celosia.generators.lower.key_slots import even_runs
 from celosia.generators.lower.products import Product
-from celosia.generators.lower.residence import Cache, Kept, Memory, WeightHome, Words, weight_homes
-from celosia.generators.lower.staging import STAGES, WEIGHTS, Stage
+from celosia.generators.lower.residence import Cache, Kept, Memory, Words
+from celosia.generators.lower.staging import STAGES, Stage
 from celosia.generators.lower.weights import split
 from celosia.generators.program.draft import Draft, Ref
 from celosia.generators.program.image import ImageBuilder, Piece, piece_of
 from celosia.generators.program.layout import PARAM_BYTES
 from celosia.generators.quantize.options import NARROW_BITS
 
-WORDS_PLACE = REGISTERS - 1
-"""The register of the first token's place if several are looked up."""
-FFN_PARTS = 2
-"""Parts that the MLP is cut into if weights stay on the chip."""
-APART = 24
-"""Fewest cycles of a row's product with as many columns for which texts' rows are separated: the
-vector engine then has more instructions, some 200 cycles of a layer."""
-HEAD_TILES = 16
-"""Tile columns of a long head's products that are requantized at once."""
-MOST_TILES = 16
-"""Most tile columns of a passing matrix that are requantized at once."""
-SOURCE_ROW = WORDS_PLACE - 1
-"""The register of the bytes to the first row if tokens of a source are looked up."""
 MOST_ROWS = WORDS_PLACE - 1
 """Most tokens of a chunk: each has a register for its lookup, from 1 on."""
 INPUTS = "inputs"
@@ -64,8 +52,6 @@ class Matrix:
     """Parameter words of the planes down to each, in DRAIN's order."""
     correction: list[Product] = field(default_factory=list)
     """The products that read the thin tensor of a correction."""
-    stage: str = WEIGHTS
-    """Kind of the buffers that its parts are loaded into."""
     places: Sequence[int] = ()
     """For each tile column, its number among the drained ones, if others are between."""
 
@@ -116,23 +102,18 @@ class Plan:
 
     decoder: Decoder
     config: Config
+    way: Way
+    cuts: Cuts
     cache: Cache
-    rows: int
-    """Tokens of a chunk."""
     memory: Memory
     image: ImageBuilder
     stage: Stage
-    passing: bool
-    """True if parameter words, keys and values are in external memory, and are loaded for each
-    use."""
     sparse: bool
     """True if streamed weights are stored without zeros if that is faster."""
-    rows_stay: bool
-    """True if the vocabulary and positions stay in the scratchpad."""
     texts: int = 1
     """Number of texts; a step processes one token of each."""
-    key_heads: int = 1
-    """Most key heads of a text whose keys share slots, below each other."""
+    blocks: dict[str, Blocks] = field(default_factory=dict)
+    """The tensors of all graphs that are not in the cache, by the name of each one's buffer."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
     """By the name of each one's result, like words and tables."""
     words: dict[str, Words] = field(default_factory=dict)
@@ -144,74 +125,9 @@ class Plan:
     rows_tables: dict[str, Table] = field(default_factory=dict)
     setup: list[Draft] = field(default_factory=list)
 
-    @property
-    def resident(self) -> bool:
-        """True if weights, keys and values stay in weight slots."""
-        return weight_homes([], self.config)[0] == WeightHome.SLOTS
-
-    @functools.cached_property
-    def query_starts(self) -> list[int]:
-        """First column of each head's queries in a row, then the row's number of columns."""
-        return query_starts(self.decoder, self.key_heads, spaced=self.spaced)
-
-    @property
-    def spaced(self) -> bool:
-        """True if drains leave out the zeros before each head's queries of one tile column.
-
-        Keys are drained in the same way, as consecutive drains are alike.
-        """
-        alone = self.rows == 1 and (self.texts == 1 or self.apart)
-        tile_wide = self.decoder.key_dim == self.config.array.cols
-        return self.config.fused is not None and self.key_heads > 1 and alone and tile_wide
-
-    @property
-    def apart(self) -> bool:
-        """True if the rows of several texts are multiplied and drained one by one.
-
-        So the norm and the drains of one text's row run beside products of the next text's row.
-        Rows of all texts are multiplied at once in three cases: if these products are short, if
-        weights are streamed, and if the head is one product, since each norm of the last layer then
-        needs a separate product.
-        """
-        model, rows, cols = self.decoder.description, self.config.array.rows, self.config.array.cols
-        cycles = -(-model.dim // rows) * -(-model.dim // cols)
-        long = cycles >= APART and model.vocabulary > self.head_tiles * cols
-        return self.texts > 1 and self.resident and long
-
-    @property
-    def head_tiles(self) -> int:
-        """Most tile columns of the output head that are multiplied and drained at once.
-
-        The number is smaller for a head of at most ``HEAD_TILES`` tile columns. A head of more than
-        three quarters of ``HEAD_TILES`` is then two products, so that the rows of texts can be
-        separated.
-        """
-        tiles = -(-self.decoder.description.vocabulary // self.config.array.cols)
-        return HEAD_TILES if tiles > HEAD_TILES else 3 * HEAD_TILES // 4
-
-    @property
-    def query_parts(self) -> list[tuple[int, int]]:
-        """Tile columns (first, count) of queries that are drained together.
-
-        The queries of several texts may have zeros before them. Then the scores of the first half
-        of the key heads begin while the other half is drained, if the half ends with a tile column.
-        If texts' rows are separated, one text's queries are drained beside the next text's products
-        instead.
-        """
-        model, cols = self.decoder.description, self.config.array.cols
-        half = -(-model.kv_heads // 2) * model.group
-        if self.spaced:
-            return [(0, model.heads)]
-        end = self.query_starts[half - 1] + self.decoder.key_dim
-        tiles = -(-self.query_starts[-1] // cols)
-        together = self.texts > 1 and not self.apart
-        if not together or self.key_heads == 1 or end % cols or half == model.heads:
-            return [(0, tiles)]
-        return [(0, end // cols), (end // cols, tiles - end // cols)]
-
     def query_stride(self, op: Attention) -> int:
         """Return the row stride of an attention's queries (bytes)."""
-        return self.query_starts[-1] * op.query.element
+        return self.cuts.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
         """Return whether slots contain the keys and values of a text in pairs."""
@@ -236,51 +152,16 @@ class Plan:
         return [self.decoder] if source is None else [source, self.decoder]
 
     @property
-    def lookups(self) -> int:
-        """Number of a source's tokens that one run looks up; 0 without a source."""
-        return min(SOURCE_ROW - 1, self.decoder.description.source_positions)
-
-    @property
-    def source_rows(self) -> int:
-        """Source tokens rounded up to whole lookup runs; 0 without a source."""
-        if not self.lookups:
-            return 0
-        return -(-self.decoder.description.source_positions // self.lookups) * self.lookups
-
-    @property
-    def most_words(self) -> int:
-        """Most streamed parameter words that are in the parameter memory at once."""
-        model, cols = self.decoder.description, self.config.array.cols
-        tiles = -(-max(model.dim, model.query_width, model.kv_width) // cols)
-        return max(tiles, self.part_tiles) * self.config.lane_groups
-
-    @property
-    def part_tiles(self) -> int:
-        """Most tile columns of a streamed matrix that are requantized at once.
-
-        At the same time previous tile columns, and the gate and up layers, may use other parameter
-        words.
-        """
-        words = min(MOST_TILES * self.config.lane_groups, self.config.vector.words // 4)
-        return max(self.score_tiles, words // self.config.lane_groups)
-
-    @property
-    def score_tiles(self) -> int:
-        """Smallest number of tile columns whose vocabulary scores are whole external words."""
-        width = 2 * self.config.array.cols
-        return self.config.mem_bytes // math.gcd(width, self.config.mem_bytes)
-
-    @property
     def head_parts(self) -> list[tuple[int, int]]:
         """Tile columns (first, end) of each part of an output head that is streamed in parts.
 
         Groups of ``STAGES`` parts are alike, so that one loop runs all groups.
         """
         head = self.head
-        step, total = self.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
+        step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
         column = stored_rows(head.stored, head.weight.shape[0]) * self.config.array.cols
         units = -(-total // step)
-        width = max(1, min(self.stage.size // column, self.part_tiles) // step)
+        width = max(1, min(self.stage.size // column, self.cuts.part_tiles) // step)
         while width > 1 and 0 < units % (STAGES * width) < STAGES:
             width -= 1
         whole = units - units % (STAGES * width)
@@ -293,10 +174,8 @@ class Plan:
 
         ``early`` words are for the requantization of sums in SOFTMAX or NORM.
         """
-        words = np.concatenate(
-            [rescale_words(rescale, self.config, by_tile=by_tile) for rescale in rescales]
-        )
-        if not self.passing:
+        words = rescale_words(self.config, *rescales, by_tile=by_tile)
+        if not self.way.passing:
             return self.memory.take_words(words, early=early)
         used = self.config.vector.lanes * PARAM_BYTES
         packed = words[:, : -(-used // self.config.mem_bytes) * self.config.mem_bytes]
@@ -305,7 +184,7 @@ class Plan:
     @functools.cached_property
     def scores(self) -> Piece:
         """External address of the vocabulary's scores; reuses the setup image if all data stay."""
-        size, alone = self.logits_bytes, self.resident and self.rows_stay
+        size, alone = self.logits_bytes, self.cuts.resident and self.way.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
 
     @property
@@ -350,7 +229,7 @@ class Plan:
 
     def turned(self, layer: int, row: int = 0) -> Ref:
         """Return the place of a layer's rotations for the run's tokens, from a row on."""
-        rows = max(self.rows, self.texts)
+        rows = max(self.way.rows, self.texts)
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
 
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
@@ -367,38 +246,6 @@ class Plan:
         parts = split(units, -(-units // most))
         return [(first * unit, min(end * unit, tiles)) for first, end in parts]
 
-    @property
-    def key_parts(self) -> list[tuple[int, int]]:
-        """Ranges (first, end) of key heads that share one softmax and one product with values.
-
-        The values of a range are multiplied while the softmax of the next range divides. The first
-        half of the heads belongs to the first softmax. The last head is separate, as nothing
-        remains to run beside it. If texts' rows are separated, all heads of a text are one part.
-        """
-        heads = self.decoder.description.kv_heads
-        bounds = [0, heads] if self.apart else sorted({0, -(-heads // 2), heads - 1, heads})
-        return list(pairwise(bounds))
-
-    @property
-    def by_row(self) -> bool:
-        """True if a token's context is drained by key head, with parameters for each head."""
-        return self.decoder.description.head_dim <= min(
-            self.config.vector.lanes, self.config.array.cols
-        )
-
-    @property
-    def ffn_parts(self) -> list[tuple[int, int]]:
-        """Tile columns (first, end) of the MLP that are drained while the next are multiplied.
-
-        If texts' rows are separated, there is one part, drained while another text's row is
-        multiplied.
-        """
-        tiles = -(-self.decoder.description.ffn // self.config.array.cols)
-        parts = FFN_PARTS if self.resident and not self.apart else 1
-        if self.passing:
-            parts = -(-tiles // self.part_tiles)
-        return split(tiles, parts)
-
 
 def kind(tensor: Tensor) -> str:
     """Return the name of a tensor without the prefix of its layer, such as ``query``."""
@@ -408,13 +255,6 @@ def kind(tensor: Tensor) -> str:
 def layer_of(tensor: Tensor) -> int:
     """Return the number of a tensor's layer."""
     return int(tensor.name.split(".")[1])
-
-
-def makes_input(op: Op) -> bool:
-    """Return whether a norm or conversion of the residual stream computes a product's input."""
-    if not isinstance(op, Norm | Convert):
-        return False
-    return op.source.home is Home.STREAM and op.target.home is not Home.STREAM
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:

@@ -8,15 +8,25 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.arch.isa import RING_SLOTS
 from celosia.generators.graph.network import Home
-from celosia.generators.graph.operations import Attention, Convert, Embedding, Linear, Norm, Op
+from celosia.generators.graph.operations import (
+    Attention,
+    Convert,
+    Embedding,
+    Gate,
+    Linear,
+    Norm,
+    Op,
+)
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.graph.tensors import rescale_of
+from celosia.generators.lower.blocks import Blocks, one_block
 from celosia.generators.lower.checks import check_decoder
+from celosia.generators.lower.choices import Way
+from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.instructions import table_bytes
 from celosia.generators.lower.matrices import keep_identity, keep_matrix
-from celosia.generators.lower.moves import load
+from celosia.generators.lower.moves import load_piece
 from celosia.generators.lower.plan import (
     INPUTS,
     PAIRS,
@@ -24,7 +34,6 @@ from celosia.generators.lower.plan import (
     Table,
     context_of,
     identity_of,
-    makes_input,
     part,
     runs,
 )
@@ -42,32 +51,28 @@ def plan(
     decoder: Decoder,
     config: Config,
     cache: Cache,
-    rows: int,
+    way: Way,
     memory_bytes: int,
     *,
-    passing: bool,
     sparse: bool,
-    rows_stay: bool,
     texts: int = 1,
-    key_heads: int = 1,
 ) -> Plan:
     """Return the plan of a decoder's data on a configuration.
 
-    Data are loaded in pieces of at most ``memory_bytes``; ``passing``, ``sparse``, ``rows_stay``,
-    ``texts`` and ``key_heads`` are the fields of :class:`Plan`. If only weights or only embedding
-    rows stay, data that are loaded once are in a separate image.
+    Data are loaded in pieces of at most ``memory_bytes``; ``sparse`` and ``texts`` are the fields
+    of :class:`Plan`. If only weights or only embedding rows stay, data that are loaded once are in
+    a separate image.
 
     Raises :class:`InputError` if the data do not fit, or the configuration lacks a unit.
     """
-    check_decoder(decoder, config, cache, rows)
+    check_decoder(decoder, config, cache, way.rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
-    resident = config.array.weight_depth > RING_SLOTS
-    stage = Stage(memory, image if rows_stay == resident else ImageBuilder(config))
-    kinds = passing, sparse, rows_stay, texts, key_heads
-    planned = Plan(decoder, config, cache, rows, memory, image, stage, *kinds)
+    cuts = cuts_of(decoder, config, way, texts)
+    stage = Stage(memory, image if way.rows_stay == cuts.resident else ImageBuilder(config))
+    planned = Plan(decoder, config, way, cuts, cache, memory, image, stage, sparse, texts)
     occupied = _stream_buffers(planned)
     tables = _tables(planned)
-    if planned.rows_stay:
+    if planned.way.rows_stay:
         occupied += sum(len(data) for data, _ in tables.values())
     stage.begin(stage_size(config, occupied, memory_bytes))
     _keep_rows(planned, tables, memory_bytes)
@@ -77,34 +82,26 @@ def plan(
     memory.check_words()
     constants(stage)
     planned.setup += stage.take()
-    if planned.resident:
+    if planned.cuts.resident:
         memory.check_slots()
     return planned
 
 
 def _stream_buffers(planned: Plan) -> int:
     """Allocate the buffers of computed tensors, and return their bytes."""
-    decoder, config, cache, rows = planned.decoder, planned.config, planned.cache, planned.rows
+    decoder, config, cache, rows = planned.decoder, planned.config, planned.cache, planned.way.rows
     model, longest = decoder.description, decoder.description.source_positions
     heads = max(planned.texts * model.heads, 2 * rows)
     probabilities = heads * aligned(cache.capacity, config)
     probabilities = max(probabilities, max(model.heads, 2 * longest) * aligned(longest, config))
-    rows = max(rows, planned.source_rows, planned.texts)
+    rows = max(rows, planned.cuts.source_rows, planned.texts)
+    planned.blocks = _blocks(planned, rows)
     sizes = {
-        "x": 2 * rows * model.dim,
-        "h": rows * max(op.target.stride for op in decoder.ops if makes_input(op)),
         "query": rows * planned.query_stride(decoder.attentions[0]),
         "probabilities": probabilities,
-        "context": rows * decoder.attentions[0].target.stride,
-        "hidden": rows * model.ffn,
     }
-    for op in decoder.ops:
-        if isinstance(op, Norm) and op.heads:
-            sizes |= {end.buffer: rows * end.stride for end in (op.source, op.target)}
-    if model.placement == "post":
-        sizes["normed"] = sizes["x"]
     keys = rows * model.kv_heads * decoder.key_dim
-    if planned.resident:
+    if planned.cuts.resident:
         sizes |= {"keys": keys, "values": rows * model.kv_width}
         if decoder.kv_bits < NARROW_BITS:
             # The last of an odd number of heads is read together with the bytes after it.
@@ -113,31 +110,54 @@ def _stream_buffers(planned: Plan) -> int:
     if cache.recompute:
         sizes |= {"keys": cache.capacity * model.kv_heads * decoder.key_dim}
         sizes |= {"values": cache.capacity * model.kv_width}
-    if model.gated:
-        sizes["active"] = rows * model.ffn
     if not config.fused:
         sizes["scores"] = 2 * probabilities
-    if planned.passing:
+    if planned.way.passing:
         sizes |= {name: cache.capacity * size for name, size in planned.cache_strides.items()}
-        most = max(256, planned.most_words * config.param_lines * config.line_bytes)
+        most = max(256, planned.cuts.most_words * config.word_bytes)
         sizes |= {f"{WORDS}{index}": most for index in range(STAGES)}
-        sizes |= {f"logits{half}": 2 * planned.part_tiles * config.array.cols for half in range(2)}
+        sizes |= {
+            f"logits{half}": 2 * planned.cuts.part_tiles * config.array.cols for half in range(2)
+        }
     else:
         sizes["logits"] = planned.logits_bytes
         if cache.recompute:
             sizes |= _inputs(planned)
-        elif not planned.resident:
-            for op in _attentions(planned):
-                for kept in _kept(planned, op):
+        elif not planned.cuts.resident:
+            for op in (op for graph in planned.graphs for op in graph.ops):
+                for kept in _kept(planned, op) if isinstance(op, Attention) else ():
                     for name, size in planned.cache_strides.items():
                         sizes[f"{name}{kept.name}"] = kept.capacity * size
-    linears = [op for graph in planned.graphs for op in graph.ops if isinstance(op, Linear)]
-    thins = [op.low_rank.first.target for op in linears if op.low_rank is not None]
-    most = max(rows, longest, cache.capacity * cache.recompute)
-    sizes |= {thin.buffer: most * thin.columns for thin in thins}
-    for name, size in sizes.items():
+    others = (size for blocks in planned.blocks.values() for size in blocks.sizes().items())
+    for name, size in (*sizes.items(), *others):
         planned.memory.buffer(name, size)
-    return sum(sizes.values())
+    return sum(planned.memory.buffers.values())
+
+
+def _blocks(planned: Plan, rows: int) -> dict[str, Blocks]:
+    """Return the place of each tensor of ``rows`` rows that a linear layer or a norm reads.
+
+    Inputs of products follow each other in one buffer. The thin tensor of a correction may have a
+    row for each token whose keys and values are computed anew.
+    """
+    ops = [op for graph in planned.graphs for op in graph.ops]
+    normed = (op for op in ops if isinstance(op, Norm | Convert) and op.source.home is Home.STREAM)
+    inputs = {op.target.name for op in normed}
+    blocks: dict[str, Blocks] = {}
+    for op in ops:
+        if not isinstance(op, Linear | Norm | Convert | Gate):
+            continue
+        tensor, low = op.source, op.low_rank if isinstance(op, Linear) else None
+        buffer = "h" if tensor.name in inputs else tensor.buffer
+        if tensor.home is Home.STREAM:
+            buffer = "x" if tensor.buffer == "stream" else "normed"
+        blocks[tensor.buffer] = one_block(tensor, buffer, rows)
+        if low is not None:
+            thin = low.first.target
+            most = max(rows, planned.decoder.description.source_positions)
+            most = max(most, planned.cache.capacity * planned.cache.recompute)
+            blocks[thin.buffer] = one_block(thin, thin.buffer, most)
+    return blocks
 
 
 def _inputs(planned: Plan) -> dict[str, int]:
@@ -149,7 +169,7 @@ def _inputs(planned: Plan) -> dict[str, int]:
     model = planned.decoder.description
     kept = model.kv_heads * planned.decoder.key_dim + model.kv_width
     anew, before = model.layers * model.dim + kept, model.layers * kept
-    if not planned.resident and anew >= before:
+    if not planned.cuts.resident and anew >= before:
         raise InputError(
             f"Keys and values that are made anew save no scratchpad of model {model.name}: inputs "
             f"of {model.layers} layers and keys and values of one are {anew} bytes a token, keys "
@@ -169,15 +189,11 @@ def _inputs_place(planned: Plan, layer: int) -> Ref:
         planned.decoder.description.layers,
         planned.cache.capacity * planned.cache_strides[INPUTS],
     )
-    if planned.passing:
+    if planned.way.passing:
         return Ref(INPUTS)
-    if planned.resident and layers * size <= planned.config.bank_bytes:
+    if planned.cuts.resident and layers * size <= planned.config.bank_bytes:
         return Ref(INPUTS, layer * size)
     return Ref(f"{INPUTS}{layer}")
-
-
-def _attentions(planned: Plan) -> list[Attention]:
-    return [op for graph in planned.graphs for op in graph.ops if isinstance(op, Attention)]
 
 
 def _keep_rows(planned: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) -> None:
@@ -187,8 +203,8 @@ def _keep_rows(planned: Plan, tables: Mapping[str, tuple[bytes, int]], most: int
     """
     for name, (data, stride) in tables.items():
         rows, held = len(data) // stride, np.frombuffer(data, np.uint8)
-        if not planned.rows_stay:
-            here = max(planned.rows, planned.lookups, planned.texts)
+        if not planned.way.rows_stay:
+            here = max(planned.way.rows, planned.cuts.lookups, planned.texts)
             if name == "places" and planned.rotates_keys:
                 here = planned.cache.capacity
             place = planned.memory.buffer(name, here * stride)
@@ -203,15 +219,15 @@ def _keep_rows(planned: Plan, tables: Mapping[str, tuple[bytes, int]], most: int
         for first in [*range(0, half, step), *range(half, len(data), step)]:
             end = half if first < half < first + step else first + step
             piece = planned.stage.image.add(held[first:end])
-            planned.setup.append(load(Ref(name, first), piece.addr, piece.m, piece.row_bytes))
+            planned.setup.append(load_piece(Ref(name, first), piece))
 
 
 def _clear_queries(planned: Plan) -> None:
     """Clear the zeros before queries that are drained without them."""
-    if planned.spaced:
+    if planned.cuts.spaced:
         size = planned.texts * planned.query_stride(planned.decoder.attentions[0])
         piece = planned.stage.image.add(np.zeros(size, np.uint8))
-        planned.setup.append(load(Ref("query"), piece.addr, piece.m, piece.row_bytes))
+        planned.setup.append(load_piece(Ref("query"), piece))
 
 
 def _keep_turns(planned: Plan, tables: Mapping[str, tuple[bytes, int]]) -> None:
@@ -219,13 +235,13 @@ def _keep_turns(planned: Plan, tables: Mapping[str, tuple[bytes, int]]) -> None:
     if not planned.turning:
         return
     data, stride = tables["places"]
-    rows = max(planned.rows, planned.texts)
+    rows = max(planned.way.rows, planned.texts)
     planned.memory.buffer(PAIRS, planned.decoder.description.layers * rows * stride)
     for first, rotates, count in planned.turning:
         if not rotates:
             held = np.tile(np.frombuffer(data[:stride], np.uint8), count * rows)
             piece, place = planned.stage.image.add(held), planned.turned(first)
-            planned.setup.append(load(place, piece.addr, piece.m, piece.row_bytes))
+            planned.setup.append(load_piece(place, piece))
 
 
 def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:
@@ -233,11 +249,11 @@ def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:
 
     There are places for a chunk that begins at the last one, and for whole runs of lookups.
     """
-    decoder, config, rows = planned.decoder, planned.config, planned.rows
+    decoder, config, rows = planned.decoder, planned.config, planned.way.rows
     tables = {"words": rows_image(element_rows(decoder.embedding.words, "i1"), config)}
     places = decoder.embedding.positions
     if decoder.rotary is not None:
-        width = planned.query_starts[-1]
+        width = planned.cuts.query_starts[-1]
         reach = (
             rotary_places(width, decoder.key_dim, config.vector.lanes, config.array.cols).max() + 1
         )
@@ -248,7 +264,7 @@ def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:
     if decoder.source is not None:
         places = decoder.source.embedding.positions
         assert places is not None
-        behind = np.zeros((planned.source_rows - len(places), places.shape[1]), np.int64)
+        behind = np.zeros((planned.cuts.source_rows - len(places), places.shape[1]), np.int64)
         held = element_rows(np.concatenate((places, behind)), "<i2")
         tables["source.places"] = rows_image(held, config)
         if decoder.description.source_words:
@@ -267,7 +283,8 @@ def _keep_layers(planned: Plan) -> None:
     _keep_tables(planned)
     if planned.cache.recompute:
         planned.words[INPUTS] = planned.keep(rescale_of(0, 1.0))
-    if (planned.texts > 1 or planned.turning) and planned.rows_stay and decoder.rotary is not None:
+    turns = planned.texts > 1 or bool(planned.turning)
+    if turns and planned.way.rows_stay and decoder.rotary is not None:
         planned.words[PAIRS] = planned.keep(rescale_of(0, 1.0))
         planned.memory.buffer(PAIRS, planned.texts * planned.rows_tables["places"].stride)
     for graph in planned.graphs:
@@ -284,7 +301,7 @@ def _keep_tables(planned: Plan) -> None:
     """Keep the activations' tables, or one of them if they are loaded for each layer."""
     linears = [op for graph in planned.graphs for op in graph.ops if isinstance(op, Linear)]
     active = {op.target.name: op.table for op in linears if op.table is not None}
-    tables = [*active.values()][: 1 if planned.passing else None]
+    tables = [*active.values()][: 1 if planned.way.passing else None]
     slots = planned.memory.take_tables(tables)
     planned.tables = dict(zip(active, slots * (len(active) // len(slots)), strict=True))
 
@@ -298,7 +315,7 @@ def _keep(planned: Plan, op: Op) -> None:
         case Embedding() | Norm() | Convert():
             planned.words[op.target.name] = planned.keep(op.rescale)
         case Linear():
-            if planned.passing and op.table is not None:
+            if planned.way.passing and op.table is not None:
                 planned.passing_tables[op.target.name] = planned.image.add(table_bytes(op.table))
             keep_matrix(planned, op)
         case Attention():
@@ -333,7 +350,7 @@ def _kept_cache(planned: Plan, cached: Kept) -> Kept:
     """Return keys and values with slots, or external memory, to keep them."""
     model, config = planned.decoder.description, planned.config
     memory, heads = planned.memory, range(model.kv_heads)
-    if planned.passing:
+    if planned.way.passing:
         sizes = {name: cached.capacity * size for name, size in planned.cache_strides.items()}
         outside = {name: planned.image.reserve(size).addr for name, size in sizes.items()}
         cached = replace(cached, outside=outside)
@@ -341,13 +358,13 @@ def _kept_cache(planned: Plan, cached: Kept) -> Kept:
     same = next((kept for kept in others if kept.name == cached.name), None)
     if same is not None:
         return same
-    if planned.resident and cached.inputs is not None and others:
+    if planned.cuts.resident and cached.inputs is not None and others:
         return replace(cached, keys=others[0].keys, values=others[0].values)
-    if planned.resident:
+    if planned.cuts.resident:
         starts = range(0, model.head_dim, config.array.cols)
         each = 1 + planned.paired(cached)  # tiles of a slot
         both = 1 + (each > 1 and planned.decoder.key_bits < NARROW_BITS)
-        both = max(both, planned.key_heads)
+        both = max(both, planned.way.key_heads)
         keys = [memory.take_slots(planned.decoder.key_dim, cached.capacity) for _ in heads[::both]]
         tiles = [
             memory.take_slots(cached.capacity, min(config.array.cols, model.head_dim - column))

@@ -3,7 +3,7 @@
 Encoders and decoders cut weights into different parts; a part is treated alike in both.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from celosia.arch.config import Config
@@ -11,7 +11,8 @@ from celosia.arch.isa import Opcode
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.stored import format_flags, stored_data
 from celosia.generators.lower.instructions import Count, View, preload, product
-from celosia.generators.lower.residence import Memory
+from celosia.generators.lower.residence import Memory, WeightHome
+from celosia.generators.lower.staging import WEIGHTS
 from celosia.generators.lower.weights import Held, slotted, stored_parts
 from celosia.generators.program.draft import Draft, Ref
 from celosia.generators.program.image import Bytes, Piece
@@ -32,6 +33,8 @@ class Product:
     """Planes of nested weights above this one."""
     k_tiles: int = 0
     """Slots of a tile column; 0 for weights that are not in slots."""
+    stage: str = WEIGHTS
+    """Kind of the buffers that streamed weights are loaded into."""
 
     def within(self, first: int, end: int, cols: int) -> "Product | None":
         """Return the product restricted to a range of tile columns, or None outside of the part.
@@ -73,50 +76,47 @@ def product_flags(op: Linear, config: Config, model: str) -> frozenset[str]:
     return format_flags(op.stored, config, model) | wide
 
 
-def in_memory(
-    op: Linear,
-    whole: Held,
-    held: Sequence[Held],
-    memory: Memory,
-    put: Callable[[Bytes], Ref | Piece],
-    height: int,
-    *,
-    plane: int = 0,
-) -> Iterator[Product]:
-    """Yield the products of weights in memory; ``put`` stores a part's bytes.
+@dataclass(frozen=True)
+class Room:
+    """The memory that weights are placed in, and the means to bring them there."""
 
-    The weights are cut into the parts ``held``. If the zero-skip unit is faster for ``height``
-    rows, the ``whole`` is coded as a sparse matrix; never for 0 rows.
-    """
-    flags = product_flags(op, memory.config, memory.name)
-    # The zero-skip unit takes rows of INT8.
-    height = 0 if op.source.wide else height
-    for part, data in stored_parts(op, whole, held, memory.config, height):
-        yield Product(op, part, put(data), flags, plane)
+    memory: Memory
+    home: WeightHome
+    put: Callable[[Bytes], Ref | Piece]
+    """Stores bytes, and returns their place."""
+    add: Callable[[Draft], None]
+    """Adds an instruction that copies weights to slots."""
+    cut: Callable[[Linear, Held], Iterable[Held]] = lambda op, part: [part]
+    """Divides a part of weights into pieces that are copied to slots one by one."""
 
+    def place(
+        self, op: Linear, whole: Held, parts: Sequence[Held], height: int = 0, plane: int = 0
+    ) -> list[Product]:
+        """Place parts of weights, and return their products.
 
-def kept_in_slots(
-    op: Linear,
-    part: Held,
-    memory: Memory,
-    cut: Callable[[Linear, Held], Iterable[Held]],
-    bring: Callable[[Bytes], Ref],
-    add: Callable[[Draft], None],
-) -> Product:
-    """Add the instructions that copy a part of weights to slots, and return the product.
+        If the zero-skip unit is faster for ``height`` rows, the ``whole`` is coded as a sparse
+        matrix; never for 0 rows, or in slots.
+        """
+        config = self.memory.config
+        flags = product_flags(op, config, self.memory.name)
+        if self.home == WeightHome.SLOTS:
+            return [self._in_slots(op, part, flags) for part in parts]
+        # The zero-skip unit takes rows of INT8.
+        height = 0 if op.source.wide else height
+        stored = stored_parts(op, whole, parts, config, height)
+        return [Product(op, part, self.put(data), flags, plane) for part, data in stored]
 
-    ``cut`` divides the part into pieces that are copied one by one; ``bring`` loads bytes and
-    returns their address.
-    """
-    config = memory.config
-    flags = product_flags(op, config, memory.name)
-    slot_op, rows, kept, used = slotted(op, part.rows, config, flags - {"a_wide"})
-    slots = memory.take_slots(rows.stop - rows.start, part.n)
-    for held in cut(slot_op, replace(part, rows=rows, tile=0)):
-        data = stored_data(slot_op.weight, slot_op.stored, held.rows, held.columns)
-        data = aligned_rows(data, config)
-        above = (held.rows.start - rows.start) // config.array.rows
-        slot = slots.first + held.tile * slots.k_tiles + above
-        source = View(bring(data.ravel()), aligned(held.n, config))
-        add(preload(source, held.k, held.n, slot, flags=kept))
-    return Product(op, part, slots.first, used | flags & {"a_wide"}, k_tiles=slots.k_tiles)
+    def _in_slots(self, op: Linear, part: Held, flags: frozenset[str]) -> Product:
+        """Add the instructions that copy a part of weights to slots, and return the product."""
+        config, wide = self.memory.config, flags & {"a_wide"}
+        slot_op, rows, kept, used = slotted(op, part.rows, config, flags - wide)
+        slots = self.memory.take_slots(rows.stop - rows.start, part.n)
+        for held in self.cut(slot_op, replace(part, rows=rows, tile=0)):
+            data = stored_data(slot_op.weight, slot_op.stored, held.rows, held.columns)
+            above = (held.rows.start - rows.start) // config.array.rows
+            slot = slots.first + held.tile * slots.k_tiles + above
+            place = self.put(aligned_rows(data, config).ravel())
+            assert isinstance(place, Ref)
+            source = View(place, aligned(held.n, config))
+            self.add(preload(source, held.k, held.n, slot, flags=kept))
+        return Product(op, part, slots.first, used | wide, k_tiles=slots.k_tiles)

@@ -7,10 +7,11 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.isa import Opcode
-from celosia.generators.graph.operations import Convert, Norm, Pool
-from celosia.generators.lower.blocks import Part, cut, even
-from celosia.generators.lower.instructions import View, product, rescale_words, rowwise
+from celosia.generators.graph.operations import Pool
+from celosia.generators.lower.blocks import cut, even
+from celosia.generators.lower.instructions import View, product, rescale_words
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
+from celosia.generators.lower.walk import Rowwise
 from celosia.generators.program.draft import Draft, Item, Node, Ref
 from celosia.generators.program.image import Bytes
 
@@ -31,28 +32,13 @@ class Rows:
         return [Item(self.loads, nodes)] if nodes else []
 
 
-def row_words(lowering: Lowering, ops: Sequence[Norm | Convert]) -> int:
+def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
     """Return the number of parameter words that the operations need together."""
-    return sum(sum(_words(lowering, op)) for op in ops)
+    rescales = [rescale for op in ops for rescale in lowering.row_rescales(op)]
+    return sum(-(-len(rescale.bias) // lowering.config.vector.lanes) for rescale in rescales)
 
 
-def _column_parts(lowering: Lowering, op: Norm | Convert) -> list[Part]:
-    """Return the parts of an operation's columns that are in one block."""
-    source, target = lowering.blocks[op.source.buffer], lowering.blocks[op.target.buffer]
-    return cut(op.target.columns, [*source.column_marks, *target.column_marks])
-
-
-def _words(lowering: Lowering, op: Norm | Convert) -> list[int]:
-    """Return the parameter words of each part of the columns; equal ones have one for all."""
-    if op.rescale.per_tensor:
-        return [1]
-    lanes = lowering.config.vector.lanes
-    return [-(-count // lanes) for _, count in _column_parts(lowering, op)]
-
-
-def lower_rows(
-    lowering: Lowering, label: str, ops: Sequence[Norm | Convert], first_word: int = 0
-) -> Rows:
+def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
     """Lower rowwise operations: all operations on a chunk of rows, then the next chunk.
 
     Parameters are in the words from ``first_word`` on, counted without the spare words.
@@ -62,15 +48,12 @@ def lower_rows(
         return lowered
     words = []
     for index, op in enumerate(ops):
-        rescales = [op.rescale]
-        if not op.rescale.per_tensor:
-            rescales = [op.rescale.columns(*part) for part in _column_parts(lowering, op)]
-        params = lowering.params(rescales)
-        count = sum(_words(lowering, op))
+        params = rescale_words(lowering.config, *lowering.row_rescales(op))
+        count = len(params)
         lowering.room_for(first_word + count)
         blob = f"{label}.params.{index}"
         item = Item()
-        lowering.load(item, blob, params)
+        lowering.load(item, blob, params.ravel())
         lowered.loads += item.loads
         lowered.params.append(lowering.params_draft(blob, count, first_word))
         words.append(SPARE_WORDS + first_word)
@@ -86,32 +69,19 @@ def lower_rows(
     if height:
         marks |= set(range(0, rows, even(rows, height)))
     for first, m in cut(rows, marks):
-        nodes = [
+        nodes: list[Node] = [
             node
             for op, place in zip(ops, words, strict=True)
-            for node in _chunk(lowering, op, first, m, place)
+            for node in lowering.normalize(op, first, m, place)
         ]
         lowered.chunks.append((first + m, nodes))
     return lowered
 
 
-def _chunk(lowering: Lowering, op: Norm | Convert, row: int, m: int, params: int) -> list[Node]:
-    """Return the instructions of some rows, one for each of the blocks of columns."""
-    source, alike = lowering.blocks[op.source.buffer], op.rescale.per_tensor
-    nodes: list[Node] = []
-    words = _words(lowering, op)
-    count, rows = lowering.run_rows(row, m, op.target.rows), (row, m)
-    for part, columns in enumerate(_column_parts(lowering, op)):
-        source_view, word = source.view(row, columns[0]), params + sum(words[:part]) * (not alike)
-        work = lowering.work(source_view, op.target, rows, columns, count, word)
-        nodes.append(rowwise(op, work))
-    return nodes
-
-
 def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
     """Return the parameter word and the row of weights for the mean over the first rows."""
     ones = np.arange(total) < rows
-    return np.concatenate([rescale_words(op.rescale(rows), config).ravel(), ones.astype(np.uint8)])
+    return np.concatenate([rescale_words(config, op.rescale(rows)).ravel(), ones.astype(np.uint8)])
 
 
 def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
@@ -136,7 +106,7 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
             sequence, inside = divmod(row, total)
             item.body.append(
                 product(
-                    View(Ref(label, lowering.word_bytes + inside), total),
+                    View(Ref(label, lowering.config.word_bytes + inside), total),
                     source.view(row, first),
                     View(acc + sequence, batch),
                     1,

@@ -8,7 +8,7 @@ from celosia.arch.isa import Opcode
 from celosia.generators.graph.operations import Attention
 from celosia.generators.lower.attention import WRITTEN, drain_context, mix, pipeline, score, softmax
 from celosia.generators.lower.blocks import Part, cut, even, groups
-from celosia.generators.lower.instructions import View, Work
+from celosia.generators.lower.instructions import View, Work, rescale_words
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
 from celosia.generators.program.draft import (
     LENGTH_REGISTER,
@@ -35,7 +35,7 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
         rescales = [op.scores, *(r for head in heads for r in (head.probabilities, head.context))]
     lowering.room_for(len(rescales) + 1)
     item = Item()
-    lowering.load(item, label, lowering.params(rescales))
+    lowering.load(item, label, rescale_words(config, *rescales).ravel())
     item.body.append(lowering.params_draft(label, len(rescales)))
     steps = _Steps(lowering, op, alike)
     if choices.loop_heads:
@@ -73,8 +73,9 @@ class _Steps:
         self.tiles = lowering.accumulators.tiles(height)
         self.together = self._together(room)
         for parity in range(2):
-            lowering.sizes[f"scores.{parity}"] = 2 * self.stride * height * self.together
-            lowering.sizes[f"probabilities.{parity}"] = self.stride * height * self.together
+            size = self.stride * height * self.together
+            lowering.memory.buffer(f"scores.{parity}", 2 * size)
+            lowering.memory.buffer(f"probabilities.{parity}", size)
         # Sums over several blocks of values take all of the probabilities, because those after an
         # inference's last row must be zero there.
         self.counted = len(self.value.row_marks) == 1

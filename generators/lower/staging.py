@@ -8,7 +8,7 @@ import numpy as np
 from celosia.arch.config import Config
 from celosia.arch.isa import Opcode
 from celosia.generators.lower.instructions import parameters, table, table_bytes
-from celosia.generators.lower.moves import load
+from celosia.generators.lower.moves import load_piece
 from celosia.generators.lower.residence import Memory
 from celosia.generators.program.draft import Draft, Ref
 from celosia.generators.program.image import ImageBuilder, Piece
@@ -44,8 +44,7 @@ class Stage:
         """
         starts = self._starts[kind]
         place = Ref(f"{kind}{len(starts) % STAGES}")
-        loading = load(place, piece.addr, piece.m, piece.row_bytes, step=stride)
-        self._loads.append((kind, len(starts), loading))
+        self._loads.append((kind, len(starts), load_piece(place, piece, step=stride)))
         starts.append(len(self.nodes))
         return place
 
@@ -79,7 +78,7 @@ class Stage:
 def constants(stage: Stage) -> None:
     """Add loads of all parameter words and tables that have been allocated."""
     memory = stage.memory
-    width = memory.config.param_lines * memory.config.line_bytes
+    width = memory.config.word_bytes
     most = max(1, stage.size // width)
     for start, words_kept in ((0, memory.early), (memory.config.pre_depth, memory.words)):
         words = np.concatenate([np.zeros((0, width), np.uint8), *words_kept])  # [words, bytes]
@@ -94,9 +93,10 @@ def constants(stage: Stage) -> None:
 
 def least_size(config: Config) -> int:
     """Return the smallest size of a buffer that fits any piece (bytes)."""
-    word = config.param_lines * config.line_bytes
     group = (config.weight_group + 1) * config.array.cols if config.weight_group else 0
-    return max(256, word, config.array.rows * config.array.cols, config.mem_bytes, group)
+    return max(
+        256, config.word_bytes, config.array.rows * config.array.cols, config.mem_bytes, group
+    )
 
 
 def stage_size(config: Config, occupied: int, most: int) -> int:

@@ -1,8 +1,7 @@
 """Compilation of a decoder: chooses the plan that fits a machine in the fewest cycles."""
 
-import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from celosia.arch.config import Config
@@ -11,6 +10,7 @@ from celosia.arch.isa import RING_SLOTS
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.checks import check_factors, check_texts
+from celosia.generators.lower.choices import Way
 from celosia.generators.lower.fitting import FitError, again, doubled
 from celosia.generators.lower.key_slots import most_key_heads, query_starts
 from celosia.generators.lower.plan import MOST_ROWS
@@ -148,16 +148,19 @@ def _compile_fitting(
         # rows of its heads are no number that the host writes.
         rows = 1
     rows = min(rows, context)
-    compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse, texts=texts)
+    alone, ways = decoder.source is None, list[Way]()
     if config.array.weight_depth > RING_SLOTS:
-        most = {
-            heads: min(rows, _most_rows(decoder, config, cache, heads))
-            for heads in (1, most_key_heads(decoder, config))
-        }
-        program = _resident(compiled, most, limit)
+        # If there are too few slots for each key head alone, slots hold several.
+        for heads in dict.fromkeys((1, most_key_heads(decoder, config))):
+            most = min(rows, _most_rows(decoder, config, cache, heads))
+            ways += [Way(most, stay, key_heads=heads, decides=stay) for stay in (True, False)]
     else:
         rows = min(rows, _most_rows(decoder, config, cache, 1))
-        program = _streamed(compiled, rows, limit, alone=decoder.source is None, texts=texts)
+        ways.append(Way(rows, rows_stay=False))
+        ways += [Way(rows, rows_stay=True, decides=False)] if alone else []
+        ways += [Way(rows, rows_stay=False, passing=True)] if alone and texts == 1 else []
+    compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse, texts=texts)
+    program = _first(compiled, ways, limit)
     if program.memory_bytes > limit:
         raise InputError(
             f"Model {name} needs {program.memory_bytes} bytes of external memory, but it has "
@@ -166,55 +169,35 @@ def _compile_fitting(
     return program
 
 
-def _resident(
-    compiled: Callable[..., TextProgram], most: Mapping[int, int], limit: int
-) -> TextProgram:
-    """Return the programs of weights that stay on the chip.
+def _first(compiled: Callable[[Way], TextProgram], ways: Sequence[Way], limit: int) -> TextProgram:
+    """Return the programs of the first way that fits the machine and its external memory.
 
-    The vocabulary and positions stay, too, if they fit. If there are too few slots for each key
-    head alone, slots hold several; ``most`` maps that number to the tokens of a chunk.
+    If none fits both, return the programs that need the least external memory. If none fits the
+    machine, raise the last reason. A way that does not decide counts only behind one that fits.
     """
+    large: TextProgram | None = None
     refused: FitError | None = None
-    for heads, rows in most.items():
-        for stay in (True, False):
-            ways = {"passing": False, "rows_stay": stay, "key_heads": heads}
-            try:
-                program = _fitting(partial(compiled, **ways), rows)
-            except FitError as error:
-                refused = error if stay else refused
-                continue
-            if stay or program.memory_bytes <= limit:
-                return program
-    assert refused is not None, "what stays is tried first"
+    for way in ways:
+        try:
+            program = _fitting(compiled, way)
+        except FitError as error:
+            refused = error if way.decides else refused
+            continue
+        if program.memory_bytes <= limit:
+            return program
+        if way.decides or large is not None:
+            large = min(large or program, program, key=lambda made: made.memory_bytes)
+    if large is not None:
+        return large
+    assert refused is not None, "one way decides"
     raise refused
 
 
-def _streamed(
-    compiled: Callable[..., TextProgram], rows: int, limit: int, *, alone: bool, texts: int
-) -> TextProgram:
-    """Return the programs of weights that are streamed for each step.
-
-    This is for a decoder ``alone``, without a source. Parameter words, keys and values of one text
-    are streamed as well if they do not fit, and the vocabulary and positions stay if they do not
-    fit external memory.
-    """
-    try:
-        program = _fitting(partial(compiled, passing=False, rows_stay=False), rows)
-    except FitError:
-        if not alone or texts > 1:
-            raise
-        program = _fitting(partial(compiled, passing=True, rows_stay=False), rows)
-    if program.memory_bytes > limit and alone:
-        with contextlib.suppress(FitError):
-            program = _fitting(partial(compiled, passing=False, rows_stay=True), rows)
-    return program
-
-
-def _fitting(compiled: Callable[..., TextProgram], rows: int) -> TextProgram:
-    program = compiled(rows=rows)
+def _fitting(compiled: Callable[[Way], TextProgram], way: Way) -> TextProgram:
+    program = compiled(way)
     config = program.config
-    if rows > 1 and len(program.words) > config.control.program_depth:
-        program = compiled(rows=1)
+    if way.rows > 1 and len(program.words) > config.control.program_depth:
+        program = compiled(replace(way, rows=1))
     depth = config.control.program_depth
     most = max(len(program.words), *(len(fill.words) for fill in program.setup))
     if most > depth:
@@ -230,22 +213,17 @@ def _compile(
     decoder: Decoder,
     config: Config,
     cache: Cache,
+    way: Way,
     *,
-    rows: int,
     limit: int,
-    passing: bool,
     sparse: bool,
-    rows_stay: bool,
     texts: int,
-    key_heads: int = 1,
 ) -> TextProgram:
     """Return the programs that take the fewest cycles, with pieces of weights of some sizes."""
-    alone = passing or config.array.weight_depth > RING_SLOTS
+    alone = way.passing or config.array.weight_depth > RING_SLOTS
     trials: list[Trial] = []
     for most in PIECES[:1] if alone else PIECES:
-        kinds = {"passing": passing, "sparse": sparse, "rows_stay": rows_stay}
-        sizes = rows, min(limit, most)
-        made = plan(decoder, config, cache, *sizes, **kinds, texts=texts, key_heads=key_heads)
+        made = plan(decoder, config, cache, way, min(limit, most), sparse=sparse, texts=texts)
         trials.append(try_plan(made, limit))
     fitting = [
         trial for trial in trials if len(trial.program.words) <= config.control.program_depth

@@ -3,9 +3,10 @@
 from celosia.arch.formats import PLANES
 from celosia.generators.graph.fewer_planes import BITS, is_nested, planes_of
 from celosia.generators.graph.quantized import TextGraph
+from celosia.generators.lower.cuts import SOURCE_ROW, WORDS_PLACE
 from celosia.generators.lower.decoder import Layers
 from celosia.generators.lower.moves import store
-from celosia.generators.lower.plan import INPUTS, SOURCE_ROW, WORDS_PLACE, Plan
+from celosia.generators.lower.plan import INPUTS, Plan
 from celosia.generators.lower.residence import TEXT_REGISTERS, Register, of_text
 from celosia.generators.program.draft import Given, Node, Ref
 from celosia.generators.program.executable import entry_at
@@ -15,9 +16,9 @@ from celosia.generators.runtime.text_host import SCORES, Call, Index, Value
 
 def text_entries(plan: Plan) -> dict[str, list[Node]]:
     """Return the instructions of each program of a plan, by entry point name."""
-    decoder, rows = plan.decoder, plan.rows
+    decoder, rows = plan.decoder, plan.way.rows
     # Scores that pass are stored already.
-    programs = {"step": _step(plan), "logits": [] if plan.passing else _logits(plan.scores)}
+    programs = {"step": _step(plan), "logits": [] if plan.way.passing else _logits(plan.scores)}
     if rows > 1:
         programs |= {"words": _words(plan), "chunk": _chunk(plan)}
     for bits in BITS[1:] if is_nested(decoder) else ():
@@ -56,7 +57,7 @@ def text_calls(plan: Plan) -> dict[str, Call]:
         common[Register.SOURCE] = Value(Index.SOURCE)
     if plan.cache.recompute:
         common[Register.KEY] = Value(Index.PLACE, strides[INPUTS])
-    elif plan.resident:
+    elif plan.cuts.resident:
         common |= {
             Register.KEY: Value(Index.PLACE, -(-key_dim // config.array.rows), config.array.cols),
             Register.KEY_LINE: Value(Index.PLACE, modulo=config.array.cols),
@@ -79,12 +80,12 @@ def text_calls(plan: Plan) -> dict[str, Call]:
         step = {number: value for number, value in step.items() if number <= TEXT_REGISTERS}
     calls: dict[str, Call] = {"step": step, "logits": {}}
     calls |= {SCORES: {}} if plan.texts > 1 else {}
-    if plan.rows > 1:
-        calls["words"] = {**words(plan.rows), WORDS_PLACE: Value(Index.POSITION, place)}
+    if plan.way.rows > 1:
+        calls["words"] = {**words(plan.way.rows), WORDS_PLACE: Value(Index.POSITION, place)}
         calls["chunk"] = {**common}
-    if plan.lookups:
+    if plan.cuts.lookups:
         calls["lookup"] = {
-            **words(plan.lookups),
+            **words(plan.cuts.lookups),
             SOURCE_ROW: Value(Index.FIRST, 2 * model.dim),
             WORDS_PLACE: Value(Index.FIRST, tables["source.places"]),
         }
@@ -94,7 +95,7 @@ def text_calls(plan: Plan) -> dict[str, Call]:
 
 def _step(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
     layers = Layers(plan, plan.texts, plan.decoder, planes, texts=plan.texts)
-    if plan.resident:
+    if plan.cuts.resident:
         layers.turn()
     for text in range(plan.texts):
         layers.embed(text, of_text(Register.WORD, text), of_text(Register.PLACE, text))
@@ -112,14 +113,14 @@ def _scores(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
 
 def _words(plan: Plan) -> list[Node]:
     """Look up the tokens of a chunk; register i + 1 is the word of token i."""
-    layers = Layers(plan, plan.rows, plan.decoder)
-    for row in range(plan.rows):
+    layers = Layers(plan, plan.way.rows, plan.decoder)
+    for row in range(plan.way.rows):
         layers.embed(row, row + 1, WORDS_PLACE, behind=row)
     return layers.done()
 
 
 def _chunk(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
-    layers = Layers(plan, plan.rows, plan.decoder, planes)
+    layers = Layers(plan, plan.way.rows, plan.decoder, planes)
     layers.layers()
     layers.head()
     return layers.done()
@@ -127,9 +128,9 @@ def _chunk(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
 
 def _lookup(plan: Plan, source: TextGraph) -> list[Node]:
     """Look up some tokens of a source; register i + 1 is the word of token i."""
-    layers = Layers(plan, plan.source_rows, source, register=Register.SOURCE)
-    most = 2 * plan.decoder.description.dim * (plan.source_rows - plan.lookups)
-    for row in range(plan.lookups):
+    layers = Layers(plan, plan.cuts.source_rows, source, register=Register.SOURCE)
+    most = 2 * plan.decoder.description.dim * (plan.cuts.source_rows - plan.cuts.lookups)
+    for row in range(plan.cuts.lookups):
         layers.embed(row, row + 1, WORDS_PLACE, Given(SOURCE_ROW, most, Ref("x")), behind=row)
     return layers.done()
 

@@ -7,7 +7,6 @@ and then starts a program at its first word.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from celosia.arch.config import Config
 from celosia.generators.graph.fewer_planes import coarser
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
@@ -99,13 +98,19 @@ def _placed(
     config = plan.config
 
     def assemble(nodes: Sequence[Node]) -> list[int]:
-        return _assemble(nodes, addresses, config)
+        # Layers that differ in more than steps are no iterations of a loop.
+        made = program_words(nodes, addresses, config)
+        made = made or program_words([*flatten(nodes)], addresses, config)
+        assert made is not None, "only loops vary too much"
+        return made
 
-    made, entries = joined(programs, assemble)
-    if plan.resident or plan.rows_stay:
+    joint = joined(programs, assemble)
+    assert joint is not None, "loops that vary too much are unrolled"
+    made, entries = joint
+    if plan.cuts.resident or plan.way.rows_stay:
         once = plan.stage.image.finish(plan.memory.name)
         setup = fills(plan.setup, once, config, limit, assemble)
-        if not (plan.resident and plan.rows_stay):
+        if not (plan.cuts.resident and plan.way.rows_stay):
             setup.append(Fill(image.tobytes(), assemble([]), []))
     else:
         setup = [Fill(image.tobytes(), assemble(plan.setup), written(plan.setup))]
@@ -121,17 +126,17 @@ def _placed(
         kv_block=plan.decoder.block,
         # Keys that are made anew are rotated by their places in the cache, which is all there are.
         places=cache.capacity if plan.rotates_keys else plan.decoder.places,
-        rows=plan.rows,
+        rows=plan.way.rows,
         setup=setup,
         memory_bytes=max(logits.addr + logits.size, *(len(fill.image) for fill in setup)),
         logits=logits,
         logits_step=plan.decoder.output.scale,
         calls=text_calls(plan),
-        resident=plan.resident,
+        resident=plan.cuts.resident,
         slots=plan.memory.slots,
         scratchpad_bytes=sum(plan.memory.buffers.values()),
         start=model.start,
-        lookups=plan.lookups,
+        lookups=plan.cuts.lookups,
         source_positions=model.source_positions,
         texts=plan.texts,
         decoder=plan.decoder,
@@ -161,7 +166,7 @@ def _addresses(plan: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Map
     others still fit: in one bank it would force all of these into the other.
     """
     sizes, config = plan.memory.buffers, plan.config
-    if plan.rows_stay:
+    if plan.way.rows_stay:
         table = plan.rows_tables["words"]
         start = across(table.rows, table.stride, config)
         held = {} if start is None else {"words": start}
@@ -181,12 +186,3 @@ def _addresses(plan: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Map
             ),
         )
     return addresses, {}
-
-
-def _assemble(nodes: Sequence[Node], addresses: Mapping[str, int], config: Config) -> list[int]:
-    """Return the words of a program, with its loops if layers differ in steps only."""
-    for tried in (nodes, [*flatten(nodes)]):
-        made = program_words(tried, addresses, config)
-        if made is not None:
-            return made
-    raise AssertionError("only loops vary too much")

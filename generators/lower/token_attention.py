@@ -15,7 +15,7 @@ from celosia.generators.lower.attention import WRITTEN, drain_context, mix, scor
 from celosia.generators.lower.cached import Cached
 from celosia.generators.lower.instructions import Count, View, Work
 from celosia.generators.lower.plan import context_of, part, runs
-from celosia.generators.lower.projections import Instructions, factored, place_behind
+from celosia.generators.lower.projections import Instructions, factored
 from celosia.generators.lower.residence import Register
 from celosia.generators.lower.walk import Rowwise
 from celosia.generators.program.draft import Given, Ref, Written
@@ -46,7 +46,7 @@ class TokenAttention:
         self.factor = make.texts + text * self.model.heads
         """Number of the first head's factor: those of norms come before, and of texts before."""
         self.query = Ref("query", text * self.plan.query_stride(op))
-        self.parts = self.plan.key_parts if self.last else [(0, self.model.kv_heads)]
+        self.parts = self.plan.cuts.key_parts if self.last else [(0, self.model.kv_heads)]
         """Key heads (first, end) whose contexts are drained at once, beside a product of them."""
         self.cached = Cached(make, self.kept)
         self.all = make
@@ -91,8 +91,7 @@ class TokenAttention:
         rows = self.kept.capacity * max(end - first for first, end in parts)
         for place, (first, end) in enumerate(parts):
             tiles, acc = (first, end - first), self.all.acc(f"made{place % 2}", rows)
-            assert isinstance(target.place, Ref)
-            part = View(place_behind(target.place, first * self.config.array.cols), target.stride)
+            part = target.behind(first * self.config.array.cols)
             self.all.linear(op, self.cached.inputs(), acc=acc, tiles=tiles)
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
@@ -185,7 +184,7 @@ class TokenAttention:
         (first, end), group, width = self.parts[place], self.op.group, self.op.head_dim
         acc, count = self._context(place)
         stride = width * self.op.target.element
-        if self.plan.by_row:
+        if self.plan.cuts.by_row:
             self._drain(first * group, View(acc, count), stride, count, "per_row")
         elif self._by_tile:
             self._drain(first * group, View(acc, 1), stride, 1, heads=count)
@@ -212,7 +211,9 @@ class TokenAttention:
         name, heads = self.op.target.name, range(self.model.heads)
         counts = {self.plan.words[f"{name}.{head}"].count for head in heads}
         beside = self.tiles == 1 or self.op.group == 1
-        whole = beside and self.op.head_dim % self.config.array.cols == 0 and not self.plan.by_row
+        whole = (
+            beside and self.op.head_dim % self.config.array.cols == 0 and not self.plan.cuts.by_row
+        )
         # Factors are of tile columns, and so of heads that have one each.
         whole = whole and (self.tiles == 1 or not self.op.deferred)
         alike = part(self.context, 0, self.op.target.columns).per_tensor
@@ -241,8 +242,8 @@ class TokenAttention:
         """Add the product of rows of queries, ``stride`` bytes apart, and a key head's keys."""
         op, key_head = self.op, head // self.op.group
         (keys, flags), above = self.cached.keys(key_head), self.cached.above(key_head)
-        first = (self.plan.query_starts[head] - above) * op.query.element
-        query = View(place_behind(self.query, first), stride)
+        first = (self.plan.cuts.query_starts[head] - above) * op.query.element
+        query = View(self.query.behind(first), stride)
         flags |= {"a_wide"} if op.query.wide else set()
         made = score(op, query, keys, sums, m, self.kept.count, *flags, above=above)
         self.make.stage.add(made)

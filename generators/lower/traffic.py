@@ -7,8 +7,9 @@ from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.blocks import Blocks, Part, cut
 from celosia.generators.lower.choices import Choices
-from celosia.generators.lower.moves import load, moved_rows, store
-from celosia.generators.lower.residence import WeightHome
+from celosia.generators.lower.moves import load, load_piece, moved_rows, store
+from celosia.generators.lower.residence import Memory, WeightHome
+from celosia.generators.lower.rules import Rules
 from celosia.generators.program.draft import (
     LENGTH_REGISTER,
     LENGTH_REGISTERS,
@@ -20,17 +21,17 @@ from celosia.generators.program.draft import (
 from celosia.generators.program.image import LONGEST_ROW, Bytes, ImageBuilder, Piece
 
 
-class Traffic:
+class Traffic(Rules):
     """The memory image, the scratchpad buffers, and the loads and stores between them."""
 
     def __init__(
         self, model: QuantizedModel, config: Config, choices: Choices, blocks: dict[str, Blocks]
     ):
-        self.model, self.config, self.choices, self.blocks = model, config, choices, blocks
+        super().__init__(Memory(model.description.name, config), blocks, lasting=False)
+        self.model, self.choices = model, choices
         self.image = ImageBuilder(config)
-        self.sizes: dict[str, int] = {}
         for tensor in blocks.values():
-            self.sizes |= tensor.sizes()
+            self.memory.buffers |= tensor.sizes()
         self.row_registers: dict[int, Part] = {}
         """The part of the sequence that each register of the host counts the rows of."""
         self.leaving: tuple[Tensor, Piece] | None = None
@@ -39,10 +40,9 @@ class Traffic:
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
         """Return how many of ``count`` rows from ``first`` on an inference has.
 
-        ``total`` is the number of all rows of the tensor. The result is a register that the host
-        sets if the tensor has a row for each token, the model accepts any length and a register is
-        free. Otherwise all rows are processed, as in loops that need the registers, or whose parts
-        have different counts.
+        The result is a register that the host sets if the tensor has a row for each token, the
+        model accepts any length and a register is free. Otherwise all rows are processed, as in
+        loops that need the registers, or whose parts have different counts.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -81,10 +81,9 @@ class Traffic:
         plane: int = 0,
     ) -> None:
         """Load a piece of external memory into a buffer, from byte ``place`` on."""
-        self.sizes[buffer] = max(self.sizes.get(buffer, 0), place + piece.size)
+        self.memory.buffer(buffer, place + piece.size)
         target, defines = Ref(buffer, place), "" if place else buffer
-        draft = load(target, piece.addr, piece.m, piece.row_bytes, defines, once=once)
-        item.loads.append(replace(draft, plane=plane))
+        item.loads.append(replace(load_piece(target, piece, defines, once=once), plane=plane))
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Load a tensor whose rows are consecutive in external memory."""
@@ -100,7 +99,7 @@ class Traffic:
                 item.loads.append(load(place, addr, rows, tensor.stride, place.buffer))
                 continue
             whole = -(-size // self.config.mem_bytes) * self.config.mem_bytes
-            self.sizes[place.buffer] = max(self.sizes[place.buffer], whole)
+            self.memory.buffer(place.buffer, whole)
             for first, m, row_bytes in moved_rows(whole, piece.row_bytes):
                 at = Ref(place.buffer, place.offset + first)
                 define = "" if first else place.buffer

@@ -13,6 +13,10 @@ class Ref:
     buffer: str
     offset: int = 0
 
+    def behind(self, offset: int) -> "Ref":
+        """Return the address ``offset`` bytes after this one."""
+        return Ref(self.buffer, self.offset + offset)
+
 
 LENGTH_REGISTER = REGISTERS - 1
 """The register in which the host passes an inference's length."""
@@ -38,6 +42,11 @@ class Given:
     most: int
     """Largest value of the register."""
     base: int | Ref = 0
+
+    def behind(self, offset: int) -> "Given":
+        """Return the address ``offset`` bytes after this one."""
+        base = self.base.behind(offset) if isinstance(self.base, Ref) else self.base + offset
+        return replace(self, base=base)
 
 
 @dataclass(frozen=True)

@@ -69,11 +69,18 @@ def written(nodes: Sequence[Node]) -> list[Written]:
 
 
 def joined(
-    programs: Mapping[str, Sequence[Node]], assemble: Callable[[Sequence[Node]], list[int]]
-) -> tuple[list[int], dict[str, Entry]]:
-    """Return the words of several programs one after another, and their entry points by name."""
+    programs: Mapping[str, Sequence[Node]],
+    assemble: Callable[[Sequence[Node]], list[int] | None],
+) -> tuple[list[int], dict[str, Entry]] | None:
+    """Return the words of several programs one after another, and their entry points by name.
+
+    Return None if ``assemble`` returns None for a program.
+    """
     words, entries = list[int](), {}
     for name, nodes in programs.items():
+        made = assemble(nodes)
+        if made is None:
+            return None
         entries[name] = Entry(len(words), written(nodes))
-        words += assemble(nodes)
+        words += made
     return words, entries

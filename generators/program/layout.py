@@ -54,7 +54,7 @@ def param_words(
         lane = inside % lanes
     else:
         word, lane = np.divmod(columns, lanes)
-    words = np.zeros((int(word[-1]) + 1, config.param_lines * config.line_bytes), np.uint8)
+    words = np.zeros((int(word[-1]) + 1, config.word_bytes), np.uint8)
     entry = np.zeros((n, PARAM_BYTES), np.uint8)
     entry[:, 0:4] = bias.astype("<i4").view(np.uint8).reshape(n, 4)
     entry[:, 4:8] = multiplier.astype("<i4").view(np.uint8).reshape(n, 4)

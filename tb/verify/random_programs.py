@@ -40,7 +40,7 @@ def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
         )
         for bank in range(config.scratchpad.banks)
     ]
-    words = config.bank_bytes // (config.param_lines * config.line_bytes)
+    words = config.bank_bytes // config.word_bytes
     for first, count in _pieces(config.vector.words, words):
         program.append(Instruction(Opcode.PARAMS, {"params": first, "n": count}))
     if config.activation:
@@ -124,7 +124,7 @@ def _fits(instruction: Instruction, config: Config) -> bool:
 
 def _head(config: Config, rng: np.random.Generator, addr: int) -> tuple[list[Instruction], bytes]:
     """Return instructions that load random parameters from an external address, and the data."""
-    room = config.bank_bytes // (config.param_lines * config.line_bytes)
+    room = config.bank_bytes // config.word_bytes
     columns = min(config.vector.words, room, 64) * config.vector.lanes
     shifts = rng.integers(-20, 3, columns)
     params = param_words(
