@@ -82,7 +82,7 @@ class TextDescription(Description):
     source_positions: int = 0
     """Number of places (tokens) of the longest source."""
     source_words: bool = False
-    """True if sources have vectors of tokens of their own, as many as answers."""
+    """True if the encoder's tokens have separate vectors, one for each word of the vocabulary."""
     start: int = 0
     """The first token of an answer to a source."""
 
