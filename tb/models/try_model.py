@@ -68,6 +68,8 @@ def _encoder(path: Path, tokens: int) -> dict[str, Any]:
         weight.size for name, weight in source.weights.items() if name.startswith("layers.")
     )
     config = _LARGE if blocks >= _MANY else _ENCODERS
+    if model.sequence > config.vector.longest_row:
+        config = _LARGE.replace(max_row=1 << 13)
     compiled = compile_model(model, source.weights, samples, config, Options(search=False))
     golden = GoldenModel(compiled)
     mismatches, tensors, cosines = 0, 0, []
