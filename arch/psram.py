@@ -132,7 +132,7 @@ class PsramChip:
 
 
 def begin(latency: int) -> int:
-    """Return the number of the chip's clock edge that moves the first data of a command.
+    """Return the number of the clock edge of a PSRAM chip that moves the first data of a command.
 
     Edge 0 is the first edge of the command. ``latency`` is in periods of the chip's clock.
     """

@@ -75,7 +75,7 @@ def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
 
 
 def checked_clock(mhz: float) -> float:
-    """Return a clock (MHz); raise :class:`InputError` if it is out of range."""
+    """Return a clock (MHz) from the command line; raise :class:`InputError` if out of range."""
     if not 0 < mhz <= _MOST_MHZ:
         raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")
     return mhz

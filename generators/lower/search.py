@@ -56,7 +56,7 @@ class Trial(Timed):
 
 
 class Search:
-    """Tries choices for an encoder, and improves them one after another."""
+    """Searches for the choices with which an encoder's program fits and takes the fewest cycles."""
 
     def __init__(self, model: QuantizedModel, config: Config, batch: int):
         self.model, self.config, self.batch = model, config, batch

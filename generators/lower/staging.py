@@ -21,7 +21,7 @@ WEIGHTS, WORDS, THIN = "stage", "words", "thin"
 
 @dataclass
 class Stage:
-    """Streams pieces through the buffers of their kind, each load as early as possible."""
+    """Streams pieces from external memory into buffers by kind, each load as early as possible."""
 
     memory: Memory
     image: ImageBuilder

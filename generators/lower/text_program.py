@@ -25,7 +25,7 @@ from celosia.generators.runtime.text_host import TextHost
 
 @dataclass(frozen=True, kw_only=True)
 class TextProgram(TextHost):
-    """A compiled decoder for a configuration, with the quantized decoder."""
+    """A decoder's program for a configuration, together with the quantized decoder."""
 
     decoder: Decoder
 

@@ -60,7 +60,7 @@ class Quantizer(Generic[D]):
         }
 
     def graph(self) -> Graph[D]:
-        """Return the integer graph.
+        """Return the model in integers: the quantized graph, with all weights and parameters.
 
         Raises :class:`InputError` if a value of the model cannot be represented in integers.
         """
