@@ -5,8 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
 
 import click
 import pytest
@@ -16,10 +14,10 @@ from celosia.cli.format_options import MODEL_KEYS
 from celosia.cli.former import TABLE, is_gone, spelling, today
 from celosia.cli.main import COMMANDS, celosia
 from celosia.cli.tree import Command, commands
+from tools.options_page import PAGE, page, record
 
 EVERY = dict(commands(celosia))
-RECORD = Path(__file__).parent / "data" / "old_options.toml"
-OLD = tomllib.loads(RECORD.read_text(encoding="utf-8"))
+OLD = record()
 HOST = celosia.get_command(click.Context(celosia), "host")
 KNOWN = {"host": HOST, **EVERY}
 
@@ -110,6 +108,10 @@ def check_option(name: str, option: str) -> None:
     other, _, words = template.rpartition("! ")
     known = options(KNOWN[other or command])
     assert all(word in known for word in words.split() if word.startswith("--"))
+
+
+def test_the_page_of_old_options_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m tools.options_page makes it anew"
 
 
 @pytest.mark.parametrize(

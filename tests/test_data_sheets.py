@@ -12,7 +12,7 @@ from celosia.arch.sdram import POSTPONED
 from celosia.fpga.boards import get_board, with_sdram
 from celosia.tb.devices import data_sheets
 from celosia.tb.devices.data_sheets import DDR3, FLASH, PSRAM, SDRAM, Time
-from tests.support.chips import KINDS, rows
+from tools.chips import DOCUMENT, KINDS, document, rows
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in KINDS[kind]])
@@ -31,6 +31,10 @@ def test_every_chip_of_a_board_has_a_data_sheet() -> None:
     chip = with_sdram(get_board("icesugar_pro")).sdram
     assert chip is not None
     assert chip.name == "IS42S16160B-7"
+
+
+def test_the_table_of_chips_is_made_of_both() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == document(), "python -m tools.chips makes it"
 
 
 @pytest.mark.parametrize("name", SDRAM)

@@ -1,6 +1,7 @@
-"""Figures of the memory chips that circuits use, beside those of the data sheets."""
+"""The table of the memory chips beside their data sheets: `python -m tools.chips`."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from celosia.arch.ddr3 import CHIPS as DDR3_CHIPS
@@ -9,7 +10,16 @@ from celosia.arch.psram import CHIPS as PSRAM_CHIPS
 from celosia.arch.sdram import CHIPS as SDRAM_CHIPS
 from celosia.tb.devices.data_sheets import DDR3, FLASH, PSRAM, SDRAM, Time
 
+DOCUMENT = Path(__file__).parents[1] / "docs" / "chips.md"
+
 Figures = Callable[[Any, Any], list[tuple[str, Any, Any]]]
+
+
+_HEAD = """# Memory chips
+
+Figures of each chip that boards have, as its data sheet and the circuits have them.
+Sources are in `tb/devices/data_sheets.toml`. A time without a unit is in ns.
+"""
 
 
 def _time(ns: float, clocks: int) -> Time:
@@ -103,3 +113,32 @@ _FIGURES: dict[str, Figures] = {
 def rows(kind: str, name: str) -> list[tuple[str, Any, Any]]:
     """Return each figure of a chip: its name, ours, and the data sheet's."""
     return _FIGURES[kind](*KINDS[kind][name])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Time):
+        parts = [f"{value.ns:g}"] if value.ns else []
+        return ", ".join(parts + ([f"{value.clocks} clocks"] if value.clocks else []))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _cell(figure: tuple[str, Any, Any]) -> str:
+    """Return a figure, and the data sheet's beside it if they differ."""
+    ours, theirs = map(_shown, figure[1:])
+    return ours if ours == theirs else f"{ours}, but {theirs} in the sheet"
+
+
+def document() -> str:
+    """Return the page."""
+    text = _HEAD
+    for kind, chips in KINDS.items():
+        text += f"\n## {kind}\n\n| figure | {' | '.join(chips)} |\n{'|---' * (len(chips) + 1)}|\n"
+        for line in zip(*(rows(kind, name) for name in chips), strict=True):
+            text += f"| {line[0][0]} | {' | '.join(map(_cell, line))} |\n"
+    return text
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document(), encoding="utf-8")
