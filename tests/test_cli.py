@@ -195,7 +195,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
             "Size dim of a layer must be from 1 to 4096, not 0",
         ),
         (
-            ("bench", "decode", "--memory", "40/0"),
+            ("run", "digits", "--memory", "40/0"),
             "Memory timing interval must be from 1 to 100000, not 0",
         ),
         (

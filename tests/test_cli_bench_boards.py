@@ -13,6 +13,7 @@ from celosia.arch.support.cache import ROOT
 from celosia.cli.bench_boards import bench_boards, measure
 from celosia.cli.board_cases import CASES, MACHINES, Case, read
 from celosia.cli.board_tables import PAGES, TODAY, refresh
+from celosia.cli.main import celosia
 from celosia.fpga.boards import BOARDS
 
 CASE = Case("ulx3s_25f", "table", "tiny")
@@ -159,8 +160,8 @@ def test_pages_get_the_tables(
     page.write_text(PAGE)
     monkeypatch.setattr("celosia.cli.bench_boards.PAGES", (page,))
     monkeypatch.setattr("celosia.cli.bench_boards.REPORTS", reports)
-    words = ["ulx3s_25f", "--json"]
-    bench_boards.main(words, standalone_mode=False)
+    words = ["bench", "boards", "ulx3s_25f", "--json"]
+    celosia.main(words, standalone_mode=False)
     assert [command[2] for command in runs] == ["ulx3s_25f"]
     line = (
         "| ulx3s_25f | LFE5U-25F | tiny | - | 20,100 of 24,288 | 12,000 of 24,288 | 28 of 28 "
@@ -172,7 +173,7 @@ def test_pages_get_the_tables(
     )
     assert text.endswith(f"{line}\n<!-- boards: end -->\nz\n")
     assert list(json.loads(capsys.readouterr().out)["reports"]) == ["ulx3s_25f.json"]
-    bench_boards.main([*words, "--kept"], standalone_mode=False)
+    celosia.main([*words, "--kept"], standalone_mode=False)
     assert (len(runs), page.read_text()) == (1, text)
 
 
