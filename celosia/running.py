@@ -137,7 +137,7 @@ def measure(
     on = machine if isinstance(machine, str) else "a board"
     check_bits(bits, program.made["weights"])
     cycles = None if on == "golden" else program.predicted(timing)
-    how_long = "" if cycles is None else f", {cycles:,} cycles an input"
+    how_long = "" if cycles is None else f", {cycles:,} cycles in the first run"
     with show(f"{program.name} on {program.config.name}, {on}{how_long}") as update:
         inferences = program.infer(rows, machine, timing, update, bits)
     description, weights = source.description, source.weights
