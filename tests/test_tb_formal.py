@@ -43,7 +43,7 @@ def test_command_reports_proofs_and_broken_circuits(celosia):
     ("words", "message"),
     [
         (("nothing",), "Unknown property 'nothing'; known are slice-order"),
-        (("--jobs", "0"), "--jobs must be from 1 to 256, not 0"),
+        (("--jobs", "1"), "Option --jobs is gone: there is one proof a core"),
     ],
 )
 def test_wrong_words_are_refused(celosia, words, message):
