@@ -88,7 +88,7 @@ def test_commands_have_the_machine_that_they_ask_for():
     assert equipped(PRESETS["small"], Quantization(activations="mixed")) == CONFIG
     story = equipped(PRESETS["story"], Quantization(activations="mixed"))
     assert (story.array.zero_points, story.accumulators.width) == (True, 32)
-    with pytest.raises(InputError, match=r"^Field wide_operands needs operand_width 8, zero_poin"):
+    with pytest.raises(InputError, match=r"^No operands has operand_width 4 and zero_points true"):
         equipped(PRESETS["small"].replace(operand_width=4), Quantization(activations="mixed"))
 
 
