@@ -3,6 +3,7 @@
 python -m tools.options_page
 """
 
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,21 +30,25 @@ def record() -> dict[str, dict[str, list[str]]]:
 
 
 def lines() -> Iterator[str]:
-    """Yield the lines of the table: each option with the commands that spell it alike today."""
+    """Yield the lines of the table: options and commands that have the same line of today."""
     commands: dict[tuple[str, str], list[str]] = {}
     for command, options in record().items():
         for option in [*options["values"], *options["flags"]]:
             template = spelling(command, option)
             if template is not None:
                 commands.setdefault((option, today(template, option)), []).append(command)
+    spellings: dict[tuple[str, str], list[str]] = {}
     for (option, shown), names in sorted(commands.items()):
-        yield f"| `{option}` | {', '.join(f'`{name}`' for name in names)} | {shown} |\n"
+        key = ", ".join(f"`{name}`" for name in names), shown
+        spellings.setdefault(key, []).append(f"`{option}`")
+    for (names, shown), spelled in spellings.items():
+        yield f"| {', '.join(spelled)} | {names} | {shown} |\n"
 
 
 def today(template: str, option: str) -> str:
     """Return today's spelling of an old option, as Markdown, from its template."""
     if is_gone(template):
-        return template
+        return re.sub(r"give --quantize \S+", "give --quantize", template)
     other, _, words = template.rpartition("! ")
     if words.startswith("--quantize "):
         words = f"--quantize {keys_today(words.split()[1])}"
