@@ -168,13 +168,13 @@ def test_the_testbench_runs_the_model_on_its_inputs(celosia, plain_simulation, m
 def test_a_testbench_that_takes_minutes_offers_verilator(
     config: str, cycles: int | None, offered: str | None
 ) -> None:
-    found = slow_testbench(PRESETS[config], cycles, "mine")
+    offer = slow_testbench(PRESETS[config], cycles, "mine")
     if offered is None:
-        assert found is None
+        assert offer is None
     else:
-        assert found is not None
-        assert offered in found
-        assert found.endswith("verilator --binary --x-initial unique mine_tb.v mine.v")
+        assert offer is not None
+        assert offered in offer
+        assert offer.endswith("verilator --binary --x-initial unique mine_tb.v mine.v")
 
 
 @needs_icarus

@@ -56,9 +56,9 @@ def tables() -> tuple[list[tuple[str, str, str, str]], list[tuple[str, str, str]
         for part in inside.strip().split("\n\n")
     )
     models = [
-        (found["name"], road, found["cosine"], found["wrong"] or "")
+        (model["name"], road, model["cosine"], model["wrong"] or "")
         for roads, _, _, names in ran
-        for found in map(MODEL.fullmatch, names.split("; "))
+        for model in map(MODEL.fullmatch, names.split("; "))
         for road in roads.split(", ")
     ]
     reasons = [(text.partition(": ")[0], roads, text.partition(": ")[2]) for roads, text in refused]

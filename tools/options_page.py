@@ -41,8 +41,8 @@ def lines() -> Iterator[str]:
     for (option, shown), names in sorted(commands.items()):
         key = ", ".join(f"`{name}`" for name in names), shown
         spellings.setdefault(key, []).append(f"`{option}`")
-    for (names, shown), spelled in spellings.items():
-        yield f"| {', '.join(spelled)} | {names} | {shown} |\n"
+    for (where, shown), spelled in spellings.items():
+        yield f"| {', '.join(spelled)} | {where} | {shown} |\n"
 
 
 def today(template: str, option: str) -> str:

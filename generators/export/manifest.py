@@ -52,12 +52,12 @@ class RowsRequest:
 
 def requests(compiled: CompiledModel) -> list[RowsRequest]:
     """Return a request for each number of input rows, in ascending order of rows."""
-    found = []
+    by_rows = []
     for rows in range(compiled.least_rows, compiled.input.rows + 1):
         request = compiled.beside(rows)
         registers = {f"R{number}": value for number, value in request.registers.items()}
-        found.append(RowsRequest(rows, registers, request.writes))
-    return found
+        by_rows.append(RowsRequest(rows, registers, request.writes))
+    return by_rows
 
 
 def fills(code: CompiledModel | TextHost) -> list[Fill]:

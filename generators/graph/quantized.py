@@ -69,8 +69,8 @@ class Graph(Generic[D]):
     @property
     def embedding(self) -> Embedding:
         """The operation that looks up the tokens' vectors."""
-        (found,) = (op for op in self.before if isinstance(op, Embedding))
-        return found
+        (embedding,) = (op for op in self.before if isinstance(op, Embedding))
+        return embedding
 
     def macs(self: "Graph[ModelDescription]", length: int) -> int:
         """Return the multiply-accumulates of an inference of ``length`` tokens, without padding.

@@ -75,8 +75,8 @@ class Drawn:
 
     def others(self) -> Work:
         """Return a random command for which no front end moves data."""
-        taken = {"map", "softmax", "norm"}
-        names = sorted(set(opcode_layout().members) - taken)
+        fronts = {"map", "softmax", "norm"}
+        names = sorted(set(opcode_layout().members) - fronts)
         return Work(str(self.random.choice(names)), self._flags("wide_in", "add", "diagonal"))
 
     def map(self) -> Work:

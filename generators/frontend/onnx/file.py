@@ -138,9 +138,9 @@ def _write_erfc(graph: Any) -> None:
         if node.op_type == "Erfc" and node.domain in ("", "ai.onnx"):
             (output,) = node.output
             node.op_type, node.output[0] = "Erf", f"{output} erf"
-            one = helper.make_tensor(f"{output} one", 1, [], [1.0])
-            graph.initializer.append(one)
-            rest = helper.make_node("Sub", [one.name, node.output[0]], [output], name=output)
+            constant = helper.make_tensor(f"{output} one", 1, [], [1.0])
+            graph.initializer.append(constant)
+            rest = helper.make_node("Sub", [constant.name, node.output[0]], [output], name=output)
             graph.node.insert(list(graph.node).index(node) + 1, rest)
 
 
