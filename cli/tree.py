@@ -24,6 +24,11 @@ class Command(click.Command):
         self.example, self.reports = example, reports
         self.help = (self.help or "").replace("\\b", "\b")  # of docstrings, which are raw
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write that the command prints JSON with the root's option, if it reports."""
+        if self.reports:
+            formatter.write("\nWith --json the result is one JSON object.\n")
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; refuse ``--json`` if it does not report."""
         if as_json() and not self.reports:

@@ -152,7 +152,7 @@ def test_a_machine_that_is_no_preset_has_a_file_for_its_host(celosia, monkeypatc
 def test_a_command_tells_its_options_without_a_port_and_does_nothing_else(celosia, words) -> None:
     code, output, errors = celosia("host", *words, "--help")
     assert (code, errors) == (0, "")
-    assert f"celosia host {words[0]} [OPTIONS]" in output
+    assert "--json" in output
     assert celosia("host", *words) == (2, "", "celosia: Missing option '--port'.\n")
 
 
