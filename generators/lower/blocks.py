@@ -62,6 +62,8 @@ class Blocks:
     """Rows of a block; the last one may have fewer."""
     column_step: int
     """Columns of a block; the last one may have fewer."""
+    shared: bool = False
+    """True if blocks of columns take one place, one after another."""
 
     @property
     def row_marks(self) -> range:
@@ -95,13 +97,14 @@ class Blocks:
             self.place(row, column).buffer: min(self.row_step, self.rows - row)
             * self.stride(column)
             for row in self.row_marks
-            for column in self.column_marks
+            for column in reversed(self.column_marks)
         }
 
     def _name(self, row: int, column: int) -> str:
         if self.row_step < self.rows:
             return f"{self.buffer}.{row}"
-        return f"{self.buffer}.{column}" if self.column_step < self.columns else self.buffer
+        several = self.column_step < self.columns and not self.shared
+        return f"{self.buffer}.{column}" if several else self.buffer
 
 
 def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:

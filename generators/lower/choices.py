@@ -33,6 +33,10 @@ class Choices:
     """True if weights without zeros may be coded for the zero-skip unit."""
     whole: bool = False
     """True if sums that are added to the stream may use all accumulators, not half of them."""
+    input_last: bool = False
+    """True if the input is loaded after the first weights, whose parameters are then there."""
+    reloads: bool = False
+    """True if a product's parts load the input's blocks of columns again, as they load weights."""
     spills: bool = False
     """True if blocks leave for external memory when the scratchpad has no room."""
     home: WeightHome = WeightHome.STREAM

@@ -22,7 +22,7 @@ from celosia.generators.lower.products import Product, Room
 from celosia.generators.lower.residence import WeightHome
 from celosia.generators.lower.rows import Rows
 from celosia.generators.lower.weights import Held, tiles_held
-from celosia.generators.program.draft import Draft, Item, Node, Ref
+from celosia.generators.program.draft import Draft, Item, Node, Ref, arrange
 from celosia.generators.program.image import Bytes
 
 
@@ -100,6 +100,7 @@ class LinearLayer:
                 blocks.reverse()
             behind = self.behind if last else Rows()
             items += self._part(part, rows, blocks, behind)
+            items[-1].body += self.lowering.leave(self.op.target, sum(part))
         return items
 
     def _part(
@@ -122,9 +123,17 @@ class LinearLayer:
         # Behind the products, as these must not wait in front of a queue that is full of drains.
         setup = [node for block in blocks for node in block.setup] + behind.params
         waiting = list(behind.chunks)
+        products = [self._products(end, row, m, acc) for row, m, acc in sums]
+        places = [range(acc, acc + self._acc_stride(m) * nt) for _, m, acc in sums]
+        output = self.lowering.model.output
+        waited = sum(part) == self.op.weight.shape[1] and self.op.target != output
+        end.body += [*products[0], *setup]
         for index, (row, m, acc) in enumerate(sums):
-            end.body += self._products(end, row, m, acc)
-            end.body += [] if index else setup
+            following = [node for nodes in products[index + 1 : index + 2] for node in nodes]
+            # A product must not wait until the drains of the one before have room in their queue,
+            # but an operation behind the last part waits for these drains.
+            early = not waited and not {*places[index]}.intersection(*places[index + 1 : index + 2])
+            end.body += following if early else []
             for drained, last in self._drains(acc, row, m, part):
                 nodes: list[Node] = [drained]
                 while waiting and waiting[0][0] <= last:
@@ -132,8 +141,8 @@ class LinearLayer:
                 # A stream that is normalized itself does not continue unchanged.
                 keep = self.lowering.model.description.placement == "pre"
                 end.body += fused(nodes, keep=keep) if config.fused else nodes
+            end.body += [] if early else following
         end.body += [node for _, nodes in waiting for node in nodes]
-        end.body += self.lowering.leave(self.op.target, part[0] + part[1])
         return [*blocks]
 
     def _loops(self) -> list[Item]:
@@ -147,23 +156,32 @@ class LinearLayer:
             items[0].body.append(table(Ref(blob)))
 
         def part(first: int, count: int) -> list[Node]:
-            block = _together(self._blocks(self.label, (first, count), first=False))
-            nodes = [*block.loads, *block.body, *block.setup]
+            blocks = self._blocks(self.label, (first, count), first=False)
             nt = -(-count // lowering.config.array.cols)
+            if sum(map(len, rows)) == 1 and len(blocks) > 1:
+                # Each block's loads run beside the products of the block before.
+                items = self._part((first, count), rows[0], blocks, Rows())
+                (nodes,) = arrange([items], 1, across=False)
+                return [*nodes, *(lowering.leave(op.target, first + count) if apart else [])]
+            block = _together(blocks)
+            nodes = [*block.loads, *block.body, *block.setup]
 
             def product(row: int, m: int) -> list[Node]:
                 acc = lowering.accumulators.take(self._acc_stride(m) * nt)
                 drains = [drained for drained, _ in self._drains(acc, row, m, (first, count))]
                 return [*self._products(block, row, m, acc), *drains]
 
-            for group in self._rows(chunks=False):
+            for group in rows:
                 nodes += lowering.each(group, product)
-            return nodes
+            return [*nodes, *(lowering.leave(op.target, first + count) if apart else [])]
 
-        body: list[Node] = []
-        for group in self.groups:
+        rows, body = self._rows(chunks=False), list[Node]()
+        # Blocks of the target that leave one after another from one place.
+        apart = self.target.shared and all(len(group) == 1 for group in self.groups)
+        groups = [[part for group in self.groups for part in group]] if apart else self.groups
+        for group in groups:
             body += lowering.each(group, part)
-            body += lowering.leave(op.target, sum(group[-1]))
+            body += [] if apart else lowering.leave(op.target, sum(group[-1]))
         return [*items, Item(body=body), *self.behind.items()]
 
     def _rows(self, *, chunks: bool) -> list[list[Part]]:
@@ -205,7 +223,7 @@ class LinearLayer:
         blocks = []
         for k, size in self.k_parts:
             name = f"{blob}.{k}" if len(self.k_parts) > 1 else blob
-            block = _Block()
+            block = _Block(loads=lowering.reload(op.source, k))
             pieces: list[Bytes] = []
             if k == 0:
                 pieces.append(params)

@@ -1,7 +1,7 @@
 """Lowering of an encoder: cuts operations into parts that fit the memories."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,9 +70,9 @@ def lower(
     Raises :class:`FitError` if the configuration does not support an operation.
     """
     check_encoder(model, config)
-    lowering = _Sections(
-        model, config, choices, blocks_of(model, choices.block_bytes, config), batch
-    )
+    blocks, place = blocks_of(model, choices.block_bytes, config), model.output.buffer
+    blocks[place] = replace(blocks[place], shared=choices.loop_parts)
+    lowering = _Sections(model, config, choices, blocks, batch)
     source = lowering.image.reserve(model.input.bytes)
     output = lowering.image.reserve(model.output.bytes)
     lowering.leaving = model.output, output
@@ -84,7 +84,8 @@ def lower(
         # It is added to the first product, whose operands come before it.
         piece = lowering.image.add(model.start.astype("<i2").view(np.uint8).ravel())
         lowering.load_tensor(before[0], model.before[0].target, piece)
-    lowering.load_tensor(first, model.input, source)
+    entering = Item() if choices.input_last else first
+    lowering.load_tensor(entering, model.input, source)
     # The scratchpad keeps one layer's tensors; the next layer's take the same places.
     names = [f"layer.{index}" if lowering.keeps else "layer" for index in range(len(model.layers))]
     sizes, layers = [lowering.image.size], list[list[Item]]()
@@ -93,6 +94,9 @@ def lower(
         sizes.append(lowering.image.size)
         if sample and len(layers) > SAMPLED and sum(map(len, layers[:-2])) >= 2 * MOST_AHEAD:
             break
+    if choices.input_last:
+        opening = [*before, *([] if choices.loop_layers else layers[0]), first][0]
+        opening.loads += entering.loads
     missing = len(model.layers) - len(layers)
     lowering.image.skip(missing * (sizes[-1] - sizes[len(layers) - 1]))
     after = lowering.section("after", model.after)
@@ -105,7 +109,8 @@ def lower(
         layers,
         [*after, last],
         lowering.memory.buffers,
-        frozenset(name for tensor in lowering.blocks.values() for name in tensor.sizes()),
+        frozenset(name for tensor in lowering.blocks.values() for name in tensor.sizes())
+        - (frozenset() if lowering.arriving is None else blocks[model.input.buffer].sizes().keys()),
         missing,
         np.zeros(0, np.uint8) if missing else lowering.image.finish(lowering.name),
         lowering.image.size,

@@ -13,6 +13,7 @@ from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.lower.assemble import TOO_LARGE, Refusal
+from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.residence import weight_homes
@@ -35,6 +36,10 @@ SMALLEST_BLOB = 256
 TOGETHER_FIRST = (1, 4)
 """Numbers of heads with which a program is first tried."""
 
+RELOAD_SHARES = ((2, 1), (2, 2), (4, 2), (4, 4), (8, 8), (16, 16))
+"""Fractions of a bank for blocks and loads if each part of a product loads the input again."""
+RELOAD_LOOPS = LOOPS[0], LOOPS[4]
+"""Loops of such programs: in others iterations are not those of a product."""
 SPILL_SHARES = ((4, 8), (2, 4), (8, 16), (2, 2), (16, 32), (1, 1))
 """Fractions of a bank for blocks and loads if blocks leave the scratchpad."""
 SPILL_LOOPS = LOOPS[:2]
@@ -61,6 +66,10 @@ def schedule(
     plain = [series(loops, together) for loops in LOOPS for together in _together(loops)]
     chosen = _first(scheduler, plain, search=search)
     refusals, scheduler.refusals = scheduler.refusals, []
+    entry = blocks_of(model, config.bank_bytes // RELOAD_SHARES[0][0], config)[model.input.buffer]
+    if chosen is None and entry.column_step < entry.columns:
+        again = [series(loops, 1, reloads=True) for loops in RELOAD_LOOPS]
+        chosen = _first(scheduler, again, search=search)
     if chosen is None and any(refused.stage == TOO_LARGE for refused in refusals):
         spilled = [series(loops, TOGETHER_FIRST[0], spills=True) for loops in SPILL_LOOPS]
         chosen = _first(scheduler, spilled, search=search)
@@ -140,6 +149,7 @@ def _series(
     *,
     zeros: bool,
     sparse: bool,
+    reloads: bool = False,
     spills: bool = False,
 ) -> list[Choices]:
     """Return plans of ever smaller loads, and with ``spills`` of blocks of several sizes.
@@ -160,9 +170,10 @@ def _series(
             ahead=1 if spills else AHEAD[0],
             compact=compact,
             sparse=sparse,
+            reloads=reloads,
             spills=spills,
         )
         for compact in ((True, False) if zeros and not (layers or parts) else (False,))
-        for block, blob in (SPILL_SHARES if spills else sizes)
+        for block, blob in (SPILL_SHARES if spills else RELOAD_SHARES if reloads else sizes)
         if config.bank_bytes // blob >= min(SMALLEST_BLOB, config.bank_bytes)
     ]

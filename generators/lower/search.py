@@ -80,11 +80,12 @@ class Search:
     def ends(self, plan: Choices, refusal: Refusal) -> bool:
         """Return whether smaller loads and blocks cannot help after a refusal of the choices.
 
-        With ``spills`` smaller blocks may still need fewer program words. If ``patient``, tensors
-        that do not fit do not end the search.
+        With ``spills``, or loops that reload, smaller blocks may still need fewer program words. If
+        ``patient``, tensors that do not fit do not end the search.
         """
         if refusal.stage == TOO_LONG:
-            return refusal.hopeless or not plan.spills
+            varied = plan.reloads and plan.loop_parts
+            return not varied and (refusal.hopeless or not plan.spills)
         return refusal.hopeless and not self.patient
 
     def try_out(self, plan: Choices) -> Trial | Refusal:
@@ -117,7 +118,7 @@ class Search:
             *sorted(lowered.sizes.items()),
         )
         loops = plan.loop_layers, plan.loop_heads, plan.loop_parts, plan.home
-        key = *loops, plan.height, plan.together, plan.ahead, plan.whole, shape
+        key = *loops, plan.height, plan.together, plan.ahead, plan.whole, plan.input_last, shape
         if key not in self._tried:
             program = assemble(placed, self.config, SAMPLED)
             if isinstance(program, Refusal):
@@ -179,8 +180,12 @@ class Search:
             [{"blob_bytes": size, "ahead": AHEAD[0]} for size in sizes],
             [{"together": count, "ahead": AHEAD[0]} for count in TOGETHER],
             [{"height": height, "ahead": AHEAD[0]} for height in heights],
-            [{"block_bytes": size, "ahead": AHEAD[0]} for size in sizes[1:5]],
+            [
+                {"block_bytes": size, "ahead": AHEAD[0]}
+                for size in sizes[1 : 7 if best.plan.loop_parts else 5]
+            ],
             [{"ahead": ahead} for ahead in AHEAD],
+            [{"input_last": True}],
         )
         if best.plan.spills:
             blocks = [{"block_bytes": bank * share // 16} for share in (2, 3, 6)]

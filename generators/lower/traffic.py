@@ -13,6 +13,7 @@ from celosia.generators.lower.rules import Rules
 from celosia.generators.program.draft import (
     LENGTH_REGISTER,
     LENGTH_REGISTERS,
+    Draft,
     Given,
     Item,
     Node,
@@ -36,6 +37,8 @@ class Traffic(Rules):
         """The part of the sequence that each register of the host counts the rows of."""
         self.leaving: tuple[Tensor, Piece] | None = None
         """The output, and its place in external memory."""
+        self.arriving: tuple[Tensor, Piece] | None = None
+        """The input whose blocks each product's part loads, and its place in external memory."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
         """Return how many of ``count`` rows from ``first`` on an inference has.
@@ -86,13 +89,15 @@ class Traffic(Rules):
         item.loads.append(replace(load_piece(target, piece, defines, once=once), plane=plane))
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
-        """Load a tensor whose rows are consecutive in external memory."""
+        """Load a tensor whose rows are consecutive in external memory.
+
+        With ``reloads`` blocks of columns are loaded by :meth:`reload`.
+        """
         if self.in_columns(tensor):
-            for place, addr, row_bytes, _ in self._column_blocks(tensor, piece):
-                draft = load(
-                    place, addr, tensor.rows, row_bytes, place.buffer, outside=tensor.stride
-                )
-                item.loads.append(draft)
+            if self.choices.reloads:
+                self.arriving = tensor, piece
+                return
+            item.loads += [each for _, each in self._column_loads(tensor, piece)]
             return
         for place, addr, size, rows in self._runs(tensor, piece):
             if isinstance(rows, Given):
@@ -120,6 +125,22 @@ class Traffic(Rules):
     def in_columns(self, tensor: Tensor) -> bool:
         """Return whether a tensor's blocks are blocks of columns."""
         return self.blocks[tensor.buffer].column_step < tensor.columns
+
+    def reload(self, tensor: Tensor, column: int) -> list[Draft]:
+        """Return the load of the input's block that begins at a column, if it is loaded again."""
+        if self.arriving is None or self.arriving[0] != tensor:
+            return []
+        return [each for first, each in self._column_loads(*self.arriving) if first == column]
+
+    def _column_loads(self, tensor: Tensor, piece: Piece) -> list[tuple[int, Draft]]:
+        """Return the first column of each block of columns, and its load."""
+        firsts = self.blocks[tensor.buffer].column_marks
+        return [
+            (first, load(place, addr, tensor.rows, size, place.buffer, outside=tensor.stride))
+            for first, (place, addr, size, _) in zip(
+                firsts, self._column_blocks(tensor, piece), strict=True
+            )
+        ]
 
     def _column_blocks(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int]]:
         """Return place, external address, bytes of a row and end of each block of columns."""
