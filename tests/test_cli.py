@@ -180,7 +180,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
         (
             ("bench", "gemm", "bert-base up", "bert-huge"),
             "No shape is named 'bert-huge'; known models are bert-base, gpt2-medium, minilm, "
-            "stories15m, vit-base, vit-tiny",
+            "stories15m, tinyllama, vit-base, vit-tiny",
         ),
         (
             ("bench", "attention", "8x0", "--config", "tiny"),

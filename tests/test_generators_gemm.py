@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from celosia.arch.isa import REGISTERS, Engine
 from celosia.arch.presets import PRESETS
 from celosia.generators.lower.encoder_compiler import Options, compile_quantized
 from celosia.generators.studies.gemm_bench import (
@@ -14,6 +15,7 @@ from celosia.generators.studies.gemm_bench import (
 )
 from celosia.generators.studies.gemm_shapes import SHAPES, shapes_named
 from celosia.sim.checker import check
+from celosia.sim.flow import run
 from celosia.sim.interpreter import Interpreter
 from celosia.sim.requantize import requantize
 from tests.support.configurations import FOR_ENCODERS
@@ -59,6 +61,7 @@ def test_the_table_of_shapes_fits_medium_and_fills_its_array():
 
 
 def test_shapes_are_benched_by_name():
+    assert shapes_named(("all",)) == [*SHAPES]
     chosen = shapes_named(("minilm scores", "stories15m k"))
     assert [shape.name for shape in chosen] == ["minilm scores", "stories15m key"]
     steps = []
@@ -92,6 +95,37 @@ def test_products_larger_than_the_scratchpad_are_exact(preset, changes, shape):
     report = bench_gemm(config, lambda config, _: Interpreter(config), m=m, k=k, n=n)
     assert report["mismatches"] == 0
     assert report["counters"]["macs"] == m * k * n
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "shape", "kinds", "cycles"),
+    [
+        ("medium", {}, (64, 64, 64), {"input_last": True}, (2059, 1063)),
+        ("medium", {}, (197, 64, 197), {}, (13018, 10283)),
+        ("small", {"program_depth": 1024}, (64, 1024, 256), {"reloads": True}, (265955, 262167)),
+        (
+            "small",
+            {"program_depth": 512},
+            (64, 1024, 256),
+            {"reloads": True, "loop_parts": True},
+            (271391, 269010),
+        ),
+    ],
+)
+def test_the_array_pauses_little(preset, changes, shape, kinds, cycles):
+    """Parameters, drains, or an input without room on the chip do not stop it for long."""
+    config = PRESETS[preset].replace(**changes)
+    m, k, n = shape
+    gemm = random_gemm(config, np.random.default_rng(1), m=m, k=k, n=n)
+    compiled = compile_quantized(product_model(gemm), config, Options())
+    assert {name: getattr(compiled.plan, name) for name in kinds} == kinds
+    prediction = compiled.predict(40)
+    registers = [0] * REGISTERS
+    steps = zip(run(compiled.words, 0, registers), prediction.timeline, strict=True)
+    spans = [span for step, span in steps if step.engine == Engine.MATRIX]
+    assert (prediction.cycles, spans[-1][1] - spans[0][0]) == cycles
+    outputs, _ = run_product(gemm, compiled, Interpreter(config))
+    np.testing.assert_array_equal(outputs, gemm.expected)
 
 
 def test_a_microcoded_machine_counts_no_window() -> None:

@@ -50,17 +50,20 @@ SHAPES = (
     *encoder("vit-tiny", 197, 192, 768, 64),  # Touvron et al. 2021, DeiT-Ti
     *encoder("gpt2-medium", 128, 1024, 4096, 64),  # Radford et al. 2019, prefill of 128 tokens
     *decoder("stories15m", 128, 288, 288, 768),  # llama2.c
+    *decoder("tinyllama", 128, 2048, 256, 5632),  # TinyLlama 1.1B, Zhang et al. 2024
 )
 """Every product, named by its model and its purpose."""
 
 
 def shapes_named(words: tuple[str, ...]) -> list[Shape]:
-    """Return the shapes whose names contain one of ``words``; all shapes if ``words`` is empty.
+    """Return the shapes whose names contain one of ``words``; all shapes for the word ``all``.
 
     Raises :class:`InputError` if no name contains a word.
     """
+    if words == ("all",):
+        return [*SHAPES]
     for word in words:
         if not any(word in shape.name for shape in SHAPES):
             models = sorted({shape.name.partition(" ")[0] for shape in SHAPES})
             raise InputError(f"No shape is named {word!r}; known models are {', '.join(models)}")
-    return [s for s in SHAPES if not words or any(word in s.name for word in words)]
+    return [shape for shape in SHAPES if any(word in shape.name for word in words)]
