@@ -1,7 +1,6 @@
 """The memory cells that a step reads and writes."""
 
-import itertools
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,12 +33,19 @@ class Region:
         return starts[:, None] + np.arange(self.count, dtype=np.int64)
 
 
-def meet(some: Iterable[Region], others: Iterable[Region]) -> bool:
-    """Return whether two lists of memory regions have a cell in common."""
-    return any(
-        region.memory == other.memory and np.intersect1d(region.cells(), other.cells()).size
-        for region, other in itertools.product(some, others)
-    )
+def meet(some: Collection[Region], others: Collection[Region]) -> bool:
+    """Return whether two collections of memory regions have a cell in common."""
+    for memory in {region.memory for region in some}:
+        cells, other_cells = (
+            [region.cells() for region in regions if region.memory == memory]
+            for regions in (some, others)
+        )
+        marked = np.zeros(1 + max(each.max() for each in cells + other_cells), bool)
+        for each in cells:
+            marked[each] = True
+        if any(marked[each].any() for each in other_cells):
+            return True
+    return False
 
 
 def ceil_div(value: int, divisor: int) -> int:

@@ -1,8 +1,10 @@
 """Integer operations of a quantized model on whole tensors, before tiling."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from celosia.generators.graph.stored import Stored, stored_rows
 from celosia.generators.graph.tensors import Ints, Rescale, Tensor, rescale_of
@@ -51,6 +53,17 @@ class Linear:
     """Correction added to the sums; None without one."""
     factors: bool = False
     """The rescale is multiplied by the rows' factors from a deferred norm."""
+
+    def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
+        """Return the bytes of a part of the weights: codes if ``stored``, else INT8 operands."""
+        if self.stored is None:
+            return self._operands[rows, columns]
+        return self.stored.data(rows, columns)
+
+    @cached_property
+    def _operands(self) -> NDArray[np.uint8]:
+        """The bytes of the weights, [k, n]."""
+        return self.weight.astype(np.int8).view(np.uint8)
 
     @property
     def size(self) -> int:

@@ -39,15 +39,6 @@ class Stored:
         return pack(codes, self.form, self.group, scales)
 
 
-def stored_data(
-    weight: Ints, stored: Stored | None, rows: slice, columns: slice
-) -> NDArray[np.uint8]:
-    """Return the bytes of a part of weights [k, n]: codes if ``stored``, else INT8 operands."""
-    if stored is None:
-        return np.ascontiguousarray(weight[rows, columns], np.int8).view(np.uint8)
-    return stored.data(rows, columns)
-
-
 def stored_rows(stored: Stored | None, k: int) -> int:
     """Return the number of byte rows that store ``k`` rows of weights, from a group's start."""
     return k if stored is None else stored.form.stored_rows(k, stored.group)

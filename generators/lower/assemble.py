@@ -12,7 +12,6 @@ from celosia.generators.lower.spill import Spill, Spilled
 from celosia.generators.program.allocate import (
     Use,
     allocate,
-    buffers_of,
     live_bytes,
     repeated,
     uses,
@@ -183,7 +182,7 @@ def kept_buffers(nodes: Sequence[Node]) -> set[str]:
     """Return the buffers that only the first run fills and that later runs read."""
     once, later = set[str](), set[str]()
     for draft in flatten(nodes):
-        (once if draft.once else later).update(buffers_of(draft))
+        (once if draft.once else later).update(draft.buffers)
     return once & later
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from celosia.arch.config import Config
 from celosia.arch.isa import Opcode
 from celosia.generators.graph.operations import Linear
-from celosia.generators.graph.stored import format_flags, stored_data
+from celosia.generators.graph.stored import format_flags
 from celosia.generators.lower.instructions import Count, View, preload, product
 from celosia.generators.lower.residence import Memory, WeightHome
 from celosia.generators.lower.staging import WEIGHTS
@@ -43,9 +43,10 @@ class Product:
         at all.
         """
         if not self.k_tiles:
-            if not first <= self.held.tile < end:
+            tile = self.held.tile
+            if not first <= tile < end:
                 return None
-            return replace(self, held=replace(self.held, tile=self.held.tile - first))
+            return replace(self, held=replace(self.held, tile=tile - first)) if first else self
         assert isinstance(self.place, int)
         columns = slice(first * cols, min(self.held.n, end * cols))
         place = self.place + first * self.k_tiles
@@ -112,7 +113,7 @@ class Room:
         slot_op, rows, kept, used = slotted(op, part.rows, config, flags - wide)
         slots = self.memory.take_slots(rows.stop - rows.start, part.n)
         for held in self.cut(slot_op, replace(part, rows=rows, tile=0)):
-            data = stored_data(slot_op.weight, slot_op.stored, held.rows, held.columns)
+            data = slot_op.data(held.rows, held.columns)
             above = (held.rows.start - rows.start) // config.array.rows
             slot = slots.first + held.tile * slots.k_tiles + above
             place = self.put(aligned_rows(data, config).ravel())

@@ -92,21 +92,22 @@ def _first(scheduler: Search, tries: Sequence[Sequence[Choices]], *, search: boo
     Each series of plans has ever smaller loads.
     """
     for plans in tries:
-        ended = list[Choices]()
+        ended, excess = list[Choices](), 0
         for plan in plans:
             if any(plan.is_smaller(other) for other in ended):
                 continue
             trial = scheduler.try_out(plan)
             if isinstance(trial, Trial):
-                # All layers may differ in more than the first ones.
-                whole = scheduler.finish(trial)
+                # Layers that are not alike may differ in more than the first ones.
+                whole = trial if scheduler.alike and search else scheduler.finish(trial)
                 if isinstance(whole, Trial) and search:
                     whole = scheduler.finish(scheduler.rebank(scheduler.improve(trial)))
                 if isinstance(whole, Trial):
                     return whole
                 trial = whole
-            if scheduler.ends(plan, trial):
+            if scheduler.ends(plan, trial) or (scheduler.patient and trial.excess == excess):
                 ended.append(plan)
+            excess = trial.excess
     return None
 
 

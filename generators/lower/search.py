@@ -63,7 +63,7 @@ class Search:
         self.refusals: list[Refusal] = []
         self.patient = False
         """Loads are made smaller and later even if tensors alone have no room."""
-        self._alike = are_alike(model.layers)
+        self.alike = are_alike(model.layers)
         self._lowered: dict[Choices, Lowered] = {}
         self._tried: dict[tuple[object, ...], Trial | Refusal] = {}
 
@@ -72,7 +72,7 @@ class Search:
         if choices not in self._lowered:
             # The image of a model is large: only the last one is kept.
             # Zeros that are left out, and slots, differ from layer to layer.
-            sample = self._alike and not plan.compact and plan.home == WeightHome.STREAM
+            sample = self.alike and not plan.compact and plan.home == WeightHome.STREAM
             lowered = lower(self.model, self.config, choices, self.batch, sample=sample)
             self._lowered = {choices: lowered}
         return self._lowered[choices]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from celosia.arch.config import Config
 from celosia.arch.isa import Opcode
 from celosia.generators.lower.moves import load, moved_rows, store
-from celosia.generators.program.allocate import Use, begins, buffers_of
+from celosia.generators.program.allocate import Use
 from celosia.generators.program.draft import Given, Node, Ref, Repeat, flatten
 from celosia.generators.program.image import LONGEST_ROW
 from celosia.generators.program.loops import BARRIER
@@ -206,9 +206,9 @@ def _place(name: str, address: int) -> str:
 def _touch(node: Node) -> _Touch:
     touch = _Touch()
     for draft in flatten([node]):
-        if draft.defines not in touch.needs and begins(draft, draft.defines):
+        if draft.defines not in touch.needs and draft.begins(draft.defines):
             touch.anew.add(draft.defines)
-        touch.needs |= set(buffers_of(draft))
+        touch.needs |= draft.buffers.keys()
         written = ("sp_addr",) if draft.opcode == Opcode.LOAD else ("o_addr", "s_addr")
         places = [draft.operands.get(operand) for operand in written]
         touch.writes |= {place.buffer for place in places if isinstance(place, Ref)}

@@ -13,7 +13,7 @@ from celosia.arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import IntegerGraph
-from celosia.generators.graph.stored import for_slots, in_pairs, part_rows, stored_data, stored_rows
+from celosia.generators.graph.stored import for_slots, in_pairs, part_rows, stored_rows
 from celosia.generators.graph.tensors import Ints
 from celosia.generators.program.image import Bytes
 from celosia.generators.program.layout import aligned_rows
@@ -151,7 +151,7 @@ def stored_parts(
         yield coded
         return
     for stored in held:
-        data = stored_data(op.weight, op.stored, stored.rows, stored.columns)
+        data = op.data(stored.rows, stored.columns)
         yield stored, aligned_rows(data, config).ravel()
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, Engine, Opcode
-from celosia.generators.program.draft import Draft, Given, Ref
+from celosia.generators.program.draft import Draft
 
 Interval = tuple[int, int]
 
@@ -37,28 +37,15 @@ class Use:
         return False
 
 
-def buffers_of(draft: Draft) -> list[str]:
-    """Return the buffers that an instruction accesses."""
-    values = [v.base if isinstance(v, Given) else v for v in draft.operands.values()]
-    return sorted({value.buffer for value in values if isinstance(value, Ref)})
-
-
-def begins(draft: Draft, buffer: str) -> bool:
-    """Return whether an instruction overwrites a whole buffer without reading its old content."""
-    values = [v.base if isinstance(v, Given) else v for v in draft.operands.values()]
-    places = sum(isinstance(value, Ref) and value.buffer == buffer for value in values)
-    return draft.defines == buffer and places == 1
-
-
 def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
     """Return the :class:`Use` of every buffer of a program without loops, by buffer name."""
     by_buffer: dict[str, Use] = defaultdict(Use)
     last: dict[Engine | None, list[str]] = defaultdict(list)
     for place, draft in enumerate(drafts):
-        names = buffers_of(draft)
+        names = [*draft.buffers]
         for name in names:
             intervals = by_buffer[name].intervals
-            if begins(draft, name) or not intervals:
+            if draft.begins(name) or not intervals:
                 intervals.append((place, place))
             else:
                 intervals[-1] = (intervals[-1][0], place)

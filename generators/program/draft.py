@@ -1,7 +1,9 @@
 """Programs whose buffers have no addresses yet."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from celosia.arch.isa import REGISTERS, Opcode
 
@@ -85,6 +87,16 @@ class Draft:
     """Later runs omit it, because its result persists."""
     plane: int = 0
     """Number of planes above the plane that it reads; runs with no more planes omit it."""
+
+    @cached_property
+    def buffers(self) -> dict[str, int]:
+        """Number of operands that are addresses in each buffer, in the order of the names."""
+        values = [v.base if isinstance(v, Given) else v for v in self.operands.values()]
+        return dict(sorted(Counter(v.buffer for v in values if isinstance(v, Ref)).items()))
+
+    def begins(self, buffer: str) -> bool:
+        """Return whether it overwrites a whole buffer without reading its old content."""
+        return self.defines == buffer and self.buffers.get(buffer) == 1
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ the next iteration while others are still in the current one (:func:`words`).
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from celosia.arch.config import Config
 from celosia.arch.instruction import Instruction, Operand, pack, wrap
@@ -32,6 +33,7 @@ BARRIER = "barrier"
 """The buffer from which barriers read a parameter word."""
 
 
+@cache
 def barrier() -> Draft:
     """Return a barrier: an instruction that only orders others and reads parameter word 0."""
     operands: dict[str, int | Ref] = {"i_addr": Ref(BARRIER), "n": 1}
@@ -271,7 +273,8 @@ def _flow(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | N
     tokens = order(accesses, config)
     for first, size in loops:
         _take_last(accesses, tokens, first, size)
-    tokens = order(accesses, config)
+    if any(access.after for access in accesses):
+        tokens = order(accesses, config)
     for first, size in loops:
         once = tokens[first : first + size]
         if any(tokens[first + i * size : first + (i + 1) * size] != once for i in range(TRIED)):
