@@ -175,3 +175,15 @@ def test_heads_that_are_wider_than_the_model_need_their_sums() -> None:
     model = MODEL.replace(heads=3, kv_heads=3, head_dim=16)
     message = "Model toy needs max_k of at least 48, but configuration small has 40"
     assert refusal_or_case(1, model, SMALL.replace(max_k=40)) == message
+
+
+def test_blocks_leave_between_loops_of_heads_and_parts(monkeypatch) -> None:
+    schedule = celosia.generators.lower.schedule
+    monkeypatch.setattr(schedule, "LOOPS", schedule.LOOPS[-1:])
+    monkeypatch.setattr(schedule, "SPILL_LOOPS", schedule.SPILL_LOOPS[-1:])
+    model = ModelDescription(name="toy", tokens=24, features=32, dim=32, layers=3, heads=4, ffn=216)
+    config = PRESETS["tiny"].replace(scratchpad_bytes=8192, scratchpad_banks=4, program_depth=2048)
+    compiled = random_case(3, model, config)
+    assert compiled.plan.loop_heads
+    assert compiled.plan.loop_parts
+    assert compiled.spilled_bytes

@@ -40,10 +40,10 @@ RELOAD_SHARES = ((2, 1), (2, 2), (4, 2), (4, 4), (8, 8), (16, 16))
 """Fractions of a bank for blocks and loads if each part of a product loads the input again."""
 RELOAD_LOOPS = LOOPS[0], LOOPS[4]
 """Loops of such programs: in others iterations are not those of a product."""
-SPILL_SHARES = ((4, 8), (2, 4), (8, 16), (2, 2), (16, 32), (1, 1))
+SPILL_SHARES = ((4, 8), (2, 4), (8, 16), (2, 2), (16, 32), (1, 1), (1, 8))
 """Fractions of a bank for blocks and loads if blocks leave the scratchpad."""
-SPILL_LOOPS = LOOPS[:2]
-"""Loops of such programs: in others all blocks of a loop would be needed at once."""
+SPILL_LOOPS = (*LOOPS[:2], LOOPS[-1])
+"""Loops of such programs. All blocks of a loop of heads or parts are needed at once."""
 
 
 def schedule(
