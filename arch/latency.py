@@ -102,7 +102,10 @@ def intake_latency(config: Config) -> int:
 
 
 def epilogue_latency(config: Config) -> int:
-    """Return the cycles from a beat's values to their write, without rotations and polynomials."""
+    """Return the cycles from the values of a vector engine's beat to the write of their results.
+
+    Rotations and polynomials add further cycles.
+    """
     registered = config.control.registered
     table = TABLE_LATENCY * bool(config.activation)
     return requantizer_latency(registered=registered) + table + registered + 1

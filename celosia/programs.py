@@ -348,7 +348,7 @@ class Program(Shown):
 
     @property
     def float_source(self) -> Source:
-        """The float model of an encoder."""
+        """The float model that an encoder was compiled from."""
         assert self.model is not None, "the program was opened with its float model"
         assert isinstance(self.model.source, Source)
         return self.model.source

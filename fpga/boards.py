@@ -48,11 +48,11 @@ class Pin:
 class Board:
     """A board: its device and memory chips, and a machine configuration that fits the device.
 
-    ``clock_mhz`` is the frequency of the board's oscillator, ``target_mhz`` the first target
-    frequency of the machine (MHz). ``pins`` maps names of ports to pins. ``loaders`` are commands
+    ``clock_mhz`` is the frequency of the board's oscillator, ``target_mhz`` the machine's frequency
+    that a build tries first (MHz). ``pins`` maps names of ports to pins. ``loaders`` are commands
     that load the bitstream ``{file}``, the usual command first. External memory has
-    ``memory_bytes`` bytes, in block RAM or in the chip ``sdram``, ``ddr3`` or ``psram``. With
-    ``flash`` the board runs the image in the flash at power-on.
+    ``memory_bytes`` bytes: a chip (``sdram``, ``ddr3`` or ``psram``), or block RAM of the device.
+    With ``flash`` the board runs the image in the flash at power-on.
     """
 
     name: str

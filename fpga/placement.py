@@ -51,12 +51,12 @@ def place(
     constraints: str | None,
     progress: Callable[[int, int], None],
 ) -> list[Placement]:
-    """Place and route the netlist in a folder once for each seed, and return all, the best first.
+    """Place and route a folder's netlist once for each seed; return all results, the best first.
 
-    A seed that is not routed is left out; if none is, :class:`RunError` is raised. ``mhz`` is the
-    target frequency. ``constraints`` names a file of the folder, without which pins are placed
-    anywhere. One run per processor is active at once. Results are kept by the hash of netlist,
-    constraints, seed, options and the tool's version, and are not computed again.
+    A seed that nextpnr cannot route is left out. If all seeds fail, :class:`RunError` is raised.
+    ``mhz`` is the target frequency. ``constraints`` names a file of the folder, without which pins
+    are placed anywhere. One run per processor is active at once. Results are kept by the hash of
+    netlist, constraints, seed, options and the tool's version, and are not computed again.
     """
     tool = find_tool(device.family.router)
 

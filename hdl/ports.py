@@ -106,8 +106,9 @@ def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
 class AccumulatePort(wiring.Signature):
     """Sums from the array to the accumulators: one row per cycle, which cannot be refused.
 
-    With scales in weight slots, if ``scaled`` is 1, ``data`` of each column is multiplied by the
-    column's scale before it is added; ``data`` then has at most 18 bits.
+    The constructor's ``scaled`` adds a flag ``scaled``, for weight slots that hold a scale of each
+    column. If the flag is 1, each column's ``data``, of at most 18 bits, is multiplied by the
+    column's scale before it is added.
     """
 
     def __init__(self, accumulators: Accumulators, cols: int, *, scaled: bool):

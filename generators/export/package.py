@@ -39,12 +39,11 @@ def package(
 
     ``program.hex`` and ``program.bin`` are the programs, concatenated, ``config.toml`` the
     configuration, and ``model.json`` the :func:`manifest`. ``image.bin`` is the content of external
-    memory from its first byte on while these programs run. If all weights stay on the chip,
-    ``image.bin`` is the data of the last setup program. The setup programs of a decoder are
-    ``setup_0.bin`` and so on; the images of all but the last one are ``setup_0_image.bin`` and so
-    on. The tokenizer's file of a decoder is included. Words in ``.bin`` files are least significant
-    byte first. ``origin`` is the manifest's entry on loading the float model of an encoder; None if
-    unknown.
+    memory from its first byte on while these programs run. A decoder's setup programs fill the
+    chip's memories once. They are ``setup_0.bin`` and so on, with ``setup_0_image.bin`` and so on
+    as external memory; the last one has ``image.bin``. The tokenizer's file of a decoder is
+    included. Words in ``.bin`` files are least significant byte first. ``origin`` is the manifest's
+    entry on loading the float model of an encoder; None if unknown.
 
     Raises :class:`InputError` if the tokenizer's file cannot be read.
     """

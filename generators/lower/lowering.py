@@ -61,6 +61,9 @@ class Lowering(Traffic):
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Return column parts (first, count) of at most ``tiles`` tile columns, by blocks."""
+        """Return the parts of a matrix's columns, a list for each block of ``tensors``.
+
+        A part (first, count) has at most ``tiles`` tile columns, and is in one block.
+        """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

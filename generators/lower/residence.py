@@ -68,8 +68,9 @@ class WeightHome(enum.StrEnum):
 def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
     """Return the possible homes of weights, the preferred one first; the last always works.
 
-    Slots are fastest if products have few rows, because the next weights could not be loaded into
-    the array in time. All weights have the same home.
+    A home is the array's weight slots, the scratchpad or external memory, for all weights of a
+    model. Weights in slots are fastest if products have few rows: such a product takes less time
+    than the load of the next weights into the array.
     """
     size = slots = 0
     for op in (part for linear in linears for part in linear.parts):
@@ -231,9 +232,10 @@ class Memory:
             )
 
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
-        """Allocate parameter words, [words, bytes]; :meth:`check_words` refuses too many.
+        """Allocate parameter words [words, bytes], even beyond the size of the parameter memory.
 
-        ``early`` words are for the requantization of sums in SOFTMAX and NORM.
+        :meth:`check_words` refuses a model with too many words. ``early`` words are for the
+        requantization of sums in SOFTMAX and NORM.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words

@@ -36,7 +36,7 @@ class Rules(ABC):
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
-        """Return whether an operation and the rowwise operations ``behind`` may be one step."""
+        """Return whether an operation can be lowered together with the next, rowwise operations."""
         return True
 
     def walk(self, ops: Sequence[Op], table: Mapping[type[Op], Callable[[Step], None]]) -> None:

@@ -1,4 +1,4 @@
-"""Compilation of a decoder: chooses the plan that fits a machine in the fewest cycles."""
+"""Compilation of a decoder: chooses, of the plans that fit a machine, the fastest."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

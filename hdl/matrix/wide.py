@@ -57,6 +57,6 @@ def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> li
 
 
 def flag_of(command: Any, name: str) -> Value:
-    """Return the flag ``name`` of a matrix engine command; only MATMUL has the flag."""
+    """Return the flag ``name`` of a matrix engine command, which must be a MATMUL."""
     flag: Value = command.flags[DEFINITIONS[Opcode.MATMUL].flag_bit(name)]
     return flag

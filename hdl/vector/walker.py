@@ -64,9 +64,10 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
 
 
 def made_ahead(m: Module, config: Config, walker: "Walker") -> wiring.PureInterface:
-    """Return the stream of a walker's beats; ``registered`` machines add two register slices.
+    """Return the stream of beats of a :class:`Walker`, which runs ahead of the unit that writes.
 
-    One slice can be placed near the walker, the other near the unit that writes.
+    If the configuration has ``registered``, two register slices are added. One slice can be placed
+    near the walker, the other near the unit that writes.
     """
     return staged(m, config, slices(m, walker.o, "near", stages=config.stages), "ahead")
 

@@ -273,10 +273,10 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return a tensor's rows and columns in the order of the view.
+        """Return the row indices and the column indices of the tensor, in the view's order.
 
-        The view's last axis must be columns. Raises :class:`UnsupportedError` if that axis mixes
-        rows, or if rows have different columns.
+        The view's last axis must run over columns. Raises :class:`UnsupportedError` if that axis
+        crosses rows of the tensor, or if the view shows other columns of one row than of another.
         """
         flat = self.index.reshape(-1, self.index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)

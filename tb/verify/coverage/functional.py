@@ -24,7 +24,7 @@ STALLS = {
 
 @dataclass(frozen=True, order=True)
 class Goal:
-    """A goal of functional coverage: an instruction with one flag and one size at a bound."""
+    """A goal of functional coverage: an instruction with a flag set, and a size at its bound."""
 
     opcode: Opcode
     flag: str

@@ -1,4 +1,4 @@
-"""Random damage to files of every format: changed bytes, changed fields, or no regular file."""
+"""Random damage to files of every format: changed bytes or fields, or a folder, pipe or device."""
 
 import copy
 import json

@@ -29,12 +29,12 @@ _TIMEOUT = 3600.0  # seconds of all mutants of a case
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: a unit's bench on ``GROUP`` of the unit's ``count`` mutants.
+    """Run a unit's bench on a group of the unit's mutants: one case of the campaign.
 
     The result is a dictionary. ``mutants`` is the number of mutants. ``killed`` counts the mutants
-    that the bench detects: a test fails, or does not end. ``equivalent`` counts the mutants that a
-    proof, in about ``prove`` seconds each, finds to change nothing. ``survivors`` lists the other
-    mutants.
+    that the bench detects: a test fails, or does not end. ``equivalent`` counts the mutants that
+    are proven to equal the unit; a proof takes about ``prove`` seconds. ``survivors`` lists the
+    other mutants.
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
     bench = MUTATED[case.choice("unit", MUTATED)]
