@@ -225,7 +225,8 @@ def _figures(program: Program, timing: MemoryTiming, inputs: int | None) -> dict
     code = program.code
     sizes: dict[str, Any] = {"inputs": inputs}
     if isinstance(code, CompiledModel):
-        sizes |= {"image_bytes": len(code.image), "plan": asdict(code.plan)}
+        sizes |= {"image_bytes": len(code.image), "zero_tiles_left_out": code.left_out}
+        sizes |= {"plan": asdict(code.plan)}
     if isinstance(code, TextHost):
         sizes = {
             "setup_programs": len(code.setup),

@@ -86,6 +86,7 @@ def _fit(fitting: Mapping[str, Any]) -> str:
     return (
         f"runs on {fitting['config']}: {fitting['program_words']:,} program words, "
         f"{fitting['memory_bytes']:,} bytes of external memory"
+        + (f", {fitting['left_out']:,} tiles of zeros left out" if fitting["left_out"] else "")
     )
 
 

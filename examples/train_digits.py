@@ -9,6 +9,8 @@ sees the training split only, shifted by up to a pixel at random, and the last w
 
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -52,14 +54,22 @@ def augment(images: Tensor) -> Tensor:
     return padded[torch.arange(len(images))[:, None, None], row, column]
 
 
-def train(model: ModelDescription) -> tuple[dict[str, Tensor], float]:
-    """Return trained weights and their accuracy on the test split."""
+def train(
+    model: ModelDescription,
+    weights: dict[str, Tensor] | None = None,
+    used: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
+) -> tuple[dict[str, Tensor], float]:
+    """Return trained weights and their accuracy on the test split.
+
+    Training begins with ``weights``, if given. The model multiplies by ``used(weights)``, which is
+    called at each step.
+    """
     split, test = digits.load()
     images, labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
-    weights, graph = initial(model, seed=0), network(model)
+    weights, graph = weights or initial(model, seed=0), network(model)
 
     def logits(some: Tensor) -> Tensor:
-        return Forward(graph, weights, PIXEL * digits.patches(some.numpy())).output[:, 0]
+        return Forward(graph, used(weights), PIXEL * digits.patches(some.numpy())).output[:, 0]
 
     def loss() -> Tensor:
         batch = torch.randint(0, len(images), (BATCH,))
@@ -69,7 +79,15 @@ def train(model: ModelDescription) -> tuple[dict[str, Tensor], float]:
     learn(weights, EPOCHS * (len(images) // BATCH), 3e-3, 0.05, loss)
     with torch.no_grad():
         chosen = logits(torch.from_numpy(test.images)).argmax(1)
-    return weights, float((chosen == torch.from_numpy(test.labels)).float().mean())
+    return used(weights), float((chosen == torch.from_numpy(test.labels)).float().mean())
+
+
+def write(model: ModelDescription, weights: dict[str, np.ndarray], folder: Path) -> None:
+    """Write a model that takes pixels as they are, from 0 to 16."""
+    scaled = weights["embed.weight"] * weights["embed.weight"].dtype.type(PIXEL)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({**weights, "embed.weight": scaled}, folder / "weights.safetensors")
+    (folder / "model.toml").write_text(model.to_toml(), encoding="utf-8")
 
 
 def main() -> None:
@@ -79,13 +97,7 @@ def main() -> None:
             continue
         began = time.monotonic()
         weights, accuracy = train(model)
-        weight_arrays = arrays(weights)
-        # The committed model takes pixels as they are, from 0 to 16.
-        weight_arrays["embed.weight"] = weight_arrays["embed.weight"] * np.float32(PIXEL)
-        folder = MODELS / model.name
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(weight_arrays, folder / "weights.safetensors")
-        (folder / "model.toml").write_text(model.to_toml(), encoding="utf-8")
+        write(model, arrays(weights), MODELS / model.name)
         seconds = time.monotonic() - began
         print(f"{model.name}: test accuracy {accuracy:.4f}, {seconds:.0f} s")
 

@@ -135,7 +135,7 @@ def test_bad_description_files(tmp_path) -> None:
 
 
 def test_models_of_the_package() -> None:
-    trained = ["digits-int2", "digits-int4", "digits-sparse", "digits-ternary"]
+    trained = ["digits-blocks", "digits-int2", "digits-int4", "digits-sparse", "digits-ternary"]
     assert model_names() == sorted(["digits", "digits-simplified", *trained])
     for name in model_names():
         description, weights = load_model(name)

@@ -27,8 +27,9 @@ class Choices:
     """Rows of a chunk that norms and the products beside them are cut into; 0 for no chunks."""
     ahead: int = 0
     """Items by which a load precedes its use."""
-    compact: bool = False
-    """True if zeros of weights are left out of image and program."""
+    compact: int = 0
+    """Least ratio of the cycles that a run of zero tiles takes to the words of one more product, if
+    the run is left out of image and program; 0 if all zeros of weights stay."""
     sparse: bool = False
     """True if weights without zeros may be coded for the zero-skip unit."""
     whole: bool = False
@@ -50,7 +51,7 @@ class Choices:
     @property
     def coded(self) -> bool:
         """True if weights may be coded for the zero-skip unit, if that is faster."""
-        return self.compact and self.sparse
+        return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_smaller(self, other: "Choices") -> bool:
         """Return whether loads and blocks are at most as large as with ``other``."""

@@ -51,7 +51,7 @@ def check_memory(
         return
     least = _least_bytes(weights, names, options)
     if least <= limit or any(
-        not tiles_used(weights[name].T, config.array.rows, config.array.cols).all()
+        not tiles_used(weights[name].T != 0, config.array.rows, config.array.cols).all()
         for name in names
     ):
         return

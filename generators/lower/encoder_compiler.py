@@ -62,6 +62,8 @@ class CompiledModel(EncoderHost):
     """External memory after the image, for tensors' blocks that leave the scratchpad."""
     kept_bytes: int = 0
     """Bytes in external memory of weights and parameters that stay on the chip between runs."""
+    left_out: int = 0
+    """Tiles of zeros that are left out of all weights."""
 
     def predict(
         self,
@@ -216,4 +218,5 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         plan=trial.plan,
         spilled_bytes=program.spilled_bytes,
         kept_bytes=program.kept_bytes,
+        left_out=lowered.left_out,
     )

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from celosia.arch.errors import InputError
-from celosia.arch.isa import DEFINITIONS, Opcode
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.stored import stored_rows
 from celosia.generators.lower.blocks import Part, cut
@@ -21,7 +20,7 @@ from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
 from celosia.generators.lower.products import Product, Room
 from celosia.generators.lower.residence import WeightHome
 from celosia.generators.lower.rows import Rows
-from celosia.generators.lower.weights import Held, tiles_held
+from celosia.generators.lower.weights import Held, tiles_held, weights_used
 from celosia.generators.program.draft import Draft, Item, Node, Ref, arrange
 from celosia.generators.program.image import Bytes
 
@@ -67,10 +66,8 @@ class LinearLayer:
         nt = -(-n // config.array.cols)
         lowering.room_for(config.lane_groups)
         self.height = lowering.accumulators.height(op.source.rows)
-        # Zero tiles stay where their products take no longer than the words of one more product.
-        words = DEFINITIONS[Opcode.MATMUL].words
-        compact = choices.compact and not op.planes
-        self.kept_zeros = -(-words // max(self.height, config.array.rows)) if compact else None
+        looped = choices.loop_layers
+        self.used = weights_used(lowering.model, op, looped=looped) if choices.compact else None
         tiles = min(nt, lowering.accumulators.tiles(self.height))
         # The fewer the groups, the seldomer all rows of the stream come and go.
         self.whole = choices.whole and op.residual
@@ -249,8 +246,9 @@ class LinearLayer:
     def _held(self, wanted: "_Wanted", part: Part) -> tuple[Held, list[Held]]:
         """Return some columns of rows of weights, and the parts of them that are stored."""
         op, rows, columns = wanted.op, wanted.rows, slice(part[0], part[0] + part[1])
-        zeros = self.kept_zeros if op is self.op else None
-        return Held(rows, columns), tiles_held(op, rows, columns, self.lowering.config, zeros)
+        lowering, whole = self.lowering, Held(rows, columns)
+        used, ratio = self.used if op is self.op else None, lowering.choices.compact
+        return whole, tiles_held(op, whole, lowering.config, used, ratio, self.height)
 
     def _load(
         self,
@@ -275,7 +273,11 @@ class LinearLayer:
             for each in (candidate for candidate in wanted if candidate.plane == plane):
                 whole, held = self._held(each, part)
                 height = self.height if lowering.choices.coded and each.op is self.op else 0
-                block.products += room.place(each.op, whole, held, height, plane)
+                products = room.place(each.op, whole, held, height, plane)
+                block.products += products
+                if not any(product.held.beats for product in products):
+                    tiles = [part.tiles(lowering.config) for part in (whole, *held)]
+                    lowering.left_out += tiles[0] - sum(tiles[1:])
             if pieces:
                 piece = lowering.image.add(np.concatenate(pieces))
                 once = lowering.keeps

@@ -51,6 +51,8 @@ class Lowered:
     """Constants that the host writes for each inference, ``pool_bytes``; None for none."""
     slots: int
     """Number of weight slots in use, including those of streamed weights."""
+    left_out: int
+    """Tiles of zeros that are left out of all weights."""
 
 
 def lower(
@@ -119,6 +121,7 @@ def lower(
         dict(lowering.row_registers),
         lowering.pool,
         lowering.memory.slots,
+        lowering.left_out,
     )
 
 

@@ -31,6 +31,8 @@ class Lowering(Traffic):
         """Inputs whose rows lie one below the other in every tensor."""
         super().__init__(model, config, choices, blocks)
         self.pool: Piece | None = None
+        self.left_out = 0
+        """Tiles of zeros that are left out of all weights."""
 
     def params_draft(self, blob: str, count: int, first: int = 0) -> Draft:
         """Return the instruction that loads ``count`` parameter words from a buffer's start."""

@@ -12,13 +12,20 @@ from celosia.arch.config import Config
 from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.lower.accumulators import Accumulators
 from celosia.generators.lower.assemble import TOO_LARGE, Refusal
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.residence import weight_homes
 from celosia.generators.lower.search import AHEAD, Search, Trial
-from celosia.generators.lower.weights import tiles_used
+from celosia.generators.lower.weights import (
+    PRODUCT_WORDS,
+    Held,
+    tiles_held,
+    tiles_used,
+    weights_used,
+)
 
 LOOPS = (
     (False, False, False),
@@ -29,6 +36,9 @@ LOOPS = (
     (True, True, True),
 )
 """Kinds of loops, in order of preference: layers, heads, parts of a product."""
+
+RATIOS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Least ratios of cycles to words of zeros that are left out; the first that fits is used."""
 
 SMALLEST_BLOB = 256
 """Smallest part into which a load of weights is cut (bytes)."""
@@ -61,8 +71,9 @@ def schedule(
     fits. The message is from the attempt that was closest to fitting.
     """
     scheduler = Search(model, config, batch)
-    zeros = sparse or _has_zero_tiles(model, config)
-    series = partial(_series, config, zeros=zeros, sparse=sparse)
+    ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
+    ratios[0] = ratios[0] or [1] * sparse
+    series = partial(_series, config, ratios=ratios, sparse=sparse)
     plain = [series(loops, together) for loops in LOOPS for together in _together(loops)]
     chosen = _first(scheduler, plain, search=search)
     refusals, scheduler.refusals = scheduler.refusals, []
@@ -135,12 +146,30 @@ def _keeping(scheduler: Search, best: Trial, *, search: bool) -> Trial:
     return min(kept, key=lambda fitting: fitting.cycles, default=best)
 
 
-def _has_zero_tiles(model: QuantizedModel, config: Config) -> bool:
-    """Return whether a tile of any linear layer's weights has zeros only."""
-    linears = (op for op in model.ops if isinstance(op, Linear))
-    return any(
-        not tiles_used(op.weight, config.array.rows, config.array.cols).all() for op in linears
-    )
+def _ratios(model: QuantizedModel, config: Config, *, looped: bool) -> list[int]:
+    """Return the ratios with which tiles are left out and the products alone fit the program.
+
+    With ``looped`` layers, a tile is left out if it has zeros in all layers.
+    """
+    layers = model.layers[:1] if looped else model.layers
+    linears = [
+        (op, Held(slice(0, len(used)), slice(0, used.shape[1])), used)
+        for op in [*model.before, *(op for layer in layers for op in layer), *model.after]
+        if isinstance(op, Linear)
+        and (used := weights_used(model, op, looped=looped)) is not None
+        and not tiles_used(used, config.array.rows, config.array.cols).all()
+    ]
+    ratios, sums = list[int](), Accumulators(config, model.description.name)
+    for ratio in RATIOS:
+        parts = left_out = 0
+        for op, whole, used in linears:
+            height = sums.height(op.source.rows)
+            held = tiles_held(op, whole, config, used, ratio, height)
+            parts += len(held)
+            left_out += whole.tiles(config) - sum(part.tiles(config) for part in held)
+        if left_out and parts * PRODUCT_WORDS <= config.control.program_depth:
+            ratios.append(ratio)
+    return ratios
 
 
 def _series(
@@ -148,15 +177,15 @@ def _series(
     loops: tuple[bool, bool, bool],
     together: int,
     *,
-    zeros: bool,
+    ratios: Sequence[Sequence[int]],
     sparse: bool,
     reloads: bool = False,
     spills: bool = False,
 ) -> list[Choices]:
     """Return plans of ever smaller loads, and with ``spills`` of blocks of several sizes.
 
-    With ``zeros`` those that leave zeros out come first, but not in loops: iterations are alike,
-    which tiles left out here and there are not.
+    Plans that leave zeros out come first, with the ``ratios`` for no loop and for loops of layers.
+    Loops over the parts of a product keep all zeros.
     """
     layers, heads, parts = loops
     sizes = [(1, 1 << halvings) for halvings in range(config.bank_bytes.bit_length())]
@@ -174,7 +203,7 @@ def _series(
             reloads=reloads,
             spills=spills,
         )
-        for compact in ((True, False) if zeros and not (layers or parts) else (False,))
+        for compact in ([*ratios[layers], 0] if not parts else [0])
         for block, blob in (SPILL_SHARES if spills else RELOAD_SHARES if reloads else sizes)
         if config.bank_bytes // blob >= min(SMALLEST_BLOB, config.bank_bytes)
     ]

@@ -71,8 +71,9 @@ class Search:
         choices = plan.unplaced
         if choices not in self._lowered:
             # The image of a model is large: only the last one is kept.
-            # Zeros that are left out, and slots, differ from layer to layer.
-            sample = self.alike and not plan.compact and plan.home == WeightHome.STREAM
+            # Slots, and outside of loops the zeros that are left out, differ from layer to layer.
+            equal = plan.loop_layers or not plan.compact
+            sample = self.alike and equal and plan.home == WeightHome.STREAM
             lowered = lower(self.model, self.config, choices, self.batch, sample=sample)
             self._lowered = {choices: lowered}
         return self._lowered[choices]
@@ -176,7 +177,7 @@ class Search:
         rows = self.model.stream.rows
         heights = [-(-rows // count) for count in (2, 4) if rows // count >= self.config.array.rows]
         axes: tuple[list[dict[str, Any]], ...] = (
-            [{"compact": False}],
+            [{"compact": 0}],
             [{"blob_bytes": size, "ahead": AHEAD[0]} for size in sizes],
             [{"together": count, "ahead": AHEAD[0]} for count in TOGETHER],
             [{"height": height, "ahead": AHEAD[0]} for height in heights],

@@ -8,16 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, Opcode
 from celosia.arch.latency import sparse_cycles
 from celosia.arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
-from celosia.generators.frontend.weights import Floats
-from celosia.generators.graph.operations import Linear
-from celosia.generators.graph.quantized import IntegerGraph
+from celosia.generators.graph.operations import Linear, Op
+from celosia.generators.graph.quantized import IntegerGraph, QuantizedModel
 from celosia.generators.graph.stored import for_slots, in_pairs, part_rows, stored_rows
-from celosia.generators.graph.tensors import Ints
 from celosia.generators.program.image import Bytes
 from celosia.generators.program.layout import aligned_rows
 from celosia.sim.sparse import encode
+
+Mask = NDArray[np.bool_]
+PRODUCT_WORDS = DEFINITIONS[Opcode.MATMUL].words
+"""Words of a product's instruction."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class Held:
     def n(self) -> int:
         """Number of columns of the part."""
         return int(self.columns.stop - self.columns.start)
+
+    def tiles(self, config: Config) -> int:
+        """Return the number of tiles of the array that the part fills, wholly or in part."""
+        return -(-self.k // config.array.rows) * -(-self.n // config.array.cols)
 
 
 def cuts(
@@ -74,53 +81,71 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 
 
 def tiles_held(
-    op: Linear, rows: slice, columns: slice, config: Config, kept_zeros: int | None
+    op: Linear, whole: Held, config: Config, used: Mask | None, ratio: int, height: int
 ) -> list[Held]:
-    """Return the stored parts of weights in some rows and columns, without tiles of zeros.
+    """Return the stored parts of some weights, without tiles of zeros.
 
-    If ``kept_zeros`` is None, all weights are one part. Otherwise tiles of zeros are left out,
-    unless fewer than ``kept_zeros`` of them are below each other. Adjacent tile columns without the
-    same tiles are in one part. A tile column of zeros keeps its first tile, whose product defines
-    the sums.
+    ``used`` is False for weights that are zero, [k, n]; None if all weights are one part. A run of
+    zero tiles below each other, in adjacent tile columns, is left out if products of ``height``
+    rows take at least ``ratio`` times as many cycles for it as a product has words. A tile column
+    of zeros is always left out: its sums stay zero. Weights in groups are left out by groups.
     """
-    if kept_zeros is None or (op.stored and op.stored.group):
-        return [Held(rows, columns)]
-    used = tiles_used(op.weight[rows, columns], config.array.rows, config.array.cols)
-    spans = [_spans(column, kept_zeros) for column in used.T]
-    held = []
-    first = 0
-    for tile, runs in enumerate(spans):
-        if tile + 1 < len(spans) and spans[tile + 1] == runs:
-            continue
-        left = columns.start + first * config.array.cols
-        right = min(columns.start + (tile + 1) * config.array.cols, columns.stop)
-        for begin, end in runs:
-            last = min(rows.start + end * config.array.rows, rows.stop)
-            part = slice(rows.start + begin * config.array.rows, last)
-            held.append(Held(part, slice(left, right), first))
-        first = tile + 1
-    return held
+    if used is None:
+        return [whole]
+    depth, cols = part_rows(op.stored, config), config.array.cols
+    tiles = tiles_used(used[whole.rows, whole.columns], depth, cols)
+    cycles = depth // config.array.rows * max(height, config.array.rows)
+    for begin, end, first, last in _rectangles(~tiles):
+        size = (end - begin) * (last - first)
+        if size * cycles < ratio * PRODUCT_WORDS and end - begin < len(tiles):
+            tiles[begin:end, first:last] = True
+    rows, columns = whole.rows, whole.columns
+    return [
+        Held(
+            slice(rows.start + begin * depth, min(rows.start + end * depth, rows.stop)),
+            slice(columns.start + first * cols, min(columns.start + last * cols, columns.stop)),
+            first,
+        )
+        for begin, end, first, last in _rectangles(tiles)
+    ]
 
 
-def tiles_used(weight: Ints | Floats, rows: int, cols: int) -> NDArray[np.bool_]:
-    """Return, for each tile of a weight [k, n], whether any element is nonzero, [kt, nt]."""
-    (k, n) = weight.shape
-    kt, nt = -(-k // rows), -(-n // cols)
-    padded = np.zeros((kt * rows, nt * cols), np.bool_)
-    padded[:k, :n] = weight != 0
-    used = np.asarray(padded.reshape(kt, rows, nt, cols).any(axis=(1, 3)), np.bool_)
-    return used
+def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | None:
+    """Return False for weights of a layer that are zero, [k, n].
+
+    If the model's layers are iterations of a loop, they are zero in all of these layers. The result
+    is None for nested weights and for the thin matrices of a correction, which keep all zeros.
+    """
+    if op.planes or not any(other is op for other in model.ops):
+        return None
+    alike: Sequence[Op] = [op]
+    if looped:
+        places = zip(*model.layers, strict=False)
+        alike = next((ops for ops in places if any(other is op for other in ops)), alike)
+    linears = (other for other in alike if isinstance(other, Linear))
+    masks = [other.weight != 0 for other in linears if other.weight.shape == op.weight.shape]
+    return np.asarray(np.logical_or.reduce(masks))
 
 
-def _spans(used: NDArray[np.bool_], kept_zeros: int) -> list[tuple[int, int]]:
-    """Return the (begin, end) of tiles [kt] to keep, with fewer zeros inside than that in a row."""
-    spans: list[tuple[int, int]] = []
-    for tile in np.flatnonzero(used):
-        if spans and tile - spans[-1][1] < kept_zeros:
-            spans[-1] = spans[-1][0], int(tile) + 1
-        else:
-            spans.append((int(tile), int(tile) + 1))
-    return spans or [(0, 1)]
+def tiles_used(used: Mask, rows: int, cols: int) -> Mask:
+    """Return, for each tile of a matrix [k, n], whether any element is True, [kt, nt]."""
+    (k, n) = used.shape
+    by_rows = np.logical_or.reduceat(used, np.arange(0, k, rows), axis=0)
+    return np.logical_or.reduceat(by_rows, np.arange(0, n, cols), axis=1)
+
+
+def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
+    """Return (begin, end, first, last) of each run of True tiles in a column.
+
+    Tile columns ``first`` to ``last`` - 1, which are adjacent, have the same run.
+    """
+    found, before = list[tuple[int, int, int, int]](), dict[tuple[int, int], int]()
+    for place, column in enumerate([*tiles.T, np.zeros(len(tiles), np.bool_)]):
+        edges = np.flatnonzero(np.diff(column, prepend=False, append=False)).tolist()
+        runs = {run: before.pop(run, place) for run in zip(edges[::2], edges[1::2], strict=True)}
+        found += [(*run, first, place) for run, first in before.items()]
+        before = runs
+    return sorted(found, key=lambda each: (each[2], each[0]))
 
 
 def slotted(
@@ -168,8 +193,7 @@ def _coded(
     beats = code.size // beat_bytes(config.sparse_lanes) - HEADER_BEATS
     dense = stored = 0
     for stored_part in held:
-        tiles = -(-stored_part.k // config.array.rows) * -(-stored_part.n // config.array.cols)
-        dense += tiles * max(height, config.array.rows)
+        dense += stored_part.tiles(config) * max(height, config.array.rows)
         stored += stored_part.k * stored_part.n
     sparse = sparse_cycles(config, config.sparse_lanes, height, whole.k, whole.n, beats)
     faster = max(sparse, code.size // config.mem_bytes) < max(dense, stored // config.mem_bytes)

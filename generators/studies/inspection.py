@@ -73,9 +73,11 @@ def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
     """Return the memory that a model needs on a configuration, or why it does not fit.
 
     ``program_words`` and ``memory_bytes`` belong to the first program that fits, calibrated on
-    random inputs. ``refused`` is a sentence with a remedy, or None.
+    random inputs, and leaves out ``left_out`` tiles of zeros. ``refused`` is a sentence with a
+    remedy, or None.
     """
-    report: dict[str, Any] = {"config": config.name, "program_words": None, "memory_bytes": None}
+    figures = dict.fromkeys(("program_words", "memory_bytes", "left_out"))
+    report: dict[str, Any] = {"config": config.name, **figures}
     rng = np.random.default_rng(_SEED)
     try:
         if isinstance(source, TextSource):
@@ -86,10 +88,12 @@ def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
             context = min(decoder.places, config.vector.longest_row)
             text = compile_text(decoder, config, context=context)
             made = {"program_words": len(text.words), "memory_bytes": text.memory_bytes}
+            made["left_out"] = 0
         else:
             samples = [source.prepare(source.random(rng)) for _ in range(_SAMPLES)]
             model_made = compile_model(source.description, source.weights, samples, config)
             made = {"program_words": len(model_made.words), "memory_bytes": model_made.memory_bytes}
+            made["left_out"] = model_made.left_out
     except FitError as error:
         return {**report, "refused": f"{error}; {remedy(error)}"}
     except InputError as error:
