@@ -85,10 +85,10 @@ def tiles_held(
 ) -> list[Held]:
     """Return the stored parts of some weights, without tiles of zeros.
 
-    ``used`` is False for weights that are zero, [k, n]; None if all weights are one part. A run of
-    zero tiles below each other, in adjacent tile columns, is left out if products of ``height``
-    rows take at least ``ratio`` times as many cycles for it as a product has words. A tile column
-    of zeros is always left out: its sums stay zero. Weights in groups are left out by groups.
+    ``used`` is False for weights that are zero, [k, n]; None if all weights are one part. A run is
+    zero tiles below each other, in adjacent tile columns. It is left out if its cycles, in products
+    of ``height`` rows, are at least ``ratio`` times the words of a product. A tile column of zeros
+    is always left out: its sums stay zero. Weights in groups are left out by groups.
     """
     if used is None:
         return [whole]
