@@ -211,6 +211,10 @@ class ModelDescription(Description):
     """True if attention and MLP share their input and are summed."""
     shaped: bool = False
     """True if attention is shaped."""
+    window: int = 0
+    """Tokens to each side to which a token attends, besides itself; 0 for all tokens."""
+    global_tokens: int = 0
+    """First tokens of the sequence that attend to all tokens, and all tokens to them."""
     values: bool = True
     """True if attention projects its values."""
     output: bool = True
@@ -224,7 +228,7 @@ class ModelDescription(Description):
     POSITIVE = ("tokens", "features", "dim", "layers", "heads")
     NOT_NEGATIVE = (
         *("classes", "kv_heads", "head_dim", "epsilon", "vocabulary", "types", "head_hidden"),
-        "ffn",
+        *("ffn", "window", "global_tokens"),
     )
     CHOICES: ClassVar = {
         "embedding": ("linear", "tokens", "none"),
@@ -285,8 +289,16 @@ class ModelDescription(Description):
             raise InputError(
                 f"Model field types must be 0 where embedding is {self.embedding}, not {self.types}"
             )
-        if self.variable and self.shaped:
-            raise InputError("Model field variable cannot be true where shaped is true")
+        for name in ("variable", "window"):
+            if getattr(self, name) and self.shaped:
+                value = str(getattr(self, name)).lower()
+                raise InputError(f"Model field {name} cannot be {value} where shaped is true")
+        if self.variable and self.window:
+            raise InputError("Model field variable cannot be true where window is not 0")
+        if self.global_tokens and not self.window:
+            raise InputError(
+                f"Model field global_tokens must be 0 where window is 0, not {self.global_tokens}"
+            )
 
     @property
     def sequence(self) -> int:

@@ -141,6 +141,10 @@ class Attention:
     gain: str = ""
     """Name of a trained factor, [1]; "" for none."""
     residual: Value | None = None
+    window: int = 0
+    """Tokens to each side to which a token attends, besides itself; 0 for all tokens."""
+    global_tokens: int = 0
+    """First tokens, which attend to all tokens and all tokens to them."""
 
 
 @dataclass(frozen=True)
@@ -364,11 +368,14 @@ class _Builder:
         query = projected("query", width, Home.SCRATCHPAD)
         key = projected("key", kv_width, home)
         value = projected("value", kv_width, home) if model.values else x
+        seen = (0, 0)
+        if isinstance(model, ModelDescription) and model.window < model.sequence - 1:
+            seen = model.window, min(model.global_tokens, model.sequence)
         if not model.output:
-            self.nodes.append(Attention(query, key, value, total, prefix, gain, residual))
+            self.nodes.append(Attention(query, key, value, total, prefix, gain, residual, *seen))
             return
         context = Value(f"{prefix}.context", width)
-        self.nodes.append(Attention(query, key, value, context, prefix))
+        self.nodes.append(Attention(query, key, value, context, prefix, "", None, *seen))
         self._linear(f"{prefix}.output", context, total, gain=gain, residual=residual)
 
     def _mlp(self, prefix: str, x: Value, total: Value, residual: Value | None) -> None:

@@ -234,6 +234,10 @@ class Attention:
     deferred: bool = False
     """Probabilities are unnormalized weights; contexts are divided by their sums, the rows'
     factors."""
+    window: int = 0
+    """Tokens to each side to which a token attends, besides itself; 0 for all tokens."""
+    global_tokens: int = 0
+    """First tokens, which attend to all tokens and all tokens to them."""
 
     @property
     def key_dim(self) -> int:

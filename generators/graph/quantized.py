@@ -14,6 +14,7 @@ from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.graph.network import Description, Home
 from celosia.generators.graph.operations import Attention, Embedding, Linear, Op, Rotary
 from celosia.generators.graph.tensors import Ints, Tensor, quantize
+from celosia.generators.reference.cache import in_window
 from celosia.generators.reference.floats import unit_rows
 
 D = TypeVar("D", bound=Description)
@@ -84,8 +85,8 @@ class Graph(Generic[D]):
                 left = padding if op.source.rows >= self.input.rows else 0
                 total += (op.source.rows - left) * op.size
             elif isinstance(op, Attention):
-                rows, keys = op.query.rows - padding, op.key.rows - padding
-                total += 2 * rows * keys * op.head_dim * len(op.heads)
+                pairs = in_window(op.key.rows - padding, op.window, op.global_tokens).sum()
+                total += 2 * int(pairs) * op.head_dim * len(op.heads)
         return total
 
     def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:

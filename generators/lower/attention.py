@@ -54,6 +54,7 @@ def softmax(
     *flags: str,
     limit: Count,
     limit_step: int = 0,
+    start: tuple[int, int] = (0, 0),
     row: int = 0,
 ) -> Draft:
     """Return the softmax of a head's scores, or of their sums with the flag ``drain``.
@@ -67,6 +68,7 @@ def softmax(
         *flags,
         limit=limit,
         limit_step=limit_step,
+        start=start,
         zero=op.probability_zero,
         diagonal=(0, 0) if diagonal is None else (row, diagonal),
     )

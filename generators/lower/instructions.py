@@ -149,15 +149,18 @@ class Work:
         *flags: str,
         limit: Count,
         limit_step: int = 0,
+        start: tuple[int, int] = (0, 0),
         zero: int = 0,
         diagonal: tuple[int, int] = (0, 0),
     ) -> Draft:
         """Return the softmax of rows of scores, or of sums with the flag ``drain``.
 
         Scores after ``limit`` are masked; the limit increases by ``limit_step`` from row to row.
+        ``start`` is the first column that is not masked, and its increase from row to row.
         ``diagonal`` is the first row's column on the diagonal, and the value added there.
         """
         operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
+        operands |= {"start": start[0], "start_step": start[1]} if any(start) else {}
         operands |= {"diagonal": diagonal[0], "diagonal_value": diagonal[1]}
         return self._draft(Opcode.SOFTMAX, "i", ("per_tensor", *flags), operands)
 

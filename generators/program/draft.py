@@ -65,6 +65,16 @@ class Written:
     """The head of scores and probabilities."""
     below: tuple["Written", ...] = ()
     """The parts in the rows below, if one instruction writes several."""
+    pieces: tuple[tuple[int, int], ...] = ()
+    """First and count of the tensor's columns that are written one after another, from column 0 of
+    all of them on; empty if they are adjacent."""
+
+    @property
+    def places(self) -> list[int]:
+        """The tensor's columns, in the order in which they are written."""
+        pieces = self.pieces or ((0, self.column + self.columns),)
+        order = [place for first, count in pieces for place in range(first, first + count)]
+        return order[self.column : self.column + self.columns]
 
     @property
     def parts(self) -> list["Written"]:

@@ -71,6 +71,8 @@ def quantize_attention(
         whole=whole,
         block=block,
         deferred=deferred,
+        window=node.window,
+        global_tokens=node.global_tokens,
     )
 
 

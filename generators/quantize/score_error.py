@@ -20,6 +20,7 @@ from celosia.generators.graph.operations import (
 )
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import Ints, Rescale
+from celosia.generators.reference.cache import in_window
 from celosia.sim.matmul import WIDE_UNIT
 from celosia.sim.pairs import BITS
 from celosia.sim.requantize import INT16_MAX
@@ -48,7 +49,7 @@ def score_errors(
             continue
         if op.kv_bits < BITS or op.deferred:
             continue
-        wanted, seen = exact.scores(op, count), np.ones((count, count), bool)
+        wanted, seen = exact.scores(op, count), in_window(count, op.window, op.global_tokens)
         if op.key.home is Home.CACHE:
             wanted, seen = np.clip(wanted, -INT16_MAX - 1, INT16_MAX), np.tri(count, dtype=bool)
         scores = tensors[f"{op.prefix}.scores"][:, :count, :count]

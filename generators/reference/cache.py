@@ -9,6 +9,18 @@ from numpy.typing import NDArray
 from celosia.arch.errors import InputError
 
 
+def in_window(tokens: int, window: int, global_tokens: int) -> NDArray[np.bool_]:
+    """Return a mask of the tokens that each token of an encoder attends to, [tokens, tokens].
+
+    A token attends to ``window`` tokens to each side of itself, to all if this is 0. The first
+    ``global_tokens`` attend to all tokens, and all tokens to them.
+    """
+    key = np.arange(tokens)
+    query = key[:, None]
+    near = (np.abs(query - key) <= window) | (window == 0)
+    return np.asarray(near | (np.minimum(query, key) < global_tokens))
+
+
 @dataclass
 class KvCache:
     """Keys (rotated) and values of a growing text, in floats or integers.

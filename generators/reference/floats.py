@@ -31,7 +31,7 @@ from celosia.generators.graph.network import (
     Value,
     network,
 )
-from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.cache import KvCache, in_window
 
 FUNCTION_NAMES = {name: name for name in ACTIVATIONS} | {"gelu": "gelu_erf"}
 """Name in :data:`celosia.arch.functions.FUNCTIONS` of each activation in descriptions."""
@@ -240,6 +240,9 @@ class _Evaluation:
         scores /= np.sqrt(model.head_dim)  # [batch, heads, n, all]
         if node.key.home is Home.CACHE:
             scores[..., ~self.cache.seen(query.shape[2])] = -np.inf
+        elif node.window:
+            seen = in_window(query.shape[2], node.window, node.global_tokens)
+            scores[..., ~seen] = -np.inf
         self.found[f"{prefix}.scores"] = scores
         matrix = np.exp(scores - scores.max(axis=-1, keepdims=True))
         matrix /= matrix.sum(axis=-1, keepdims=True)

@@ -37,7 +37,7 @@ from celosia.generators.graph.operations import (
 )
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import WIDE, Ints, Rescale, Tensor
-from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.cache import KvCache, in_window
 from celosia.generators.reference.floats import check_tokens
 from celosia.sim import blocks
 from celosia.sim.matmul import multiply, multiply_wide
@@ -221,7 +221,8 @@ class _Evaluation:
         elif op.key.home is Home.SOURCE:
             seen = np.ones((count, keys.shape[1]), bool)
         else:
-            seen = np.broadcast_to(np.arange(keys.shape[1]) < self.length, (count, keys.shape[1]))
+            seen = in_window(count, op.window, op.global_tokens)
+            seen = seen & (np.arange(count) < self.length)
         scores, matrices, contexts = [], [], []
         for index, head in enumerate(op.heads):
             keyed = keys[index // op.group]

@@ -74,12 +74,12 @@ def _join(pieces: Sequence[tuple[Written, Ints]]) -> dict[str, Ints]:
     """Return whole tensors from the parts written by vector instructions."""
     ends: dict[str, NDArray[np.int64]] = {}
     for written, _ in pieces:
-        end = (written.head + 1, written.row + written.rows, written.column + written.columns)
+        end = (written.head + 1, written.row + written.rows, max(written.places) + 1)
         ends[written.name] = np.maximum(ends.get(written.name, np.zeros(3, np.int64)), end)
     tensors = {name: np.zeros(end, np.int64) for name, end in ends.items()}
     for written, values in pieces:
-        inside = tensors[written.name][written.head, written.row :, written.column :]
-        inside[: written.rows, : written.columns] = values
+        rows = slice(written.row, written.row + written.rows)
+        tensors[written.name][written.head, rows, written.places] = values.T
     heads = ("scores", "probabilities")
     return {
         name: tensor if name.rpartition(".")[2] in heads else tensor[0]

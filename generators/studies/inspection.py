@@ -20,6 +20,7 @@ from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.generators.lower.fitting import FitError, remedy
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.cache import in_window
 
 _SEED, _SAMPLES, _LENGTH = 1, 4, 8
 MACHINE, HOST = "machine", "host"
@@ -210,7 +211,12 @@ def _node(model: Description, node: Node, rows: int, times: int) -> Part:
             name, parameters, description = node.name, _sizes(model, node.name), model.norm
         case network.Attention():
             seen, kind = _seen(model, node, rows)
-            products = 2 * rows * seen * model.head_dim * model.heads
+            pairs = rows * seen
+            if node.window:
+                pairs = int(in_window(rows, node.window, node.global_tokens).sum())
+                kind += f", window of {node.window} to each side"
+                kind += f", {node.global_tokens} global tokens" * (node.global_tokens > 0)
+            products = 2 * pairs * model.head_dim * model.heads
             description = f"{model.heads} heads of {model.head_dim}{kind}"
         case network.Pool():
             description = "mean of the rows"

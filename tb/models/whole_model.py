@@ -9,6 +9,7 @@ from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.graph.tensors import Ints
 from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.reference.cache import in_window
 from celosia.generators.reference.integers import evaluate, taken_in
 
 
@@ -17,9 +18,12 @@ def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Int
 
     Scores and probabilities are [heads, sequence, sequence], other tensors [rows, columns].
     """
+    pairs = name.rpartition(".")[2] in ("scores", "probabilities")
+    if pairs and model.window:
+        return tensor * in_window(tensor.shape[-1], model.window, model.global_tokens)
     if not model.variable:
         return tensor
-    if name.rpartition(".")[2] in ("scores", "probabilities"):
+    if pairs:
         return tensor[:, :length, :length]
     return tensor[:length] if len(tensor) == model.sequence else tensor
 

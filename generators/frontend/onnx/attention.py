@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from celosia.generators.frontend.onnx.node import Node, whole
 from celosia.generators.frontend.onnx.values import (
@@ -15,6 +16,7 @@ from celosia.generators.frontend.onnx.values import (
     UnsupportedError,
     View,
 )
+from celosia.generators.reference.cache import in_window
 
 LEAST_MASKED = -1e4
 """Largest term that a mask adds to the scores of a masked key."""
@@ -76,7 +78,7 @@ def _turned(node: Node, view: View, factor: float) -> View:
     """Return a softmax of products of keys and queries, whose columns belong to one query."""
     old = view.tensor
     assert isinstance(old, Scores)
-    if old.variable or old.causal:
+    if old.variable or old.causal or old.window:
         raise UnsupportedError("it is not taken over the keys, and a mask removes some of these")
     made = replace(
         old,
@@ -136,9 +138,11 @@ def masked(view: View, mask: Mask) -> View:
     causal = bool(later.any()) and bool(np.all(out == later))
     if np.any(full[~out] != 0):
         raise UnsupportedError("its mask adds numbers to scores that it does not take out")
-    if out.any() and not causal:
+    window, shared = (0, 0) if causal else _window(out, view.shape[-2])
+    if out.any() and not causal and not window:
         raise UnsupportedError(
-            "its mask takes out other keys than those of missing tokens or of later ones"
+            "its mask takes out other keys than those of missing tokens, of later ones, or of all "
+            "outside a window"
         )
     changed = cut != full
     variable = bool(changed.any())
@@ -156,8 +160,25 @@ def masked(view: View, mask: Mask) -> View:
         factor=scores.factor * factor,
         variable=scores.variable or variable,
         causal=scores.causal or causal,
+        window=window or scores.window,
+        global_tokens=shared if window else scores.global_tokens,
     )
+    if made.window and (made.variable or made.causal or (window and scores.window)):
+        raise UnsupportedError("its mask takes out more keys than those outside a window")
     return View(made, view.places)
+
+
+def _window(out: NDArray[np.bool_], rows: int) -> tuple[int, int]:
+    """Return the window to each side and the number of global tokens of a mask, or zeros."""
+    seen = ~out.reshape(-1, *out.shape[-2:])
+    if not out.any() or seen.shape[1:] != (rows, rows):
+        return 0, 0
+    hidden = np.flatnonzero(~seen[0, -1])
+    if not hidden.size:
+        return 0, 0
+    window, shared = rows - 2 - int(hidden[-1]), int(hidden[0])
+    alike = window > 0 and np.all(seen == in_window(rows, window, shared))
+    return (window, shared) if alike else (0, 0)
 
 
 def _head_columns(view: View, index: Index) -> Index:

@@ -385,6 +385,8 @@ def _describe(
         vocabulary=len(encoder.weights["words"]) if encoder.embedding == "tokens" else 0,
         embedding_norm="embedding_norm.weight" in encoder.weights,
         variable=first.variable,
+        window=first.window,
+        global_tokens=first.global_tokens,
         class_token=token,
         pooling=encoder.pooling,
         positions="learned" if "positions" in encoder.weights else "none",

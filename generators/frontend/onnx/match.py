@@ -41,13 +41,15 @@ class Block:
     norms: tuple[Norm, ...]
     variable: bool
     causal: bool
+    window: int
+    global_tokens: int
 
     @property
     def kind(self) -> tuple[object, ...]:
         """Settings and weight shapes of the block; all blocks of a model must have the same."""
         shapes = tuple((name, value.shape) for name, value in sorted(self.weights.items()))
         placement = self.placement if self.norms else ""
-        masks = self.variable, self.causal
+        masks = self.variable, self.causal, self.window, self.global_tokens
         return self.heads, self.kv_heads, self.activation, placement, masks, shapes
 
 
@@ -299,6 +301,8 @@ def _made(
         norms,
         context.scores.variable,
         context.scores.causal,
+        context.scores.window,
+        context.scores.global_tokens,
     )
 
 

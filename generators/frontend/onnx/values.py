@@ -192,6 +192,10 @@ class Scores(Tensor):
     """True if a mask removes keys."""
     causal: bool = False
     """True if a query attends to no later key."""
+    window: int = 0
+    """Keys to each side to which a query attends; 0 for all."""
+    global_tokens: int = 0
+    """First tokens that attend to all tokens, and all tokens to them."""
     softmax: bool = False
 
 

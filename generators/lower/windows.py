@@ -1,0 +1,101 @@
+"""Keys of a row group under a window with global tokens, in the order of its scores' columns.
+
+The global tokens' columns are inside the window's, where the windows of all rows overlap. So the
+columns of each row are one interval, which moves by one column from row to row.
+"""
+
+import math
+from dataclasses import dataclass
+
+from celosia.arch.config import Config
+from celosia.generators.graph.operations import Attention
+from celosia.generators.lower.blocks import Part
+
+Run = tuple[Part, ...]
+"""Key rows (first, count) that are adjacent columns; if several, they are gathered first."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The keys to which a group of rows attends."""
+
+    runs: tuple[Run, ...]
+    """Each run begins at a multiple of the array's columns."""
+    start: int = 0
+    """First column of the first row."""
+    limit: int = 0
+    """Column after the last one of the first row."""
+    step: int = 0
+    """Columns by which both move from row to row."""
+
+    @property
+    def pieces(self) -> tuple[Part, ...]:
+        """All key rows, in the order of columns."""
+        return tuple(piece for run in self.runs for piece in run)
+
+    @property
+    def columns(self) -> int:
+        """Number of columns."""
+        return sum(count for _, count in self.pieces)
+
+
+def most_rows(op: Attention, config: Config, most: int) -> int:
+    """Return the rows of a group, at most ``most``: few, so that its keys are few."""
+    if not op.window:
+        return most
+    overlap = op.window + 2 if op.global_tokens else most
+    return max(1, min(most, overlap, 2 * config.array.rows))
+
+
+def span(op: Attention, config: Config, n: int, row: int, m: int) -> Span:
+    """Return the keys of ``m`` rows from ``row`` on, of a sequence of ``n`` tokens."""
+    window, shared = op.window, op.global_tokens
+    if not window or row < shared:
+        return Span((((0, n),),), limit=n)
+    first, last = max(shared, row - window), min(n, row + m + window)
+    unit = math.lcm(config.array.cols, config.scratchpad.align)
+    # Where the windows of all rows overlap.
+    place = max(0, row + m - 1 - window - first) if shared else 0
+    aligned = -(-place // unit) * unit
+    place = aligned if aligned <= min(last, row + window + 1) - first else place
+    start = row - window - first
+    return Span(
+        _runs([(first, place), (0, shared), (first + place, last - first - place)], unit),
+        start,
+        start + 2 * window + 1 + shared,
+        1,
+    )
+
+
+def _runs(pieces: list[Part], unit: int) -> tuple[Run, ...]:
+    """Return pieces as runs that begin at multiples of ``unit``."""
+    runs: list[Run] = []
+    pieces = _merged(pieces)
+    while pieces:
+        first, count = pieces[0]
+        whole = count if len(pieces) == 1 else count // unit * unit
+        if whole:
+            runs.append(((first, whole),))
+            pieces = _merged([(first + whole, count - whole), *pieces[1:]])
+            continue
+        run: list[Part] = []
+        rest = unit
+        while pieces and (rest or not len(run)):
+            (first, count), *behind = pieces
+            taken = min(count, rest)
+            run.append((first, taken))
+            rest -= taken
+            pieces = _merged([(first + taken, count - taken), *behind])
+        runs.append(tuple(run))
+    return tuple(runs)
+
+
+def _merged(pieces: list[Part]) -> list[Part]:
+    """Return pieces without empty ones, adjacent ones as one."""
+    merged: list[Part] = []
+    for first, count in pieces:
+        if merged and sum(merged[-1]) == first:
+            first, count = merged[-1][0], merged.pop()[1] + count
+        if count:
+            merged.append((first, count))
+    return merged
