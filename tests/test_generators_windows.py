@@ -14,8 +14,10 @@ from celosia.generators.reference.cache import in_window
 from celosia.generators.reference.floats import forward
 from celosia.generators.studies.inspection import inspect
 from celosia.sim.flow import run
+from celosia.tb.models.inference import run_inferences
 from celosia.tb.verify.random_models import random_inputs, random_weights
 from tests.support.compiled_cases import MODEL, run_case
+from tests.test_generators_depth import FAR
 from tests.test_onnx_forms import FLOAT, Form, runs
 
 BASE = MODEL.replace(tokens=21, class_token=False, pooling="mean")
@@ -29,6 +31,18 @@ def test_every_integer_of_a_window(preset, window, shared) -> None:
     model = BASE.replace(window=window, global_tokens=shared, kv_heads=1)
     config = PRESETS[preset].replace(program_depth=1 << 16)
     run_case(model, random_weights(rng, model), random_inputs(rng, model), config)
+
+
+def test_a_window_on_the_circuit_takes_the_predicted_cycles() -> None:
+    rng = np.random.default_rng(3)
+    model = BASE.replace(tokens=37, window=6, global_tokens=3, kv_heads=1)
+    config = PRESETS["small"].replace(program_depth=1 << 13)
+    weights, inputs = random_weights(rng, model), random_inputs(rng, model)
+    compiled = compile_model(model, weights, inputs, config, Options(search=False))
+    inferences = run_inferences(compiled, "verilator", inputs[:1], FAR)
+    predicted = compiled.predict(FAR.latency, FAR.interval).cycles
+    assert inferences.mismatches == 0
+    assert inferences.figures()["cycles"] == pytest.approx(predicted, rel=0.01)
 
 
 def test_floats_leave_out_tokens_outside_the_window() -> None:
