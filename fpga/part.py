@@ -81,7 +81,7 @@ class Surplus:
 
 
 def needs(design: Hierarchy, family: Family) -> Needs:
-    """Return the multipliers and block RAMs that a design needs, without synthesis."""
+    """Return estimates, without synthesis, of the multipliers and block RAMs of a design."""
     own = find_multipliers("\n".join(design.texts.values()), family.name)
     products, memories = [], []
     for name, text in design.texts.items():

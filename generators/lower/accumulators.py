@@ -22,13 +22,16 @@ class Accumulators:
         self._next = 0
 
     def take(self, rows: int) -> int:
-        """Allocate ``rows`` rows that differ from the last call's rows; return the first row."""
+        """Allocate ``rows`` temporary rows behind those of the last call; return the first row.
+
+        If too few rows are left, allocation begins at row 0 again, and may overlap earlier rows.
+        """
         first = 0 if self._next + rows > self.depth else self._next
         self._next = first + rows
         return first
 
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
-        """Return the first of ``rows`` rows that belong permanently to a name, an even row.
+        """Return the first of ``rows`` rows, an even row, that a name has in the whole program.
 
         Names whose sums are computed ``later``, after all other sums have been drained, get rows
         from the last row down; other names get rows from the first row up. So the two groups

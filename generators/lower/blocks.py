@@ -39,9 +39,9 @@ def cut(total: int, marks: Iterable[int]) -> list[Part]:
 
 
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
-    """Return groups of parts (first, count) of ``total``, one group between two ``marks``.
+    """Return parts (first, count) of ``total``, a list for each interval between two ``marks``.
 
-    A part has at most ``most`` units. The parts of a group have equal size, except the last part.
+    A part has at most ``most`` units. The parts of a list have equal size, except the last part.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]

@@ -76,10 +76,7 @@ class Cached:
             yield replace(view.place, base=addr), view.place, view.stride
 
     def target(self, name: str) -> View:
-        """Return the view to which ``keys`` or ``values`` are drained, or the ``inputs`` stored.
-
-        For ``inputs`` it is the place where they are kept.
-        """
+        """Return where new ``keys`` or ``values`` are drained to, or where ``inputs`` are kept."""
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
         view, register = self._buffer(name), Register.VALUE if name == "values" else Register.KEY

@@ -29,7 +29,7 @@ SOURCE_ROW = WORDS_PLACE - 1
 
 @dataclass(frozen=True)
 class Cuts:
-    """The parts of a decoder's operations; they change cycles, and no integer."""
+    """The parts that a decoder's operations are cut into; they change cycles, and no integer."""
 
     resident: bool
     """True if weights, keys and values stay in weight slots."""

@@ -129,7 +129,7 @@ class CompiledModel(EncoderHost):
         return 1 if self.quantized.description.variable else self.input.rows
 
     def beside(self, rows: int) -> Request:
-        """Return the request for an input of ``rows`` rows, without the input itself."""
+        """Return the other bytes and the registers that the host writes for ``rows`` input rows."""
         length, writes = self.length(rows), list[tuple[int, bytes]]()
         if self.pool_piece is not None:
             (pool, *_) = (op for op in self.quantized.after if isinstance(op, Pool))

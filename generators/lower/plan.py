@@ -183,7 +183,7 @@ class Plan:
 
     @functools.cached_property
     def scores(self) -> Piece:
-        """External address of the vocabulary's scores; reuses the setup image if all data stay."""
+        """The vocabulary's scores in external memory, in the setup image if all data stay."""
         size, alone = self.logits_bytes, self.cuts.resident and self.way.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
 
@@ -228,7 +228,7 @@ class Plan:
         return [(run[0], rotates, len(run)) for rotates, run in runs]
 
     def turned(self, layer: int, row: int = 0) -> Ref:
-        """Return the place of a layer's rotations for the run's tokens, from a row on."""
+        """Return the scratchpad address of a layer's rotations for the run's token ``row``."""
         rows = max(self.way.rows, self.texts)
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
 
@@ -258,7 +258,7 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
-    """Return the product with the identity that a conversion is, with the weights of a part.
+    """Return a conversion as a product with the identity matrix, whose weights serve every part.
 
     A part is as many columns as fill whole tile columns and hold a head.
     """

@@ -113,7 +113,7 @@ class Rules(ABC):
         return nodes
 
     def row_rescales(self, op: Op) -> list[Rescale]:
-        """Return the parameters of each part of the columns, or those that all parts share."""
+        """Return the requantization parameters of each part of the columns, or one set for all."""
         assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
         if op.rescale.per_tensor:
             return [op.rescale]

@@ -53,7 +53,7 @@ class Stage:
         self.nodes += drafts
 
     def take(self) -> list[Draft]:
-        """Return all instructions, with each load as soon as its buffer is free, and start anew."""
+        """Return all added instructions, loads as early as their buffers are free; begin anew."""
         placed: list[list[Draft]] = [[] for _ in range(len(self.nodes) + 1)]
         # What the program begins with is not kept waiting.
         loads = (place for place, draft in enumerate(self.nodes) if draft.opcode != Opcode.LOAD)

@@ -138,8 +138,8 @@ class Runs:
     async def run(self, golden: Interpreter, pc: int, limit: int) -> dict[str, int]:
         """Run the loaded program on accelerator and golden machine, and compare all results.
 
-        ``pc`` is the program's first word; the run may take ``limit`` cycles. Return the
-        accelerator's counters, a dictionary from name to value.
+        ``pc`` is the address of the program's first word; the run may take ``limit`` cycles. Return
+        the accelerator's counters, a dictionary from name to value.
         """
         host, memory, counts = self.host, self.memory, Counts()
         golden.on_step = counts.add

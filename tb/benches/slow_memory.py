@@ -71,7 +71,7 @@ class ExternalMemory:
         self.let_go()
 
     def let_go(self) -> None:
-        """Allow the accelerator to withdraw its offers in this cycle, because of a reset."""
+        """Do not assert in this cycle that ``valid`` stays 1 until ``ready``: there is a reset."""
         self._offered.clear()
 
     @property
