@@ -62,9 +62,8 @@ def boards_table(by_file: Mapping[str, Any]) -> Iterator[str]:
     names = ("board", "machine", "clock MHz", *tokens)
     yield from _table([{name: line[name] for name in names} for line in with_tokens])
     for entry in reports:
-        for key in ("refused", "no_inference"):
-            if key in entry:
-                yield f"\n`{entry['board']}` with `{entry['config']}`: {entry[key]}."
+        if "refused" in entry:
+            yield f"\n`{entry['board']}` with `{entry['config']}`: {entry['refused']}."
 
 
 def _named(title: str, case: Case, report: Mapping[str, Any]) -> dict[str, Any]:
