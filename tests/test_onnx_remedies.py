@@ -140,8 +140,9 @@ def relative(form: Form, good: bool) -> str:
 
 
 def window(form: Form, good: bool) -> str:
-    """A mask of neighbours, or none."""
+    """A mask of neighbours without one key, which is no window, or no mask."""
     apart = np.abs(np.arange(4)[:, None] - np.arange(4)) > 1
+    apart[2, 1] = True
     form.known["near"] = np.where(apart, -1e9, 0).astype(np.float32)
     return form.block("x", "" if good else "near")
 
