@@ -83,10 +83,11 @@ def inspect(
 def _fit(fitting: Mapping[str, Any]) -> str:
     if fitting["refused"]:
         return f"does not run on {fitting['config']}: {fitting['refused']}"
+    left_out = fitting["zero_tiles_left_out"]
     return (
         f"runs on {fitting['config']}: {fitting['program_words']:,} program words, "
         f"{fitting['memory_bytes']:,} bytes of external memory"
-        + (f", {fitting['left_out']:,} tiles of zeros left out" if fitting["left_out"] else "")
+        + (f", {left_out:,} tiles of zeros left out" if left_out else "")
     )
 
 

@@ -1,5 +1,7 @@
 """Tiles of weights that are zero: left out of products and image, and of the cycles of a run."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -131,3 +133,10 @@ def test_zeros_of_weights_in_groups() -> None:
     assert compiled.left_out >= 0.5 * tiles(compiled)
     _, report = GoldenModel(compiled).run(inputs[0])
     assert report.counters["macs"] < 0.6 * compiled.macs()
+
+
+def test_inspection_counts_the_tiles(celosia) -> None:
+    words = ("inspect", "digits-blocks", "--config", "small")
+    assert celosia(*words)[1].rstrip().endswith(", 384 tiles of zeros left out")
+    figures = json.loads(celosia(*words, "--json")[1])
+    assert figures["fit"]["zero_tiles_left_out"] == 384

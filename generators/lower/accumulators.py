@@ -22,7 +22,7 @@ class Accumulators:
         self._next = 0
 
     def take(self, rows: int) -> int:
-        """Allocate ``rows`` temporary rows behind those of the last call; return the first row.
+        """Allocate ``rows`` temporary rows after those of the last call; return the first row.
 
         If too few rows are left, allocation begins at row 0 again, and may overlap earlier rows.
         """

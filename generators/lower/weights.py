@@ -139,13 +139,13 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 
     Tile columns ``first`` to ``last`` - 1, which are adjacent, have the same run.
     """
-    found, before = list[tuple[int, int, int, int]](), dict[tuple[int, int], int]()
+    rectangles, before = list[tuple[int, int, int, int]](), dict[tuple[int, int], int]()
     for place, column in enumerate([*tiles.T, np.zeros(len(tiles), np.bool_)]):
         edges = np.flatnonzero(np.diff(column, prepend=False, append=False)).tolist()
         runs = {run: before.pop(run, place) for run in zip(edges[::2], edges[1::2], strict=True)}
-        found += [(*run, first, place) for run, first in before.items()]
+        rectangles += [(*run, first, place) for run, first in before.items()]
         before = runs
-    return sorted(found, key=lambda each: (each[2], each[0]))
+    return sorted(rectangles, key=lambda each: (each[2], each[0]))
 
 
 def slotted(

@@ -80,12 +80,12 @@ def _runs(pieces: list[Part], unit: int) -> tuple[Run, ...]:
             continue
         run: list[Part] = []
         rest = unit
-        while pieces and (rest or not len(run)):
-            (first, count), *behind = pieces
-            taken = min(count, rest)
-            run.append((first, taken))
-            rest -= taken
-            pieces = _merged([(first + taken, count - taken), *behind])
+        while pieces and rest:
+            (first, count), *others = pieces
+            part = min(count, rest)
+            run.append((first, part))
+            rest -= part
+            pieces = _merged([(first + part, count - part), *others])
         runs.append(tuple(run))
     return tuple(runs)
 

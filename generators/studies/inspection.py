@@ -74,10 +74,10 @@ def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
     """Return the memory that a model needs on a configuration, or why it does not fit.
 
     ``program_words`` and ``memory_bytes`` belong to the first program that fits, calibrated on
-    random inputs, and leaves out ``left_out`` tiles of zeros. ``refused`` is a sentence with a
+    random inputs, which leaves out ``zero_tiles_left_out`` tiles. ``refused`` is a sentence with a
     remedy, or None.
     """
-    figures = dict.fromkeys(("program_words", "memory_bytes", "left_out"))
+    figures = dict.fromkeys(("program_words", "memory_bytes", "zero_tiles_left_out"))
     report: dict[str, Any] = {"config": config.name, **figures}
     rng = np.random.default_rng(_SEED)
     try:
@@ -89,12 +89,12 @@ def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
             context = min(decoder.places, config.vector.longest_row)
             text = compile_text(decoder, config, context=context)
             made = {"program_words": len(text.words), "memory_bytes": text.memory_bytes}
-            made["left_out"] = 0
+            made["zero_tiles_left_out"] = 0
         else:
             samples = [source.prepare(source.random(rng)) for _ in range(_SAMPLES)]
             model_made = compile_model(source.description, source.weights, samples, config)
             made = {"program_words": len(model_made.words), "memory_bytes": model_made.memory_bytes}
-            made["left_out"] = model_made.left_out
+            made["zero_tiles_left_out"] = model_made.left_out
     except FitError as error:
         return {**report, "refused": f"{error}; {remedy(error)}"}
     except InputError as error:

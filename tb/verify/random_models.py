@@ -24,9 +24,14 @@ def random_model(rng: np.random.Generator) -> ModelDescription:
         flags = (*flags, "embedding_norm", "variable", "unit")
         linear, words = (fields["embedding"] == name for name in ("linear", "tokens"))
         fields |= {name: bool(rng.integers(2)) for name in (*flags, "values", "output")}
+        # From another generator, so that earlier cases of a seed keep their other fields.
+        (others,) = rng.spawn(1)
+        window = int(others.integers(1, 12)) * int(others.random() < 0.3)
         try:
             return ModelDescription(
                 name="random",
+                window=window,
+                global_tokens=int(others.integers(0, 5)) * (window > 0),
                 tokens=int(rng.integers(1, 20)),
                 features=int(rng.integers(1, 9)) * linear,
                 vocabulary=int(rng.integers(1, 30)) * words,
