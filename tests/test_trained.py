@@ -75,6 +75,12 @@ def test_codes_of_trained_weights_are_kept(name) -> None:
     assert accuracy(model) >= DIGITS[name]
 
 
+def test_a_model_with_zero_tiles_keeps_its_accuracy() -> None:
+    source, model = quantized("digits-blocks", "int8")
+    assert zeros(source.weights) == [0.75] * 6
+    assert accuracy(model) >= 0.98
+
+
 @pytest.mark.parametrize(
     ("folder", "form"),
     [*((MODELS / name, form) for name, form in TALES.items()), (STORIES / "ternary", "ternary")],

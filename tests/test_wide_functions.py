@@ -87,6 +87,11 @@ def test_models_come_nearer_to_their_floats():
         assert 0 < mixed.score_error < 0.45 * table.score_error, model
 
 
+def test_a_model_without_smooth_functions_has_no_wide_ones():
+    partings = closeness("digits-blocks", None, PRESETS["small"], 4, lambda _done, _total: None)
+    assert [*partings] == ["table", "mixed"]
+
+
 def test_other_models_are_not_compared():
     message = "Model minilm is neither a language model nor one of the digits: digits, .*"
     with pytest.raises(InputError, match=f"^{message}$"):

@@ -31,13 +31,13 @@ def closeness(
 ) -> dict[str, Parting]:
     """Return how close a quantized model's outputs are to the float model's, by option name.
 
-    The result is a dictionary from the names in ``OPTIONS`` to :class:`Parting`, which has cosine
-    similarity and square error of the outputs. For a digits model it is measured on ``count`` test
+    The result is a dictionary from the names in ``OPTIONS``, without ``wide`` if the activation
+    function is not smooth, to :class:`Parting`. For a digits model it is measured on ``count`` test
     images, for a language model on ``count`` generated texts that calibration does not use.
     ``tokenizer`` is the file of a language model's tokenizer, if it is not in the model's folder.
 
-    Raises :class:`InputError` if the model is neither a language model nor a digits model, if it is
-    an encoder-decoder, or if no activation function is smooth.
+    Raises :class:`InputError` if the model is neither a language model nor a digits model, or if it
+    is an encoder-decoder.
     """
     if is_text(model):
         return _texts(load_text(model, tokenizer), count, progress)
@@ -52,10 +52,19 @@ def closeness(
     ranges = calibrate(source.description, source.weights, samples, 100.0, progress)
     images = list(digits.patches(test.images[:count]))
     by_options = {}
-    for name, options in OPTIONS.items():
+    for name, options in _options(source.description.activation).items():
         made = quantize_calibrated(source.description, source.weights, ranges, config, options)
         by_options[name] = parting(made, source.weights, images)
     return by_options
+
+
+def _options(activation: str) -> dict[str, Quantization]:
+    """Return the options that change a model with an activation function."""
+    return {
+        name: options
+        for name, options in OPTIONS.items()
+        if not options.wide_functions or options.wide(activation)
+    }
 
 
 def _texts(source: TextSource, count: int, progress: Progress) -> dict[str, Parting]:
@@ -70,7 +79,7 @@ def _texts(source: TextSource, count: int, progress: Progress) -> dict[str, Part
         )
     )
     by_options = {}
-    for name, options in OPTIONS.items():
+    for name, options in _options(model.activation).items():
         made = quantize_calibrated(model, weights, samples, None, options)
         by_options[name] = parting(made, weights, list(others.tokens))
     return by_options
