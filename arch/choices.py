@@ -1,6 +1,6 @@
-"""Fields of the array that are choices, and the fields of earlier versions that they replace.
+"""Named choices of multiplier and operands, and the earlier fields that each choice replaces.
 
-Earlier names stay accepted.
+The names of the earlier fields stay accepted.
 """
 
 from collections.abc import Mapping
@@ -43,10 +43,10 @@ EARLIER_PATHS = {f"array.{name}": name for name in EARLIER} | {"array.wide": "wi
 
 
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return field values in which today's fields replace the fields of earlier versions.
+    """Return field values in which named choices replace the fields of earlier versions.
 
-    ``values`` maps short names of configuration fields to values, and so does the result. Raises
-    :class:`InputError` if no choice has the values of the earlier fields, and
+    ``values`` and the result map short names of configuration fields to values. Raises
+    :class:`InputError` if no choice corresponds to the values of the earlier fields. Raises
     :class:`InputTypeError` if an earlier field has a value of the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}

@@ -20,9 +20,9 @@ from celosia.arch.short_names import OPTIONAL, PATHS, RECORDS
 class Config(Fields):
     """The parameters of one accelerator: one record (dataclass) for each part of the machine.
 
-    A record is None if the machine does not have its unit. Raises :class:`InputTypeError` if a
-    field has the wrong type, and :class:`InputError` if a field's value is out of range or
-    contradicts another field.
+    The record of a unit that the machine lacks is None. Raises :class:`InputTypeError` if a field
+    has the wrong type, and :class:`InputError` if a field's value is out of range or contradicts
+    another field.
     """
 
     def __post_init__(self) -> None:

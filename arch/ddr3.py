@@ -57,7 +57,7 @@ class Ddr3Chip:
 
 
 class Kind(Enum):
-    """Kind of access to a register of LiteDRAM's core that a start-up step makes."""
+    """Kind of register access that a start-up step of LiteDRAM's core makes."""
 
     WRITE = 0
     """Write the step's data."""
@@ -86,10 +86,11 @@ class Step:
 class Ddr3Start:
     """Register accesses that start LiteDRAM's core and its DDR3 chip, a tuple for each purpose.
 
-    ``wake`` starts the chip. ``first`` sets the selected lanes to the first delay and the first bit
-    slip; ``later`` advances the delay by one; ``slip`` advances the bit slip by one and returns to
-    the first delay. ``test`` writes and reads back a burst of each test pattern. ``begin`` hands
-    the chip to the memory controller.
+    ``wake`` starts the chip. For the byte lanes that an access of kind ``SELECT`` selects,
+    ``first`` sets the first read delay and the first bit slip (shift of the read data by whole
+    bits). ``later`` advances the read delay by one, ``slip`` the bit slip by one from the first
+    delay on. ``test`` writes and reads back a burst of each test pattern. ``begin`` hands the chip
+    to the memory controller.
     """
 
     chip: Ddr3Chip
@@ -111,8 +112,9 @@ def start_of(
 
     ``registers`` maps LiteDRAM's register names to byte addresses. ``sequence`` is LiteDRAM's
     initialization of the chip: tuples (address, bank, command, controls, wait). If ``controls`` is
-    true, the command is written to the control register; ``wait`` is in cycles. ``phases`` are the
-    DFI phases in which read commands and write commands are issued.
+    true, the command is written to the control register, otherwise it is sent to the chip; ``wait``
+    is in cycles. ``phases`` are the DFI phases in which read commands and write commands are
+    issued.
     """
 
     def control(data: int, wait: int = 1) -> Step:

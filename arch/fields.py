@@ -30,7 +30,7 @@ def next_power_of_two(value: int) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """The shape of an access to the scratchpad."""
+    """Address width and largest size of an access to the scratchpad."""
 
     addr_width: int
     """Width of a byte address (bits)."""
@@ -40,7 +40,7 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """The records of a configuration, without checks; None for a unit that the machine lacks.
+    """The records of a configuration, not checked; the record of an absent unit is None.
 
     :class:`celosia.arch.config.Config` adds the checks.
     """
@@ -65,17 +65,17 @@ class Fields:
 
     @property
     def low_rows(self) -> int:
-        """Last rows of a key's weight slot that hold lower bits (rows); 0: no packed cache."""
+        """Last rows of a key's weight slot, with lower bits of the key; 0 without packed cache."""
         return self.packed_cache.low_rows if self.packed_cache else 0
 
     @property
     def block_exponents(self) -> bool:
-        """True if a row of values in the KV cache may have a shared exponent."""
+        """True if the machine supports a shared exponent for a row of values in the KV cache."""
         return self.packed_cache is not None and self.packed_cache.exponents
 
     @property
     def packed_slots(self) -> bool:
-        """True if two resident 4-bit weights may share a byte of a weight slot."""
+        """True if the bytes of weight slots can each hold two 4-bit weights."""
         return self.weights is not None and self.weights.pairs
 
     @property
@@ -85,22 +85,25 @@ class Fields:
 
     @property
     def sparse_lanes(self) -> int:
-        """Products per cycle of the zero-skip unit (products); 0 without the unit."""
+        """Products per cycle of the unit that skips zero weights; 0 without the unit."""
         return self.sparse.lanes if self.sparse else 0
 
     @property
     def sparse_depth(self) -> int:
-        """Longest activation row of the zero-skip unit (elements); the default without the unit."""
+        """Longest activation row of the unit that skips zero weights (elements).
+
+        Without the unit it is the default of :class:`celosia.arch.records.Sparse`.
+        """
         return self.sparse.longest_row if self.sparse else Sparse.longest_row
 
     @property
     def weight_formats(self) -> str:
-        """Names of the formats in which weights may be stored, separated by commas."""
+        """Text of the names of the weight formats besides INT8, separated by commas."""
         return self.weights.formats if self.weights else ""
 
     @property
     def table_slots(self) -> int:
-        """Number of activation tables of 256 entries; without an activation unit the default."""
+        """Number of activation tables of 256 entries; 2, the default, without the unit."""
         return (self.activation or Activation()).slots
 
     @property
@@ -110,12 +113,12 @@ class Fields:
 
     @property
     def pre_depth(self) -> int:
-        """Requantization words that SOFTMAX and NORM can use on accumulators (words); 0: all."""
+        """Requantization words that SOFTMAX and NORM can use for accumulator inputs; 0: all."""
         return self.fused.words if self.fused else 0
 
     @property
     def row_factors(self) -> int:
-        """Softmax and RMS norm rows whose factors are kept for later drains (rows); 0 for none."""
+        """Number of stored row factors of softmaxes and RMS norms; 0 if no factors are stored."""
         return self.factors.rows if self.factors else 0
 
     @property
@@ -125,7 +128,7 @@ class Fields:
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
-        """Formats in which weights may be stored besides INT8."""
+        """The formats, besides INT8, in which weights may be stored in external memory."""
         return tuple(FORMATS[name] for name in self.weight_formats.split(",") if name)
 
     def protected(self, unit: str) -> str:
@@ -144,25 +147,26 @@ class Fields:
 
     @property
     def passes(self) -> int:
-        """Passes in which the array multiplies an 8-bit weight, ``pass_width`` bits in each."""
+        """Number of passes of the array over an 8-bit weight, ``pass_width`` bits in each."""
         return OPERAND_BITS // self.array.pass_width
 
     @property
     def vector_passes(self) -> int:
         """Largest number of passes of the array over a row of activations.
 
-        There are two passes for INT16, otherwise one for each part of a weight.
+        It is 2 if the array accepts INT16 rows; otherwise each pass multiplies ``pass_width`` bits
+        of the weights.
         """
         return 2 if self.array.wide else self.passes
 
     @property
     def parted(self) -> bool:
-        """True if the array may multiply parts of a stored weight byte in separate passes."""
+        """True if the array can multiply the parts of a stored weight byte in separate passes."""
         return self.passes > 1 or self.paired
 
     @property
     def paired(self) -> bool:
-        """True if a byte of a weight slot may hold the 4-bit values of two tiles."""
+        """True if the bytes of weight slots can each hold 4-bit values of two tiles."""
         return self.packed_slots or self.packed_cache is not None
 
     @property
@@ -183,17 +187,17 @@ class Fields:
 
     @property
     def high_rows(self) -> int:
-        """Rows of a key's weight slot that always hold upper bits: a power of two (rows)."""
+        """First rows of a key's weight slot, always with upper bits of the key: a power of two."""
         return max(1, next_power_of_two(self.array.rows) // 2)
 
     @property
     def slot_scales(self) -> int:
-        """Bits of a weight slot's scale that are stored beside each byte; 0: no such scales."""
+        """Bits of a weight slot's scales stored with each byte of the slot; 0: no scales."""
         return -(-SCALE_BITS // self.array.rows) if self.packed_slots and self.weight_group else 0
 
     @property
     def slot_exponents(self) -> int:
-        """Bits of a slot row's exponent that are stored beside each byte; 0 without exponents."""
+        """Bits of a slot row's exponent stored with each byte of the row; 0: no exponents."""
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 
     @property
@@ -242,12 +246,15 @@ class Fields:
 
     @property
     def lane_stages(self) -> int:
-        """Register stages of each vector lane's strobes (cycles); 0 without the unit ``fused``."""
+        """Register stages of the strobes of each vector lane; 0 without the unit ``fused``."""
         return self.stages * bool(self.fused)
 
     @property
     def edge_stages(self) -> int:
-        """Register stages at the array's edge before zero points are subtracted (cycles)."""
+        """Register stages at a systolic array's edge, before the subtraction of zero points.
+
+        It is 0 for adder trees and without ``registered``.
+        """
         return self.stages * (self.array.kind == "systolic")
 
     @property
@@ -267,7 +274,7 @@ class Fields:
 
     @property
     def acc_corrected(self) -> bool:
-        """True if accumulators are corrected in a register stage after the block RAM's output."""
+        """True if accumulators pass an extra register stage that corrects flipped bits."""
         return self.control.registered and self.protected("accumulators") == "correct"
 
     @property
@@ -287,7 +294,7 @@ class Fields:
 
     @property
     def beat_lanes(self) -> int:
-        """Elements that SOFTMAX accepts per cycle, the widest beat of the vector engine."""
+        """Largest number of elements in a beat of the vector engine: a beat of SOFTMAX."""
         return (self.softmax.lanes if self.softmax else 0) or self.vector.lanes
 
     @property
@@ -297,12 +304,12 @@ class Fields:
 
     @property
     def param_lines(self) -> int:
-        """Scratchpad lines that hold one word of requantization parameters."""
+        """Number of scratchpad lines that hold one word of requantization parameters."""
         return -(-9 * self.vector.lanes // self.line_bytes)
 
     @property
     def word_bytes(self) -> int:
-        """Scratchpad bytes that hold one word of requantization parameters."""
+        """Number of scratchpad bytes that hold one word of requantization parameters."""
         return self.param_lines * self.line_bytes
 
     @property

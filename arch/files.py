@@ -47,10 +47,10 @@ def _special(path: Path) -> str:
 
 
 def inside(folder: Path, name: object, place: Path) -> Path:
-    """Return the path of the file ``name`` in ``folder``, as the file ``place`` names it.
+    """Return the path of the file ``name`` in ``folder``; the name comes from the file ``place``.
 
-    ``place`` is a file of ``folder`` that contains ``name``. Raises :class:`InputError` if the name
-    is not a printable string or points out of the folder.
+    ``place`` is a file of ``folder``. Raises :class:`InputError` if the name is not a printable
+    string or points out of the folder.
     """
     if not isinstance(name, str) or not name or not name.isprintable():
         raise InputError(f"File {place} must name files of its folder, not {name!r}")
@@ -63,11 +63,11 @@ def inside(folder: Path, name: object, place: Path) -> Path:
 
 
 def check_links(folder: Path) -> None:
-    """Raise :class:`InputError` if the content of a folder's entry is outside of the folder.
+    """Raise :class:`InputError` if a folder has links out of the folder, devices or pipes.
 
-    Such entries are links out of the folder, devices, pipes and sockets, in the folder or one level
-    below it. Links of the Hugging Face cache, from ``snapshots/REVISION`` to ``blobs`` beside
-    ``snapshots``, are accepted. A path that is not a folder passes.
+    The entries of the folder and of the folders in it are checked; sockets are refused too. Links
+    of the Hugging Face cache, from ``snapshots/REVISION`` to ``blobs`` beside ``snapshots``, are
+    accepted. A path that is not a folder passes.
     """
     if not folder.is_dir():
         return

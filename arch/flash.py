@@ -78,7 +78,7 @@ class FlashChip:
 
     @property
     def reachable(self) -> int:
-        """Bytes of the chip that an address of ``ADDR_WIDTH`` bits reaches."""
+        """Number of the chip's bytes that an address of ``ADDR_WIDTH`` bits can select."""
         return min(self.size, 1 << ADDR_WIDTH)
 
     def at(self, clock: float) -> FlashTiming:
@@ -104,11 +104,11 @@ class FlashChip:
 
 @dataclass(frozen=True)
 class FlashStep:
-    """A start-up command of a flash chip: the levels of its data lines during ``clocks`` clocks.
+    """A start-up command of a flash chip: the levels of the four data lines for ``clocks`` clocks.
 
     ``line`` is the bits of line 0 as text, first bit first; a single character is the level in all
-    clocks. ``others`` is the levels of lines 1 to 3, line 1 in the lowest bit. Line 1 is driven
-    only with ``quad``.
+    clocks. ``others`` is the constant levels of lines 1 to 3, line 1 in the lowest bit. Line 1, the
+    chip's output in other commands, is driven only if ``quad`` is true.
     """
 
     line: str

@@ -1,4 +1,4 @@
-"""Weight formats: codes of few bits that a decoder expands to 8-bit operands.
+"""Weight formats: codes of 2 to 8 bits that a decoder expands to 8-bit operands.
 
 A matrix of codes [k, n] is stored as rows of n bytes. Column j of the matrix is in byte j of the
 rows, with the first code in the uppermost bits of the first row. Five ternary codes make one byte,
@@ -66,10 +66,10 @@ class WeightFormat:
         return -half <= min(self.values) and max(self.values) < half and not self.fraction
 
     def passes(self, width: int) -> int:
-        """Return the passes in which the array multiplies an operand, ``width`` bits in each.
+        """Return the number of passes in which the array multiplies an operand of this format.
 
-        The pass with the highest bits is signed. Values of -1, 0 and 1 take one pass at any width.
-        A group's scale is not part of the operand here.
+        Each pass multiplies ``width`` bits; the pass with the highest bits is signed. Values of -1,
+        0 and 1 take one pass at any width. A group's scale is not part of the operand here.
         """
         if set(self.values) <= {-1, 0, 1}:
             return 1
@@ -147,13 +147,13 @@ MOST_FORMATS = 7
 
 
 def chosen(index: int) -> frozenset[str]:
-    """Return the instruction flags that select the weight format number ``index``, from 1 on."""
+    """Return the flags by which an instruction selects weight format number ``index`` (from 1)."""
     return frozenset(f"format_{bit}" for bit in (1, 2, 4) if index & bit)
 
 
 def index_of(flags: frozenset[str]) -> int:
     """Return the number of the weight format that an instruction's flags select, from 1 on.
 
-    It is 0 if they select no format.
+    The number is 0 if the flags select no format.
     """
     return sum(bit for bit in (1, 2, 4) if f"format_{bit}" in flags)

@@ -71,7 +71,7 @@ class Instruction:
     """One instruction with its operands, flags and tokens.
 
     An operand that is left out is 0; an integer stands for an immediate. Raises
-    :class:`ProgramError` if the opcode lacks an operand, flag or token that is named.
+    :class:`ProgramError` if an operand, flag or token is not defined for the opcode.
     """
 
     opcode: Opcode

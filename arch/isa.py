@@ -14,7 +14,7 @@ operand  bits 27:0 immediate, two's complement; 31:28 register; the value is
 ``pop`` makes an engine wait, before it starts the instruction, for one token from each engine
 named; ``push`` gives each engine named one token when the instruction has completed. Instructions
 of one engine run in program order. A flag is the same bit in all of an engine's instructions; a
-header with a bit that its instruction does not have is no instruction.
+header with any other bit at 1 is invalid.
 """
 
 import enum
@@ -92,7 +92,7 @@ class Definition:
 
     @functools.cached_property
     def reserved(self) -> int:
-        """Mask of header bits that must be 0: bits without a flag, and unusable tokens."""
+        """Mask of header bits that must be 0: unused bits, undefined flags and forbidden tokens."""
         own = 0xF if self.engine is None else 1 << self.engine
         tokens = own << POP_SHIFT | own << PUSH_SHIFT
         known = sum(1 << self.flag_bit(flag) for flag in self.flags)

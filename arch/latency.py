@@ -64,10 +64,10 @@ def requests_latency(config: Config) -> int:
 
 
 def lines_wait(config: Config) -> bool:
-    """Return whether a scratchpad line passes a register before it is queued, one cycle later.
+    """Return whether scratchpad lines pass an additional register before they are queued.
 
-    Only a ``registered`` machine with long lines has the register. The path of its lines from block
-    RAM through a rotation to the requested byte ends in a queue that may be far away.
+    Lines are queued one cycle later then. A ``registered`` machine with long lines has the
+    register, because the path from block RAM through a rotation to the queue would be too long.
     """
     return config.control.registered and config.line_bytes > TURNED_AT_ONCE
 
@@ -85,7 +85,8 @@ def drain_latency(config: Config) -> int:
 def words_wait(config: Config, first: int) -> int:
     """Return the cycles that a vector command's first beat waits for its requantization parameters.
 
-    ``first`` is the number of cycles from the command's start to this beat.
+    ``first`` is the number of cycles from the command's start to this beat. The result is 0 if the
+    parameters are there by then.
     """
     return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
 
@@ -114,8 +115,8 @@ def epilogue_latency(config: Config) -> int:
 def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
     """Return the softmax unit's cycles from a row's last beat to the row's first probability.
 
-    The row has one beat of ``lanes`` scores. With ``deferred`` the row's factor is left to a later
-    product, and weights do not wait for their sum.
+    The row has one beat of ``lanes`` scores. With ``deferred`` the division by the sum of the
+    weights is left to a later instruction, and the first weight, not yet a probability, counts.
     """
     if deferred:
         return _log2(lanes) + 8
@@ -137,20 +138,23 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the width of a weight's part as a multiplier's operand (bits).
+    """Return the width of the multiplier operand for ``width`` bits of an 8-bit weight (bits).
 
-    A part of ``width`` bits gets a sign bit; a whole weight of 8 bits has one.
+    Fewer than 8 bits get a sign bit; a whole weight already has one.
     """
     return width + (width < OPERAND_BITS)
 
 
 def row_width(config: Config) -> int:
-    """Return the width of an activation at the input of a multiplier (bits)."""
+    """Return the width of an activation at a multiplier, exponent shifts included (bits)."""
     return config.element_width + (SHIFTS if config.block_exponents else 0)
 
 
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
-    """Return whether two products of packed operands overlap in one multiplier."""
+    """Return whether two products ``a * b[i]`` packed into one multiplication overlap.
+
+    ``a`` has ``width`` bits, each ``b[i]`` has ``b_width``; the multiplier takes ``factor_width``.
+    """
     return width + 2 * b_width + (width == b_width) > factor_width
 
 
@@ -163,9 +167,9 @@ def product_latency(config: Config) -> int:
 
 
 def weights_latency(config: Config) -> int:
-    """Return the cycles from a weight slot's number to its weights in an array of adder trees.
+    """Return the cycles from the number of a weight slot to the slot's weights, for adder trees.
 
-    With ``registered``, a weight memory has an output register.
+    A weight memory of a ``registered`` machine has an output register, which adds one cycle.
     """
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 
@@ -179,10 +183,10 @@ def array_latency(config: Config) -> int:
 
 
 def dispatch_cycles(config: Config) -> int:
-    """Return the cycles from a completion to the first request of a command that waited for it.
+    """Return the cycles from a command's end to the first request of a command that waits for it.
 
     One cycle passes until the token is counted, and one until the other engine has accepted the
-    command; with ``registered`` it starts one cycle later.
+    waiting command; with ``registered`` this command starts one cycle later.
     """
     return 2 + config.stages
 
@@ -193,10 +197,11 @@ def load_bytes(config: Config) -> int:
 
 
 def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
-    """Return the cycles of a SPARSE instruction of m rows, exact if no lane waits with a sum.
+    """Return the cycles of a SPARSE instruction of m rows.
 
-    The first row is loaded before the products, further rows during the products of the previous
-    row. After each row the lanes' last sums are added one after another.
+    The result is exact if no lane has to wait until its sum is added. The first row is loaded
+    before the products, further rows during the products of the previous row. After each row the
+    lanes' last sums are added one after another.
     """
     load = -(-k // load_bytes(config))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

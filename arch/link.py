@@ -113,10 +113,10 @@ _LATER = {"scratchpad_align": 1, "softmax_lanes": 0, "row_factors": 0}
 def fingerprint(config: Config) -> int:
     """Return 32 bits that identify a configuration, apart from its name.
 
-    The 32 bits are the first four bytes of the SHA-256 of a text with one field a line, by short
-    names. The text has the form of the first machines' configuration files: it has a clock, and the
-    fields that a choice replaced. It leaves out fields of ``_LATER`` at their default, and the
-    constants of a microcoded machine.
+    The 32 bits are the first four bytes of the SHA-256 of a text with the line ``NAME = VALUE`` for
+    each field, by short names. The text has the form of the first machines' configuration files. So
+    it has a constant clock, and earlier fields instead of the choices that replaced them. Newer
+    fields at their defaults, and constants of a microcoded machine, are left out.
     """
     left_out = {"requantizer"}
     if config.micro is not None:

@@ -52,10 +52,7 @@ class Deferred:
 
 
 def missing(module: str, subject: str, package: str = "", extra: str = "") -> InputError:
-    """Return the error for a module that is not installed.
-
-    It names the module's package, and the extra that installs it.
-    """
+    """Return the error for an absent module: the message names its package and the pip extra."""
     package = package or _PACKAGES.get(module, module)
     extra = extra or _extra(package)
     if not extra:

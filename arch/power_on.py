@@ -71,6 +71,6 @@ def record(op: Op, data: bytes = b"") -> bytes:
 
 
 def seal(config: Config, body: bytes) -> bytes:
-    """Return the whole power-on image with a given body, for a machine of this configuration."""
+    """Return the power-on image with a given body, for machines with this configuration."""
     begin = MAGIC + fingerprint(config).to_bytes(4, "little") + len(body).to_bytes(4, "little")
     return begin + body + zlib.crc32(begin + body).to_bytes(CRC_BYTES, "little")

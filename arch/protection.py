@@ -22,8 +22,8 @@ _TOLD = {"correct": {"parameters": "detect", "control": "detect"}}
 def protection(text: str) -> dict[str, str]:
     """Return a dictionary from each unit to its protection level, from the field ``protect``.
 
-    ``text`` is one level for all units, or ``UNIT=LEVEL`` for some units, separated by commas.
-    Raises :class:`InputError` if the text has neither form.
+    ``text`` is one level for all units, or ``UNIT=LEVEL`` for some units, separated by commas; the
+    other units have level ``none``. Raises :class:`InputError` if the text has neither form.
     """
     if text in LEVELS:
         return dict.fromkeys(UNITS, text) | _TOLD.get(text, {})
@@ -77,9 +77,10 @@ def check_bits(columns: Sequence[int]) -> int:
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
     """Return pairs (failing, holding) of masks of check bits, one pair for each data bit.
 
-    If only this data bit is wrong, the check bits in ``failing`` fail and those in ``holding``
-    hold. The masks have the fewest bits that distinguish the data bit from all others. If more than
-    one bit is wrong, the masks may match several data bits or none.
+    If only this data bit is wrong, the check bits in ``failing`` differ from the computed ones, and
+    the check bits in ``holding`` are right. The masks have the fewest bits that distinguish the
+    data bit from all others. If more than one bit is wrong, the masks may match several data bits
+    or none.
     """
     patterns = []
     for column in columns:

@@ -92,9 +92,9 @@ class PsramChip:
 
     @property
     def fixed(self) -> bool:
-        """True if every access waits for the double latency.
+        """True if every access waits for the chip's longer latency, which is twice the usual one.
 
-        Parallel dies refresh at different times but must run in lockstep.
+        It is true for parallel dies: they refresh at different times but must run in lockstep.
         """
         return self.dies > 1
 
@@ -132,7 +132,7 @@ class PsramChip:
 
 
 def begin(latency: int) -> int:
-    """Return the number of the clock edge of a PSRAM chip that moves the first data of a command.
+    """Return the number of the first clock edge that moves data in a command of a PSRAM chip.
 
     Edge 0 is the first edge of the command. ``latency`` is in periods of the chip's clock.
     """

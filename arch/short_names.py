@@ -1,7 +1,7 @@
-"""Short names of a configuration's fields: one word for ``--set``, replacements and messages.
+"""Short names of a configuration's fields, used by ``--set``, ``Config.replace`` and messages.
 
 A short name never changes, even if its field moves to another record. The short name of an optional
-unit is true if the unit is present.
+unit stands for a Boolean: true if the unit is present.
 """
 
 import dataclasses

@@ -22,5 +22,5 @@ def read_table(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def own_table(name: str) -> dict[str, dict[str, Any]]:
-    """Return the table in file ``name``.toml beside this module."""
+    """Return the entries of the table ``name``.toml in this module's folder."""
     return read_table(_OWN / f"{name}.toml")

@@ -31,8 +31,9 @@ def build(
 
     ``config`` defaults to the board's configuration. The folder ``out`` receives the bitstream, the
     report, the floorplan, the Verilog, the constraints and the logs. ``clock_mhz`` is the target
-    frequency and ``memory_bytes`` the external memory made of block RAM; the defaults of these are
-    the board's values. Place and route runs with ``seeds`` seeds, and the fastest result is kept.
+    frequency, and ``memory_bytes`` the size of the external memory if block RAM emulates it; by
+    default they are the board's values. Place and route runs with ``seeds`` seeds, and the fastest
+    result is kept.
 
     Raises :class:`InputError` if the board is unknown, the machine does not fit it, or the folder
     cannot be written, and :class:`RunError` if a tool fails.

@@ -45,10 +45,10 @@ def files(
     """Return a dictionary from file names to contents; see :meth:`celosia.Program.export`.
 
     ``inputs`` are rows of the machine's inputs, or prompts that are continued by ``steps`` tokens.
-    ``names`` are the names of the output's columns. ``attachment`` selects the buses in front of
-    the accelerator, whose module is named ``top``. Cycles are predicted for a memory with this
-    ``timing``. Nested weights are read at ``bits``. ``origin`` is the :meth:`celosia.Model.origin`
-    of an encoder.
+    ``names`` are the names of the output's columns. ``attachment`` selects the buses that connect
+    the accelerator, whose Verilog module is named ``top``. Cycles are predicted for a memory with
+    this ``timing``. ``bits`` are read of each nested weight. ``origin`` is the
+    :meth:`celosia.Model.origin` of an encoder.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = package(code, source, made, names, origin=origin, **memory)

@@ -22,8 +22,8 @@ def config(source: str | Path = "small", **fields: Any) -> Config:
 def machine(source: str, changes: Sequence[str] = ()) -> Config:
     """Return the configuration of a preset, a board or a TOML file, with changed fields.
 
-    ``changes`` are texts ``FIELD=VALUE``. A board's name selects the board's default machine, whose
-    external memory is on the chip.
+    ``changes`` are texts ``FIELD=VALUE``. A board's name selects the board's default machine, with
+    block RAM as its external memory.
     """
     if source not in PRESETS and not Path(source).suffix:
         try:

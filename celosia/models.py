@@ -92,10 +92,10 @@ class Model(Shown):
         ]
 
     def origin(self, folder: str | Path) -> dict[str, Any]:
-        """Return a dictionary by which files in a folder name the model.
+        """Return the entry of saved files that finds the float model again, a dictionary.
 
-        ``model`` is the model's name, or the model's path relative to the folder. ``tokens`` is the
-        longest input.
+        ``model`` is the model's name, or its path relative to ``folder``. ``tokens`` is the longest
+        input.
         """
         name = self.name if is_named(self.name) else os.path.relpath(self.name, folder)
         return {"model": name, "tokens": self.tokens}

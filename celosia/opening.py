@@ -13,10 +13,10 @@ from celosia.programs import Program
 def open(folder: str | Path, *, model: Model | None = None, floats: bool = False) -> Program:
     """Return the program in a folder that ``Program.save`` or ``celosia compile`` wrote.
 
-    ``model`` is the program's float model. A language model runs without it as before saving. An
-    encoder without ``model`` takes rows of the machine's input and returns rows of its output; pre-
-    and postprocessing on the host are left out. With ``floats`` an encoder's model is loaded from
-    its place at the time of compilation.
+    ``model`` is the program's float model. The program of a language model does not need it. The
+    program of an encoder without ``model`` takes rows of the machine's input and returns rows of
+    its output; pre- and postprocessing on the host are left out. If ``floats`` is true, an
+    encoder's model is loaded from the path that was used for compilation.
 
     Raises :class:`InputError` if a file is missing, damaged or of another version.
     """

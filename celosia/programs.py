@@ -155,8 +155,8 @@ class Program(Shown):
         ``inputs`` are as :meth:`celosia.Model.floats` accepts them. If the program was opened
         without its model, they are rows of the machine's input, [tokens, features] each. ``on`` is
         ``golden``, ``verilator``, ``icarus`` or the port of a board, such as ``/dev/ttyUSB0``. On
-        ``golden`` the tensors are compared with the integer reference. ``timing`` is the timing of
-        a simulated memory.
+        ``golden``, the golden machine, the tensors are compared with integer arithmetic on the
+        whole model. ``timing`` is the timing of a simulated memory.
 
         Raises :class:`InputError` if an input does not fit or the machine is unknown, and
         :class:`RunError` if a run fails.
@@ -189,7 +189,10 @@ class Program(Shown):
         progress: Progress | None = None,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> Inferences:
-        """Run an encoder on rows of the machine's input; return outputs, cycles and mismatches."""
+        """Run an encoder on rows of the machine's input; return outputs, cycles and mismatches.
+
+        A mismatch is a tensor that differs from the golden machine's.
+        """
         code = self._traced(on)
         assert isinstance(code, EncoderHost)
         return infer(self._machine(on, timing), code, rows, timing, progress, bits)
@@ -229,7 +232,7 @@ class Program(Shown):
         return Run(outputs, total.cycles or None, total.mismatches, total.tensors, total.counters)
 
     def check_texts(self, count: int) -> None:
-        """Check that the program processes ``count`` texts in the same runs.
+        """Check that the program is compiled to continue ``count`` texts at once.
 
         Raises :class:`InputError` otherwise.
         """
@@ -255,11 +258,11 @@ class Program(Shown):
         timing: MemoryTiming = FAR,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> dict[str, Any]:
-        """Continue one text, or two in the same runs; return a dictionary of texts and figures.
+        """Continue one text, or two texts at once; return a dictionary of texts and figures.
 
         Figures are those of :func:`celosia.tb.models.run_text.run_text` and
         :func:`celosia.tb.models.run_texts.run_texts`, with the figures of the model's quantization.
-        Runs read ``bits`` of nested weights in turn.
+        Run i reads ``bits[i]`` upper bits of nested weights, cyclically.
 
         Raises :class:`InputError` if a text cannot be continued, or the program is for another
         number of texts.
@@ -348,19 +351,19 @@ class Program(Shown):
 
     @property
     def float_source(self) -> Source:
-        """The float model that an encoder was compiled from."""
+        """The float model from which an encoder was compiled; not defined for a language model."""
         assert self.model is not None, "the program was opened with its float model"
         assert isinstance(self.model.source, Source)
         return self.model.source
 
     @property
     def float_name(self) -> str:
-        """The name or path of the float model."""
+        """The name or path of the float model; the program's name if it was opened without it."""
         return self.name if self.model is None else self.model.name
 
     @property
     def with_model(self) -> Model:
-        """The float model; raises :class:`InputError` if the program was opened without it."""
+        """The program's float model; :class:`InputError` if the program was opened without it."""
         if self.model is None or self.options is None:
             raise InputError(
                 f"Program {self.name} was opened from a folder, without its float model; load and "
@@ -384,11 +387,11 @@ class Program(Shown):
     ) -> Path:
         """Write the program's files for use elsewhere, all or none; return the folder.
 
-        Besides the saved program the folder gets the accelerator's ``verilog``, a driver and the
-        model in ``c``, and a ``testbench``, each if requested. Driver and testbench run the model
-        on ``inputs``, by default its examples. A language model takes them as prompts and continues
-        each by ``steps`` tokens. Raises :class:`InputError` if an input does not fit or the folder
-        cannot be written.
+        Besides the saved program the folder gets the accelerator's Verilog with ``verilog``, a
+        driver and the model in C with ``c``, and a test bench with ``testbench``. Driver and test
+        bench run the model on ``inputs``, by default its examples. A language model continues
+        ``inputs``, which are prompts, by ``steps`` tokens each. Raises :class:`InputError` if an
+        input does not fit or the folder cannot be written.
         """
         rows: Sequence[Any] = ()
         if (c or testbench) and isinstance(self.code, TextHost):

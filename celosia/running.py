@@ -52,9 +52,9 @@ def run_files(
     """Compile a model and run it on the first ``count`` inputs of a file, or on all.
 
     Without a file a model of the digits runs on the images of the test split. ``machine`` is a
-    simulator's name, or a machine with ``memory_bytes`` of external memory, whose configuration is
-    fixed. Options are the options of :func:`celosia.compile`. Figures and all other arguments are
-    those of :func:`measure`.
+    simulator's name, or a connected machine with ``memory_bytes`` bytes of external memory;
+    ``config`` is then not changed. ``options`` and ``loss`` are those of :func:`celosia.compile`.
+    Figures and all other arguments are those of :func:`measure`.
 
     Raises :class:`InputError` if the model, the simulator, a file or the count cannot be used.
     """
@@ -94,7 +94,7 @@ def run_folder(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Ran:
-    """Run a compiled encoder, which has its float model, on the inputs of a file.
+    """Run a compiled encoder on the inputs of a file; the program must have its float model.
 
     Inputs, figures and arguments are those of :func:`run_files`.
     """
@@ -117,18 +117,18 @@ def measure(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Ran:
-    """Run a compiled encoder, which has its float model, on prepared inputs; return the figures.
+    """Run a compiled encoder on prepared inputs, and return figures and outputs.
 
-    Runs read ``bits`` of nested weights in turn. The figures are those of
-    :meth:`celosia.tb.models.inference.Inferences.figures`, and the following. The program works on
-    all ``tokens`` tokens whatever an input's length.
+    The program must have its float model. Run i reads ``bits[i]`` upper bits of nested weights,
+    cyclically. The figures are those of :meth:`celosia.tb.models.inference.Inferences.figures`, and
+    the following. Every run processes ``tokens`` tokens, also if the input is shorter.
 
     ``cosine_mean`` and ``cosine_worst`` compare each output of the whole model, including the
-    host's steps, with the float model's output. ``similarities`` compare the first input's output,
-    or the mean of its rows, with that of each other input. ``predictions`` are the numbers of the
-    largest column of each output, if outputs are single rows of several columns; otherwise None.
-    With labels ``accuracy`` and ``float_accuracy`` are the fractions of the integer outputs, and of
-    the float outputs, whose largest column is the label. ``host`` names the host's steps.
+    host's steps, with the float model's output. ``similarities`` are the cosines between the first
+    output, or the mean of its rows, and each other output. ``predictions`` has the number of the
+    largest column of each output; None unless outputs are single rows of several columns. With
+    labels ``accuracy`` and ``float_accuracy`` are the fractions of the integer outputs, and of the
+    float outputs, whose largest column is the label. ``host`` names the host's steps.
     ``calibration`` is the distance between integer and float outputs on the first calibration
     inputs.
     """

@@ -24,7 +24,7 @@ class Shown(ABC):
 
 
 def facts(**values: Any) -> list[dict[str, Any]]:
-    """Return a table line for each figure of an object that is not None."""
+    """Return the lines of a table of ``values``, a figure and its value each; None is left out."""
     return [
         {"figure": name.replace("_", " "), "value": value}
         for name, value in values.items()

@@ -10,7 +10,7 @@ number or a label.
   in one cycle or three;
 - ``GOTO target``, ``CALL link, target`` and ``BACK link`` jump;
 - ``IF flags, bit, target, spare`` jumps to the target if bit ``bit`` (0 to 12) of register
-  ``flags`` is 1, ``UNLESS`` if it is 0.
+  ``flags`` is 1, ``UNLESS`` if it is 0; register ``spare`` is overwritten.
 """
 
 from collections.abc import Mapping

@@ -48,7 +48,7 @@ class Form(enum.Enum):
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of the core: number, form, meaning, and ``more`` cycles after its first."""
+    """An operation of the core: number, form, meaning, and ``more``, its cycles beyond one."""
 
     number: int
     form: Form
@@ -59,7 +59,7 @@ class Operation:
 
 
 class Signal(enum.IntEnum):
-    """Events that SIGNAL reports outside the core; its immediate selects one."""
+    """Events that the micro-instruction SIGNAL reports to other units, by its immediate."""
 
     FAIL = 0
     """STATUS reports an unknown instruction or too many nested loops."""

@@ -59,7 +59,7 @@ def digest(*parts: str) -> str:
 
 
 def find(kind: str, key: str) -> Path | None:
-    """Return the folder of a build that the cache contains whole, or None.
+    """Return the cached folder of a build; None if the build is not cached or is damaged.
 
     A build is damaged if a file is missing or its size has changed.
     """
@@ -105,7 +105,7 @@ def run_folder(name: str) -> Path:
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether an exception, or a tool's log in it, reports a full disk."""
+    """Return whether an exception reports a full disk, itself or in the log that it quotes."""
     if isinstance(error, OSError):
         return error.errno in _FULL
     return isinstance(error, RunError) and any(os.strerror(each) in str(error) for each in _FULL)

@@ -1,4 +1,4 @@
-"""Subprocesses whose output goes to a log file and that never outlive this process."""
+"""Subprocesses that write to a log file, and are killed when this process ends."""
 
 import contextlib
 import os
@@ -16,9 +16,10 @@ _starting = False  # in the main thread, where an exception would lose the progr
 
 
 def starting() -> bool:
-    """Return whether the main thread is starting a subprocess and must not be interrupted.
+    """Return whether the main thread is starting a subprocess right now.
 
-    :func:`run_process` raises KeyboardInterrupt itself if :func:`end_processes` was called.
+    A signal handler must then not raise an exception. :func:`run_process` raises KeyboardInterrupt
+    itself if :func:`end_processes` was called.
     """
     return _starting
 
