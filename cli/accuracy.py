@@ -17,8 +17,8 @@ def accuracy(
 ) -> None:
     """Measure the largest error of nonlinear units and number formats against float64.
 
-    Errors are in steps of the output. Formats are number formats of weights, keys and values,
-    low-rank corrections, and INT16 activations.
+    An error is in steps (least significant bits) of the output. The formats are those of weights,
+    of keys and values, of low-rank corrections and of INT16 activations.
     """
     if rows < 1:
         raise InputError(f"Rows must be positive, not {rows}")

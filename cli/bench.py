@@ -82,13 +82,13 @@ def gemm(
     A layer has the size MxKxN, or the size of every product in BERT, ViT, GPT-2 or Llama whose name
     contains NAME; `all` selects every product. Operands and result are in external memory.
 
-    cycles and utilization are of the window from the array's first request for an operand to its
-    last sum in the accumulators; total_cycles and total_utilization are of the whole run from start
-    to halt. With --sparsity the weights are in the scratchpad.
+    cycles and utilization count from the array's first request for an operand to its last sum in
+    the accumulators. total_cycles and total_utilization count the whole run, from start to halt.
+    With --sparsity the weights are in the scratchpad.
 
-    With --toggles the changes of register bits are counted in every cycle of the run, without
-    memories. A row is an engine or a memory's registers; `engines` is the sum of the matrix engine,
-    the vector engine and the accumulators.
+    With --toggles the command counts the register bits that change in each cycle of the run; bits
+    of memories do not count. A row of the table is an engine, or the registers of a memory;
+    `engines` is the sum of the matrix engine, the vector engine and the accumulators.
     """
     if not re.fullmatch("[-x0-9]+", words[0]):
         refuse_given("named products", "sparsity", "toggles", "file")
@@ -164,7 +164,8 @@ def attention(
     """Compile a model of one layer, run it, and measure its attention.
 
     HEADS is the number of heads, SEQ the number of queries and of keys, and DIM the elements of a
-    head. cycles are the cycles of attention in the run: scores, softmax and values of all heads.
+    head. cycles are the cycles of attention in the run: scores, softmax, and products with the
+    values, of all heads.
     """
     check_clocked(simulator)
     heads, seq, head_dim = (sizes[name] for name in ("heads", "seq", "dim"))
@@ -189,7 +190,7 @@ def decode(
     sparsity: float,
     simulator: str,
 ) -> None:
-    """Compile a decoder of one layer, and run a token, with weights from external memory."""
+    """Compile a decoder of one layer, and process one token, with weights from external memory."""
     dim, ffn = sizes["dim"], sizes["ffn"]
     bits = formats.one_bits("A layer is measured")
     options = Quantization(**formats.quantization)

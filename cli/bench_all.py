@@ -23,7 +23,7 @@ from celosia.tb.machine.toolchain import environment
 
 @dataclass(frozen=True)
 class Case:
-    """A benchmark of ``celosia bench all``: a command, and its figure beside published ones."""
+    """A benchmark of ``celosia bench all``: a command, its figure, and published figures."""
 
     words: str
     """The command's words after ``celosia``, without ``--json``."""
@@ -40,7 +40,7 @@ _PREFACE = tomllib.loads(_TEXT)["preface"]
 
 
 def read_cases() -> dict[str, list[Case]]:
-    """Return a dictionary from headings of benchmarks.toml to lists of cases."""
+    """Return a dictionary from each heading in benchmarks.toml to the list of its benchmarks."""
     entries = tomllib.loads(_TEXT)["cases"]
     return {heading: [Case(**case) for case in cases] for heading, cases in entries.items()}
 
@@ -53,7 +53,7 @@ def read_cases() -> dict[str, list[Case]]:
     help="File for the tables, in Markdown; with TEXT it keeps its other tables.",
 )
 def bench_all(only: str, out: Path | None) -> None:
-    """Run every benchmark, or benchmarks with TEXT in their headings, beside published figures."""
+    """Run all benchmarks, or those with TEXT in their heading; show them with published figures."""
     if out is not None:
         check_folder(out.parent, [out.name])
     every = read_cases()
@@ -127,7 +127,7 @@ def sections(page: str) -> dict[str, str]:
 
 
 def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield the parts of a Markdown page: a preface, and each table under its heading.
+    """Yield texts that together are a Markdown page: a preface, then each heading with its table.
 
     ``tables`` maps headings to tables; a table that is None is left out.
     """
@@ -140,7 +140,7 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return commands and their figures as a Markdown table.
 
-    If the first command has a table itself (``rows``), return the command and that table.
+    If the first command's result is a table (``rows``), return this command and its table only.
     """
     lines = []
     if "rows" in rows[0]:

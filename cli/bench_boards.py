@@ -39,11 +39,12 @@ def bench_boards(
 ) -> None:
     """Build every board's machine, or machines with TEXT in their names; write reports and tables.
 
-    Reports are in docs/reports, tables in docs/boards/placements.md and README.md. A report of
-    today's design, tools and seed is kept, so that the command can be interrupted and called again.
-    Cycles are always counted anew, on the simulated boards; with --kept for every report of today's
-    machine. Some designs are built with three seeds; the report is of the best seed, and has the
-    results of all seeds.
+    Reports are in docs/reports, tables in docs/boards/placements.md and README.md. A board whose
+    report has the present design, tools and seed is not built again, so an interrupted command can
+    be repeated. The cycles of such a report are counted anew on the simulated board. With --kept
+    nothing is built, and the cycles of every report of the present machine are counted anew. Some
+    designs are built with three seeds; the report is of the best seed, and lists the results of all
+    seeds.
     """
     folder = REPORTS
     check_folder(folder)
@@ -66,10 +67,10 @@ def bench_boards(
 
 
 def measure(case: Case, folder: Path) -> bool:
-    """Write a build's report into a folder; return whether the design was built.
+    """Write a build's report into a folder; return whether a build was needed.
 
-    A design is not built if the folder already has a report of the same design. A design that does
-    not fit its device has a report with the field ``refused``.
+    Nothing is built if the folder has a report with the same ``design`` (all inputs of the build).
+    A design that does not fit its device has a report with the field ``refused``.
 
     Raises :class:`RunError` if the build fails.
     """
@@ -112,11 +113,12 @@ def measure(case: Case, folder: Path) -> bool:
 
 
 def recount(case: Case, folder: Path) -> None:
-    """Count the cycles of a kept report anew, for a machine of today's configuration.
+    """Count the cycles of a report in ``folder`` anew, if the machine is unchanged since then.
 
-    A report is of today's machine if the report's ``configuration`` or ``design`` is today's. For
-    any other report a message says that nothing was counted. If a report of today's sources has
-    another design now, the report's ``sources`` become the commit that added the report.
+    The machine is unchanged if the report's ``configuration`` or ``design`` is that of the present
+    build; otherwise a warning says that nothing was counted. If the report says that its sources
+    are the present ones, but ``design`` has changed, its ``sources`` become the commit that added
+    it.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

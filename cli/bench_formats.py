@@ -75,11 +75,12 @@ def bench_formats(
 ) -> None:
     """Run decoder layers in every number format, or in formats with NAME in their names.
 
-    Each row is a token of bench decode on a machine derived from the configuration small. A token
-    runs through one layer with weights from external memory, or two layers with all weights in
-    slots. A row's share is relative to the cycles of the first row with weights in the same place.
-    Slots are the slots of weights, keys and values. Area is the area of the matrix engine, with
-    slots and zero-skip unit, on an ECP5 device.
+    Each row is one token, as in bench decode, on a machine derived from the preset small. The token
+    runs through one layer with weights from external memory, or two layers with all weights in the
+    array's weight slots. share is the row's cycles, divided by the cycles of the first row with
+    weights in the same memory. slots is the number of weight slots in use, for weights, keys and
+    values. Area is that of the matrix engine, with weight slots and zero-skip unit, on an ECP5
+    device.
     """
     sized = bool(words) and words[0][0].isdigit() and "x" in words[0]
     sizes = read_size(_SIZE, words[0] if sized else "96x256x64", {})
@@ -131,7 +132,7 @@ def _measure(case: Format, simulator: str, **sizes: int) -> dict[str, Any]:
 
 @functools.cache
 def measured_area(config: Config) -> dict[str, int]:
-    """Return a dictionary of the device resources that a configuration's matrix engine needs.
+    """Return the device resources that a configuration's matrix engine needs, a dictionary by name.
 
     The keys are ``luts``, ``multipliers`` and ``block_rams``. Raises :class:`InputError` if Yosys
     is not installed.

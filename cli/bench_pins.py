@@ -58,12 +58,12 @@ def bench_pins(
     mhz: float | None,
     formats: Formats,
 ) -> None:
-    """Run a token of a language model, or an encoder, on a board that is simulated to its pins.
+    """Process a token with a language model, or run an encoder, on a board simulated to its pins.
 
     MODEL is the name of a language model, such as stories15M, whose shape gets random weights. With
-    --inputs MODEL is an encoder, which runs on the first input. The board's SDRAM, DDR3 or PSRAM
-    holds the model from the start. Exits with code 1 if a result of the board differs from the
-    result of the golden machine.
+    --inputs, MODEL is an encoder, which runs on the file's first input. The weights are in the
+    board's SDRAM, DDR3 or PSRAM when the simulation starts. Exits with code 1 if a result of the
+    board differs from the result of the golden machine.
     """
     board, config = target
     if mhz is not None:
@@ -116,7 +116,7 @@ def _token(
 def encode_at_pins(
     model: str, inputs: Path, board: Board, config: Config, formats: Formats
 ) -> dict[str, Any]:
-    """Run an encoder on a file's first input on a simulated board; return figures by name.
+    """Run an encoder on a file's first input on a simulated board; return a dictionary of figures.
 
     Figures are as in :func:`decode_at_pins`. Raises :class:`InputError` if the model takes no such
     inputs or does not fit the board.
@@ -183,13 +183,13 @@ def decode_at_pins(
     context: int,
     position: int,
 ) -> dict[str, Any]:
-    """Run a token on a simulated board, after ``position`` other tokens; return figures by name.
+    """Process a token on a simulated board, after ``position`` tokens; return figures by name.
 
     Keys and values of the earlier tokens are zeros; cycles do not depend on them. Shares are
-    relative to the peak rate of the memory chip. ``reached_share`` is reached by LOAD while the
-    engine has commands. ``reading_share`` is reached at the pins of SDR SDRAM while words are to be
-    read and none to be written; ``moving_share`` while any words are to be moved. ``weights_share``
-    is the share of the model's weights over all cycles of the token.
+    relative to the peak rate of the memory chip. ``reached_share`` is the rate of LOAD while the
+    load engine has commands. At the pins of SDR SDRAM, ``reading_share`` is the rate while only
+    reads are pending, ``moving_share`` the rate while reads or writes are pending; otherwise both
+    are None. ``weights_share`` is the rate of reading all weights once in the token's cycles.
 
     Raises :class:`InputError` if the model does not fit the board, which has SDRAM.
     """

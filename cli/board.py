@@ -32,7 +32,7 @@ TIMEOUT = 1 << 15
 def simulated(
     board: Board, config: Config, *, contents: Path | None = None, image: Path | None = None
 ) -> SimulatedBoard:
-    """Return a board in a simulation, with the fastest link that can be simulated.
+    """Return a running simulation of a board, with the fastest host link that can be simulated.
 
     ``contents`` is a file with the initial content of the board's SDRAM or PSRAM, and ``image`` a
     file with the content of the flash.
@@ -79,10 +79,10 @@ def _modelled(core: Core) -> ModelledDdr3:
 def opened(
     board: Board, config: Config, image: bytes = b""
 ) -> Iterator[tuple[SimulatedBoard, Device]]:
-    """Yield a simulated board and the machine on the board, whose memories hold zeros.
+    """Yield a simulated board, and the device object of its machine; all memories hold zeros.
 
-    A chip of external memory holds ``image`` from the start, so that writing the same data takes no
-    time. With an image the board must have such a chip.
+    If ``image`` is not empty, the board's memory chip holds it from the start, and the first write
+    of the same data is skipped. The board must then have a memory chip.
     """
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         contents = Path(folder) / "image.bin"
@@ -110,9 +110,9 @@ def board(
     """Simulate a board, to its pins, until it is interrupted.
 
     The first line of output is the port for celosia host --port. With --link spi the port begins
-    with spi:, and each byte that is written to the port's path gives one received byte to read. If
-    the machine is neither a preset nor a board's machine, its configuration is in a file that
-    celosia host needs. With --flash the board first runs the image.
+    with spi:, and for each byte that a program writes to the port's path it can read one byte. If
+    the machine is neither a preset nor a board's machine, celosia host needs its configuration: a
+    message names the file. With --flash the board first runs the model in the flash image.
     """
     target_board, config = target
     image = None

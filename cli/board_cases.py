@@ -17,7 +17,7 @@ from celosia.generators.verilog.units import make_unit
 
 @dataclass(frozen=True)
 class Case:
-    """A build: a board's machine, or a unit of a configuration alone on the board's device."""
+    """A build to make: a board's machine, or one unit of a machine alone on the board's device."""
 
     board: str
     unit: str | None = None
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def words(self) -> list[str]:
-        """The command's words after ``celosia build``, without ``--out``."""
+        """The arguments of ``celosia build`` for this build, without ``--out``."""
         fields = (("board", self.board), ("unit", self.unit), ("config", self.config))
         words = [word for name, value in fields if value for word in (f"--{name}", value)]
         words += [word for change in self.changes for word in ("--set", change)]
@@ -54,7 +54,7 @@ class Case:
         return resolve_board(self.board, self.config, self.changes, "uart", self.memory)
 
     def design(self) -> str:
-        """Return the digest of all inputs of the build, which a report has as ``design``."""
+        """Return the digest of all inputs of the build: the field ``design`` of its report."""
         board, config = self.target()
         seeds = range(self.seed, self.seed + self.seeds)
         if self.unit is None:

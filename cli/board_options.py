@@ -41,9 +41,10 @@ def resolve_board(
 ) -> tuple[Board, Config]:
     """Return the board that the options name, and its machine's configuration.
 
-    Two columns of narrow operands share multipliers if the device's are wide enough, unless the
-    options decide this. Registers between far units are the board's default (``registered``),
-    unless a TOML file or ``--set`` decides it.
+    If operands are narrow and the device's multipliers wide enough, two columns of the array share
+    each multiplier (``packed``). Registers between distant units (``registered``) are as in the
+    board's default machine. A TOML file or ``--set`` that gives one of these fields takes
+    precedence.
     """
     board = get_board(name, link)
     if memory == "sdram":
@@ -65,9 +66,10 @@ def resolve_board(
 
 
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
-    """Return a board that starts from the image in its flash, and the machine's configuration.
+    """Return a board that runs the model in its flash at power-on, and the machine's configuration.
 
-    The board's default machine is replaced by one with room for the flash's reader.
+    A default machine is replaced by the board's machine that leaves room for the flash reader; any
+    other configuration is unchanged. ``kind`` is the flash's read mode.
     """
     board, config = target
     reading_board = with_flash(board, kind)
@@ -75,7 +77,10 @@ def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
 
 
 def checked_clock(mhz: float) -> float:
-    """Return a clock (MHz) from the command line; raise :class:`InputError` if out of range."""
+    """Return a clock (MHz) from the command line; refuse one that is 0 or too high.
+
+    Raises :class:`InputError` if it is not above 0 and at most the highest allowed clock.
+    """
     if not 0 < mhz <= _MOST_MHZ:
         raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")
     return mhz

@@ -47,7 +47,7 @@ def _spread(seeds: Mapping[str, float | None]) -> str | None:
 def boards_table(by_file: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the boards' tables, and below them the machines that do not fit.
 
-    Tokens have a separate table, of the machines that have room for a language model.
+    Token rates are in a separate table, which has only the machines with room for a language model.
     """
     cases = [case for case in CASES if case.unit is None and case.file in by_file]
     reports = [by_file[case.file] for case in cases]
@@ -111,10 +111,10 @@ TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table
 
 
 def refresh(page: str, reports: Mapping[str, Any], name: str) -> str:
-    """Return a page in which the tables are made anew from reports.
+    """Return the Markdown text ``page`` with its tables made anew from reports.
 
-    Two comments in the page mark the place of a table. Raises :class:`InputError` if the page,
-    which messages call ``name``, has no place for a table.
+    Two comments in the page mark the place of each table. ``name`` names the page in messages.
+    Raises :class:`InputError` if the page has no place for a table.
     """
     places = 0
     for table, make in TABLES.items():

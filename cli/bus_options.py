@@ -32,9 +32,9 @@ _OPTIONS = (
 
 
 def add_option(**kinds: str) -> Adder:
-    """Add ``--add KIND``; the command gets the kinds that are given as ``added``, a set.
+    """Return a decorator that adds ``--add KIND``; the command gets the set of kinds as ``added``.
 
-    ``kinds`` describe each kind in the help text.
+    ``kinds`` maps each allowed kind to its description in the help text.
     """
 
     def read(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> set[str]:
@@ -90,9 +90,10 @@ def attached(config: Config, attachment: Attachment) -> Component:
 
 
 def check_modules(component: Component | None, top: str | None, prefix: str | None = None) -> None:
-    """Raise :class:`InputError` if a given name is no valid name of a Verilog module.
+    """Raise :class:`InputError` if ``--top`` or ``--prefix`` is no valid name of a Verilog module.
 
-    Without the component, whose ports' names are excluded, only the letters are checked.
+    ``top`` must also differ from the names of the component's ports; this is checked only if
+    ``component`` is not None. A name that is None is not checked.
     """
     for option, name in (("--top", top), ("--prefix", prefix)):
         if name is not None:

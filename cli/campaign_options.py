@@ -19,7 +19,7 @@ from celosia.generators.campaign.workers import Workers
 
 @dataclass(frozen=True)
 class Runner:
-    """Workers that run a campaign's cases, and the file that keeps the outcomes."""
+    """Worker processes for a campaign's cases, and the file that keeps the outcomes (or None)."""
 
     workers: Workers
     results: Path | None
@@ -34,7 +34,7 @@ class Runner:
         fields: Mapping[str, str] | None = None,
         chunk: int = 1,
     ) -> list[Outcome]:
-        """Return the outcomes of a campaign of ``count`` cases, with a bar of its progress."""
+        """Run a campaign of ``count`` cases with a progress bar, and return the outcomes."""
         campaign = Campaign(kind, seed, fields or {}, sources())
         with Store(self.results) as store, progress(f"Cases of {kind}") as tell:
             return list(

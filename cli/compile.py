@@ -84,11 +84,12 @@ def compile_command(
 ) -> None:
     """Compile MODEL (a name, a folder or an ONNX file), and write files that run it elsewhere.
 
-    Figures are the predicted cycles, and the time and memory of compiling. Files are the program,
-    the memory image, and model.json with addresses, shapes, scales and cycles. Expected outputs are
-    the golden machine's integers. Without inputs a model of the digits gets its test images, and a
-    model of texts is calibrated on sentences. celosia run, evaluate, flash and host run take the
-    folder. Files of an earlier call are removed from the folder, unless they were changed since.
+    The command shows the predicted cycles, and the time and memory of compiling. It writes the
+    program, the memory image, and model.json with addresses, shapes, scales and cycles. Expected
+    outputs are the golden machine's integers. Without --inputs, a model of the digits gets its test
+    images, and an encoder of texts is calibrated on sentences. celosia run, evaluate, flash and
+    host run accept the folder as their model. Files that an earlier call wrote to the folder are
+    removed, unless they were changed since.
     """
     check_modules(None, top)
     if folder is not None:
@@ -156,9 +157,10 @@ _ICARUS = 15_000
 
 
 def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
-    """Return an offer of Verilator if Icarus takes more than a minute for a testbench's cycles.
+    """Return a sentence that suggests Verilator if a testbench takes over a minute under Icarus.
 
-    ``cycles`` is None for a machine without a prediction, which gets no offer.
+    Otherwise return None. ``cycles`` are the predicted cycles of the testbench; None if unknown,
+    and then no sentence is returned. ``top`` is the name of the top module.
     """
     elements = config.array.rows * config.array.cols
     seconds = 0 if cycles is None else cycles * elements / _ICARUS

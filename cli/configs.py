@@ -18,7 +18,7 @@ _SHOWN = ("rows", "cols", "lanes", "scratchpad_bytes", "acc_depth", "mem_width")
 @click.option("--board", "name", metavar="BOARD", help="Write this board's own machine as TOML.")
 @click.option("--memory", metavar="sdram", help="External memory of that board, as celosia build.")
 def configs(name: str | None, memory: str | None) -> None:
-    """List the named configurations, or write a board's machine, for --config of other commands."""
+    """List the presets, or with --board write a board's configuration; --config accepts both."""
     if name is not None:
         config = resolve_board(name, None, (), "uart", memory)[1]
         click.echo(json.dumps(asdict(config)) if as_json() else config.to_toml(), nl=as_json())

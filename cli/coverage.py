@@ -49,13 +49,13 @@ def coverage(
     seed: int,
     runner: Runner,
 ) -> None:
-    """Run benches of all units or the given ones, and programs; show the points not reached.
+    """Run the benches of units, and programs; show the coverage points that were not reached.
 
-    Points of `line` are blocks, and both outcomes of each condition and of each choice. Points of
-    `toggle` are both changes of each bit. A module that several units or configurations contain
-    with the same circuit counts once. Points of `functional` are each instruction with each flag,
-    at the bounds of each size, under each timing of memory. With UNIT they are left out;
-    `functional` as UNIT counts them alone.
+    Without UNIT, benches of all units run. A point of `line` is a block, or one outcome of a
+    condition or choice. A point of `toggle` is a change of a bit, from 0 to 1 or back. A module
+    with the same circuit in several units or configurations counts once. A point of `functional` is
+    an instruction with a flag, a size at a bound, and a timing of memory. These points are left out
+    if units are named; UNIT `functional` counts only these.
     """
     alone = FUNCTIONAL in units
     if alone and len(units) > 1:

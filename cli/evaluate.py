@@ -78,9 +78,10 @@ def evaluate(
 ) -> None:
     """Measure the quality of MODEL's integers on data, beside the quality of its floats.
 
-    With --answers the model runs on a machine, and every tensor is compared; with
-    --text the integers are the golden model's. Without data the distance between integer and float
-    outputs is measured, with activations as tables, in INT16, and with attention in INT16.
+    With --answers or --inputs, the model runs on a machine, and every tensor is compared. With
+    --text the integers are the golden model's. Without data, the distance between integer and float
+    outputs is measured three times: with activation functions as lookup tables, with these in
+    INT16, and with attention in INT16.
     """
     check_simulator(simulator)
     data = [name for name in ("answers", "inputs") if values[name]]

@@ -38,9 +38,9 @@ def faults(
 ) -> None:
     """Flip a random bit of the circuit in a random cycle of an inference, and report the effect.
 
-    Bits of registers and memories are all equally likely, and so are cycles. MODEL is a model that
-    `celosia run` takes. A row is an engine or a memory of the machine. With UNIT only the bits of
-    this row are flipped; UNIT may also be `all registers`.
+    All bits of registers and memories are equally likely, and all cycles. MODEL is a model that
+    `celosia run` takes. A row of the table is an engine or a memory of the machine. With UNIT only
+    the bits of this row are flipped; UNIT may also be `all registers`.
     """
     fields = {"model": model, "config": source, "set": ";".join(overrides)}
     fields |= {UNITS: ";".join(units)} if units else {}

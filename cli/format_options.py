@@ -1,4 +1,4 @@
-"""The option --quantize, the same for every command: number formats of a model."""
+"""The option --quantize of all commands: the number formats of a quantized model."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ WIDE = "wide"
 
 @dataclass(frozen=True)
 class Key:
-    """A key of ``--quantize``: its argument of the command, and the kind of its value."""
+    """A key of ``--quantize``: the command's argument that gets the value, and the value's kind."""
 
     name: str
     kind: type | tuple[str, ...]
@@ -32,7 +32,7 @@ class Key:
     meaning: str
 
     def value(self, key: str, text: str) -> Any:
-        """Return the value that a text stands for; raise :class:`InputError` if there is none."""
+        """Return the value that a text stands for; raise :class:`InputError` for a wrong kind."""
         if isinstance(self.kind, tuple):
             if text not in self.kind:
                 raise InputError(
@@ -108,8 +108,9 @@ MODEL_KEYS = {
 class Formats:
     """Number formats of a quantized model, as option ``--quantize`` gives them.
 
-    Raises :class:`InputError` if bits are requested that the weights cannot be read with, or if a
-    search for formats has a format or a wrong bound.
+    ``bits`` are the widths at which nested weights are read; ``loss`` is the bound of a search for
+    the format of each matrix, None for no search. Raises :class:`InputError` if a width is
+    unsupported, a group lacks a format, or a search has a bound below 0 or a given format.
     """
 
     weights: str = INT8
@@ -138,10 +139,10 @@ class Formats:
 
     @property
     def quantization(self) -> Mapping[str, Any]:
-        """Options of the quantizer that ``--quantize`` gives, a dictionary of keyword arguments.
+        """Keyword arguments of the quantizer from ``--quantize``, a dictionary from name to value.
 
-        They are those of :class:`celosia.generators.quantize.options.Quantization`. Raises
-        :class:`InputError` if bits are requested that these weights cannot be read with.
+        The names are fields of :class:`celosia.generators.quantize.options.Quantization`. Raises
+        :class:`InputError` if the weights must be read at fewer than 8 bits, but are not nested.
         """
         check_bits(self.bits, self.weights)
         return {
@@ -154,7 +155,7 @@ class Formats:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Dictionary of the formats that a command reports with its results."""
+        """The formats that a command reports with its results, a dictionary from name to value."""
         return {
             "weights": self.weights if self.loss is None else AUTO,
             "group": self.group,
@@ -166,18 +167,17 @@ class Formats:
     def one_bits(self, user: str) -> int:
         """Return the number of bits at which weights are read.
 
-        Raises :class:`InputError`, whose message begins with ``user``, if several numbers are
-        given.
+        Raises :class:`InputError`, whose message begins with ``user``, if ``--quantize`` lists
+        several numbers of bits.
         """
         if len(self.bits) > 1:
             raise InputError(f"{user} with one number of bits, not {len(self.bits)}")
         return self.bits[0]
 
     def refuse_bits(self, user: str) -> None:
-        """Refuse ``bits`` below 8, at which nested weights would be read.
+        """Raise :class:`InputError` unless weights are read with all 8 bits.
 
-        ``user`` is the noun in the message for the computation that needs all bits. Raises
-        :class:`InputError`.
+        ``user`` is the message's noun for the computation that needs all bits.
         """
         if self.bits != (OPERAND_BITS,):
             asked = ",".join(map(str, self.bits))
@@ -187,7 +187,10 @@ class Formats:
 
 
 def quantize_options(keys: Mapping[str, Key]) -> Adder:
-    """Add ``--quantize``; the command gets ``formats``, and other keys' values by their names."""
+    """Add ``--quantize`` to a command, which gets a :class:`Formats` as ``formats``.
+
+    The values of keys that are no field of :class:`Formats` are further arguments of the command.
+    """
     fields = {each.name for each in dataclasses.fields(Formats)}
 
     def decorate(command: Command) -> Command:
@@ -209,10 +212,11 @@ def quantize_options(keys: Mapping[str, Key]) -> Adder:
 
 
 def read_keys(texts: Sequence[str], keys: Mapping[str, Key]) -> dict[str, Any]:
-    """Return the values of ``--quantize`` by the names of the command's arguments.
+    """Return the values of ``--quantize``, a dictionary from the command's arguments to values.
 
-    A part without ``=`` continues the value before it: ``bits=8,4``. Raises :class:`InputError` for
-    a key that the command does not accept, or a wrong value.
+    Keys that are not given have their defaults. Text without ``=`` after a comma belongs to the
+    value before the comma, as in ``bits=8,4``. Raises :class:`InputError` for a key that the
+    command does not accept, or a wrong value.
     """
     texts_by_key: dict[str, str] = {}
     for text in texts:

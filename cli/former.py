@@ -22,9 +22,9 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 
 def spelling(command: str, option: str) -> str | None:
-    """Return the template for today's spelling of an option of a command.
+    """Return a template of the present words for an earlier version's option of a command.
 
-    Return None if the spelling is unchanged.
+    Names in braces stand for values (:func:`holes`). Return None if the option is unchanged.
     """
     template = _template(command, option)
     words = (template or "").split()
@@ -48,9 +48,9 @@ def _template(command: str, option: str) -> str | None:
 
 
 def keys_today(text: str) -> str:
-    """Return a value of ``--quantize`` with today's keys.
+    """Return an earlier version's value of ``--quantize`` with the present keys.
 
-    Raises :class:`InputError` with the reason if a key is gone.
+    Raises :class:`InputError` with the reason if a key was removed.
     """
     pairs = [part.partition("=") for part in re.split(r",(?=[^,=]*=)", text)]
     keys = {key: value for key, _, value in pairs}
@@ -78,14 +78,14 @@ def holes(template: str) -> list[str]:
 
 
 def is_gone(template: str) -> bool:
-    """Return whether an option was removed: its template is then the reason."""
+    """Return whether the template says that an option was removed, and the reason for it."""
     return template.startswith("gone: ")
 
 
 def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
-    """Return an earlier version's command line in today's words; None if nothing has changed.
+    """Return an earlier version's command line in the present form; None if nothing has changed.
 
-    Raises :class:`InputError` with the reason if an option is gone.
+    Raises :class:`InputError` with the reason if an option was removed.
     """
     name = next((n for n in (" ".join(words[:2]), *words[:1]) if n in TABLE["names"]), None)
     if name is None:
@@ -154,7 +154,7 @@ def _value(command: str, hole: str, values: Mapping[str, str]) -> str:
 
 
 def refuse_former(tree: click.Group, words: Sequence[str]) -> None:
-    """Raise :class:`InputError` with today's line if a command line has a former name."""
+    """Raise :class:`InputError` with the present command line if ``words`` have a former name."""
     before = list(itertools.takewhile("--json".__eq__, words))
     line = today(tree, [*words[len(before) :], *before])
     if line is not None:

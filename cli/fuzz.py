@@ -51,7 +51,7 @@ def fuzz(
     seed: int,
     runner: Runner,
 ) -> None:
-    r"""Try random cases of all kinds or the given ones; all must be exact, or be refused.
+    r"""Run random cases of all kinds, or of each KIND; each must be exact, or be refused.
 
     A case that fails is reported by a name that `celosia verify replay` runs again.
 

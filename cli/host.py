@@ -42,7 +42,7 @@ class Line:
     missing: click.MissingParameter
 
     def checked(self) -> str:
-        """Return the port's name; raise :class:`click.MissingParameter` if there is none."""
+        """Return the port's name; raise :class:`click.MissingParameter` if no port was given."""
         if self.port is None:
             raise self.missing
         return self.port
@@ -50,8 +50,8 @@ class Line:
     def open(self, config: Config | None = None) -> Device:
         """Return the machine at the port.
 
-        ``config`` is by default the option ``--config``; without both, the bitstream names the
-        configuration.
+        The configuration is ``config``, or else that of ``--config``, or else the one that the
+        bitstream names.
         """
         return open_port(self.checked(), config or self.config, self.baud)
 
@@ -119,10 +119,10 @@ def run(
     contents: Path | None,
     **values: Any,
 ) -> None:
-    """Run the program in FOLDER, of celosia compile, and compare outputs with the golden machine.
+    """Run the model in FOLDER (from celosia compile), and compare outputs with the golden machine.
 
-    A language model continues the prompt. An encoder runs on the inputs, or without --inputs on the
-    test split of the digits.
+    A language model continues the prompt. An encoder runs on the inputs; without --inputs these are
+    the test split of the digits.
     """
     line.checked()
     program = open_compiled(folder)

@@ -54,7 +54,8 @@ def input_options(command: Command) -> Command:
 def context_option(command: Command) -> Command:
     """Add the option ``--context TOKENS:SINKS`` to a command.
 
-    The command gets the tokens as ``context`` and as ``tokens``, and the sinks as ``sinks``.
+    The command gets TOKENS twice, as ``context`` (cache size of a language model) and as ``tokens``
+    (longest input of an encoder), and SINKS as ``sinks``.
     """
 
     @functools.wraps(command)
@@ -92,14 +93,14 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
 
 
 def input_files(values: Mapping[str, Any]) -> Files:
-    """Return the files of inputs that the values of a command's options name."""
+    """Return the input files that a command's options name; ``values`` are the options' values."""
     inputs, random = random_count(values["inputs"])
     names = ("answers", "labels", "calibration")
     return Files(inputs=inputs, random=random, **{name: values.get(name) for name in names})
 
 
 def check_inputs(files: Files, values: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if outputs cannot be written, or an option needs ``--inputs``."""
+    """Raise :class:`InputError` if ``--output`` cannot be written, or ``--inputs`` is missing."""
     output = values.get("output")
     if output is not None:
         if output.suffix != ".npy":
@@ -118,7 +119,10 @@ def run_encoder(
     values: Mapping[str, Any],
     timing: MemoryTiming,
 ) -> dict[str, Any]:
-    """Compile a model, run it on the inputs that options name, and return figures by name."""
+    """Compile an encoder, run it on the inputs that the options ``values`` name; return figures.
+
+    The result is a dictionary from name to figure.
+    """
     formats: Formats = values["formats"]
     options, files = encoder_options(formats, config, values), input_files(values)
     check_inputs(files, values)
@@ -146,7 +150,10 @@ def run_compiled(
     values: Mapping[str, Any],
     timing: MemoryTiming,
 ) -> dict[str, Any]:
-    """Run a compiled encoder on the inputs that options name, and return figures by name."""
+    """Run a compiled encoder on the inputs that the options ``values`` name; return figures.
+
+    The result is a dictionary from name to figure.
+    """
     files, formats = input_files(values), values.get("formats", Formats())
     check_inputs(files, values)
     how = {"count": values["count"], "show": progress, "timing": timing, "bits": formats.bits}
@@ -155,9 +162,9 @@ def run_compiled(
 
 
 def kept(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a run's outputs to the file of the option ``--output``, if given.
+    """Write a run's outputs to the file of ``--output``, if given; return the run's figures.
 
-    Returns the run's figures.
+    Print a warning if texts were cut because they have more tokens than the model takes.
     """
     cut, output = ran.figures["cut"], values.get("output")
     if (files.are_texts or files.answers) and cut:

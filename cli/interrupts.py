@@ -1,4 +1,4 @@
-"""Interrupts of the command: SIGINT and SIGTERM end it always, and a second one ends it at once."""
+"""Interrupts of the command: SIGINT and SIGTERM always end the command, a second signal at once."""
 
 import contextlib
 import os
@@ -125,9 +125,9 @@ def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None
     """Handle SIGINT and SIGTERM in a ``with`` block of the main thread; blocks may be nested.
 
     The first signal prints a word, calls ``end`` in another thread, and raises KeyboardInterrupt in
-    the block, unless ``held()``: the main thread then raises it itself. However the block ends, the
-    exit code is 130 (SIGINT) or 143 (SIGTERM). A second signal, or five seconds, end the process at
-    once with the same code.
+    the block. While ``held()`` is true it does not raise it: the block's own code must do this when
+    it may. After a signal the exit code is 130 (SIGINT) or 143 (SIGTERM), however the block ends. A
+    second signal, or five more seconds, end the process at once with the same code.
     """
     global _watch
     if _watch is not None:

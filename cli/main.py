@@ -46,9 +46,10 @@ celosia.params.append(json_option())
 def main() -> None:
     """Run the command and exit with its code.
 
-    0: done. 1: results that differ from their reference, or a simulation, tool or board that
-    failed, whose log's end is shown. 2: wrong input, named in one sentence. 70: a defect of this
-    project, with its traceback. 130: interrupted, 143: terminated; no program it started is left.
+    0: done. 1: results differ from their reference, or a simulation, tool or board failed; then the
+    end of its log is shown. 2: wrong input, named in one sentence. 70: a defect of this project,
+    with its traceback. 130: interrupted. 143: terminated. All programs that the command started
+    have then ended.
     """
     with answered(end_processes, starting):
         # Units are made also where only their latency is asked for.

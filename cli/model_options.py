@@ -1,4 +1,4 @@
-"""Options for the quantization of encoders."""
+"""Command-line options for the quantization of encoders."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,10 +20,10 @@ RANGES = tuple(key.name for key in RANGE_KEYS.values())
 def encoder_options(
     formats: Formats, config: Config, values: Mapping[str, Any] | None = None
 ) -> Options:
-    """Return the encoder compiler's options, before any search for formats.
+    """Return the compiler's options for an encoder; no search for weight formats has run yet.
 
-    ``values`` are the values of a command's options, with ranges, scales and batch. Without
-    ``values`` these have their defaults.
+    ``values`` are a command's option values, a dictionary; its entries ``percentile``, ``balance``
+    and ``batch`` are used. Without ``values`` these have their defaults.
     """
     options = Options(**formats.quantization, sparse=config.sparse_lanes > 0)
     if values is None:

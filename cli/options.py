@@ -21,16 +21,17 @@ Adder = Callable[[Command], Command]
 
 
 def added(options: Sequence[Adder], command: Command) -> Command:
-    """Return a command with options added, which the command's help shows in this order."""
+    """Return a command with ``options`` added; its help text lists them in the given order."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
-    """Return a decorator that adds options; the command gets the result of ``make`` as ``name``.
+    """Return a decorator that adds options; the command gets one argument made of their values.
 
-    The arguments of ``make`` are the options' values, by name.
+    The command's argument ``name`` is the result of ``make``, whose arguments are named as the
+    options.
     """
     names = inspect.signature(make).parameters
 
@@ -87,8 +88,9 @@ def source_option(default: str) -> Adder:
 def config_choice(defaults: str) -> Adder:
     """Add ``--config`` and ``--set`` for a command whose default depends on the model.
 
-    The command gets ``configured``: a function that returns the configuration for a default's name.
-    ``defaults`` describes the default in the help text.
+    The command gets ``configured``, a function of a preset's name: it returns the configuration
+    that the options select, with this preset as the default of ``--config``. ``defaults`` describes
+    the defaults in the help text.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -173,10 +175,10 @@ def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
 def size_argument(
     form: str, default: str | None = None, *, smallest: Mapping[str, int] | None = None
 ) -> Adder:
-    """Add an argument for a size such as ``MxKxN``, whose names and order ``form`` gives.
+    """Add an argument for sizes such as ``64x64x64``, with names and order as in ``MxKxN``.
 
-    The command gets the size as ``sizes``, a dictionary from names in lower case to numbers.
-    ``smallest`` gives the values of the first names, which may be left out.
+    ``form`` are the names. The command gets ``sizes``, a dictionary from names in lower case to
+    numbers. The first sizes may be left out if ``smallest`` has their values, by name.
     """
 
     def read(
@@ -194,8 +196,8 @@ def size_argument(
 def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, int]:
     """Return a size such as 64x64x64 as a dictionary from the names in ``form`` to numbers.
 
-    ``smallest`` gives the values of the first names, which may be left out. Raises
-    :class:`InputError` if the text has another form.
+    Names are in lower case. The first sizes may be left out if ``smallest`` has their values, by
+    name. Raises :class:`InputError` if the text has another form.
     """
     names, words = [name.lower() for name in form.split("x")], text.split("x")
     missing = len(names) - len(words)
@@ -221,10 +223,10 @@ UNIT_FIELDS = {
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` if the command line asks for a unit and also leaves it out.
+    """Raise :class:`InputError` if the command line asks for a unit that its options leave out.
 
-    A unit that a preset leaves out may still be made alone. The command has ``--config`` and
-    ``--set``.
+    Only ``--set`` and the TOML file of ``--config`` count: a unit that a preset lacks may still be
+    made alone.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))
@@ -237,9 +239,9 @@ QUANTIZE = "celosia.cli.options.quantize"
 
 
 def given_options(names: Sequence[str]) -> list[str]:
-    """Return the options that the command line gives, as texts such as ``--seed``.
+    """Return the options on the command line, of those in ``names``, as texts such as ``--seed``.
 
-    ``names`` are the names of the command's parameters to look for.
+    ``names`` are names of the command's parameters. Options with default values are left out.
     """
     context = click.get_current_context()
     keys = context.meta.get(QUANTIZE, {})
@@ -252,7 +254,10 @@ def given_options(names: Sequence[str]) -> list[str]:
 
 
 def refuse_given(user: str, *names: str) -> None:
-    """Raise :class:`InputError` if the command line gives an option that ``user`` does not take."""
+    """Raise :class:`InputError` if an option with one of the ``names`` is on the command line.
+
+    ``user`` is the message's noun for the thing that does not take these options.
+    """
     refused = given_options(names)
     if refused:
         raise InputError(f"Option {refused[0]} is not for {user}")

@@ -105,7 +105,7 @@ def progress(title: str) -> Iterator[Update]:
 
 @contextmanager
 def announced(words: str, seconds: float | None = None) -> Iterator[None]:
-    """Print words on standard error if the block takes longer than 1.5 s, or other ``seconds``."""
+    """Print ``words`` on standard error if the block takes longer than ``seconds``, or 1.5 s."""
     after = _ANNOUNCED if seconds is None else seconds
     timer = threading.Timer(after, lambda: say(words, err=True) if words else None)
     timer.daemon = True
@@ -117,13 +117,13 @@ def announced(words: str, seconds: float | None = None) -> Iterator[None]:
 
 
 def warn(warning: str | None) -> None:
-    """Print a warning on standard error, if there is one."""
+    """Print a warning on standard error; print nothing for None or an empty text."""
     if warning:
         say(f"celosia: warning: {warning}", err=True)
 
 
 def json_option() -> click.Option:
-    """Return the option ``--json`` of all commands; :func:`as_json` returns its value."""
+    """Return a new option ``--json``, which every command has; :func:`as_json` reads its value."""
 
     def keep(context: click.Context, _: click.Parameter, present: bool) -> None:
         context.meta[_JSON] = present
@@ -152,8 +152,9 @@ def report(
 ) -> None:
     """Print a result as one JSON object, or its rows as a table.
 
-    A row is a line, or a column if lines would be wider than the screen. With ``wrong``, or if the
-    result's ``mismatches`` or ``failed`` are more than 0, :func:`exit_code` is 1.
+    Each row is a line of the table, or a column if lines would be wider than the screen. If
+    ``wrong`` is true, or the result's ``mismatches`` or ``failed`` is not 0, :func:`exit_code`
+    returns 1.
     """
     if wrong or result.get("mismatches") or result.get("failed"):
         click.get_current_context().meta[_WRONG] = True
@@ -189,7 +190,7 @@ def exit_code() -> int:
 
 
 def cycles_table(result: Mapping[str, Any]) -> None:
-    """Print a table of a result's cycles by activity of the array, and of each engine if known.
+    """Print two tables of a result's cycles: by activity of the array, and by engine if known.
 
     ``where`` and ``counters`` of the result are those of :class:`celosia.sim.report.Report`.
     Nothing is printed with ``--json``, or if the machine has no clock.
@@ -242,7 +243,11 @@ def predictions_table(result: Mapping[str, Any]) -> None:
 
 
 def text(value: Any) -> str:
-    """Return a figure as text: four digits, a comma between thousands, and ``-`` for None."""
+    """Return a figure as text: at most four significant digits for a fraction, ``-`` for None.
+
+    Commas separate thousands; a fraction above 1000 is rounded to an integer. A fraction just below
+    1 keeps up to eight decimals.
+    """
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -257,7 +262,7 @@ def text(value: Any) -> str:
 def write_array(path: Path, values: Sequence[NDArray[np.floating]]) -> None:
     """Write outputs as one array [count, ...] to a ``.npy`` file.
 
-    Outputs of different lengths are extended with NaN after their last rows. Raises
+    Outputs with fewer rows than the longest are extended with rows of NaN. Raises
     :class:`InputError` if the file cannot be written.
     """
     rows = max(len(value) for value in values)

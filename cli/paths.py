@@ -1,4 +1,4 @@
-"""Kinds of arguments that name files and models, checked before any work."""
+"""Types of command-line arguments that name files and models, checked before any work."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ _LONGEST = 4095  # bytes; of a whole path
 
 
 def check_name(text: str) -> str:
-    """Return the error in a file's name, or an empty text."""
+    """Return a text on the error in a file's name, or an empty text if the name is valid."""
     parts = [part.encode("utf-8", "surrogateescape") for part in text.split(os.sep)]
     if not text:
         return "must name a file or a folder, not be empty"

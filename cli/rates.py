@@ -50,12 +50,13 @@ KEYS = (*SPEEDS, "no_inference", "text_model", "token_position", "configuration"
 
 
 def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
-    """Return a dictionary of a machine's rates on a board, and of its fingerprint.
+    """Return a machine's rates on a board, and its fingerprint, a dictionary by name.
 
-    The fingerprint is ``configuration``. The machine itself counts cycles, in a simulation of the
-    board's complete top level with its external memory: on the chip, or a chip at the pins, whose
-    times are cycles of ``clock_mhz``. The image in the flash is left out, since the image ends
-    before a host's first run.
+    The entries are those of :func:`inference_rates` and :func:`token_rates`; ``configuration`` is
+    the fingerprint. The machine's counters count the cycles, in a simulation of the board's
+    complete top level at ``clock_mhz``. External memory is on the FPGA, or a chip with the times of
+    its data sheet. A flash is left out: its model has run before a host's first run, and does not
+    change these cycles.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """
@@ -70,10 +71,10 @@ def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, 
 
 
 def inference_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return ``cycles_per_inference`` and ``inferences_per_second`` of the digits' model.
+    """Return ``cycles_per_inference`` and ``inferences_per_second`` of a model of the digits.
 
-    The result is a dictionary; cycles are the mean over the first images. If the model does not fit
-    the machine, both rates are None, and ``no_inference`` has the reason.
+    The result is a dictionary; cycles are the mean over the first test images. If the model does
+    not fit the machine, both rates are None, and ``no_inference`` has the reason.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """
@@ -95,11 +96,11 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return ``cycles_per_token`` and ``tokens_per_second`` of stories260K at a position.
 
-    If the machine has room for two texts in the same runs, the dictionary also has the rates of two
-    texts (:data:`PAIR_RATES`): half the cycles of a run, and the tokens of either text per second.
-    The circuit also fills its weight slots, from external memory; the weights are random, as cycles
-    do not depend on them. The dictionary is empty if the model does not fit, or its weights would
-    not stay on the chip.
+    The result is a dictionary. If the machine has room for two texts in the same runs, it also has
+    the rates with two texts (:data:`PAIR_RATES`). There cycles are half those of a run, and the
+    tokens of both texts count. Weights are random, since cycles do not depend on them, and are
+    loaded to the array's weight slots. The dictionary is empty if the model does not fit, or the
+    array cannot keep its weights.
 
     Raises :class:`RunError` if a token's scores differ from the golden model's scores.
     """

@@ -106,7 +106,10 @@ def run(
 
 
 def folder_program(folder: str) -> Program:
-    """Return the program of a compiled folder; refuse options that belong to celosia compile."""
+    """Return the program in a folder of celosia compile; refuse options of celosia compile.
+
+    Raises :class:`InputError` if the command line has an option that only compiling takes.
+    """
     stated = given_options(_COMPILED)
     if stated:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Options of the commands that continue a text, and how they become arguments of the library."""
+"""Options of the commands that continue a text, and their conversion to library arguments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ steps_option = click.option(
 
 @dataclass(frozen=True)
 class Continuation:
-    """Number of tokens, and sampling, with which a text is continued."""
+    """Settings for the continuation of a text: the number of new tokens, and the sampling."""
 
     steps: int
     sampling: Sampling
@@ -47,7 +47,10 @@ class Continuation:
         timing: MemoryTiming = PROMPT,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> dict[str, Any]:
-        """Continue one text, shown as it grows unless ``quiet``, or two; return the figures."""
+        """Continue one text or two texts, and return the figures, a dictionary by name.
+
+        A single text is printed as it grows, unless ``quiet``.
+        """
         loud = not quiet and len(prompts) == 1
         result = program.continue_texts(
             prompts,
@@ -65,7 +68,7 @@ class Continuation:
 
 
 def quantized(values: Mapping[str, Any], model: TextDescription, config: Config) -> dict[str, Any]:
-    """Return the options of quantization that texts and perplexity share, by their fields."""
+    """Return the quantization options of a language model, a dictionary of keyword arguments."""
     kept = values["kv"]
     return {
         "kv_bits": 4 if kept.startswith("int4") else OPERAND_BITS,
@@ -123,7 +126,7 @@ def compiled_text(
     texts: int = 1,
     steps: int = 1,
 ) -> Program:
-    """Return the compiled program of a language model, with the options that a command gets.
+    """Compile a language model with the options ``values`` of a command; return the program.
 
     The program continues ``texts`` texts in the same runs. Raises :class:`InputError` before any
     work if the model cannot continue one of the ``prompts`` by ``steps`` tokens.
@@ -154,7 +157,7 @@ def compiled_text(
 
 
 def tell(program: Program) -> None:
-    """Print a program's warning, and the weight formats that a search found, on standard error."""
+    """Print the weight formats that a search found, and a program's warning, on standard error."""
     if program.summary:
         say(f"celosia: {program.summary}", err=True)
     warn(None if program.parting is None else program.parting.warning)

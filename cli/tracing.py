@@ -19,9 +19,11 @@ from celosia.tb.models.timeline import timeline
 
 
 class RunTrace:
-    """Records a benchmark's run if a file is named, and writes a timeline to the file.
+    """Records the run of a benchmark's machine, and writes its timeline to ``file``.
 
     Raises :class:`InputError` if the file cannot be written.
+
+    If ``file`` is None, nothing is recorded or written.
     """
 
     def __init__(self, file: Path | None):
@@ -31,7 +33,7 @@ class RunTrace:
             check_folder(file.parent, [file.name])
 
     def machine(self, config: Config, simulator: str, *arguments: Any) -> Machine:
-        """Return the machine, recorded if a file is named.
+        """Return a new machine, whose runs are recorded if a file is named.
 
         Raises :class:`InputError` as :func:`celosia.tb.machine.simulators.make_machine`, and if a
         machine without a clock is to be recorded.

@@ -15,7 +15,7 @@ from celosia.cli.output import as_json
 
 
 class Command(click.Command):
-    """A command whose help begins with an example; with ``reports`` it can print JSON."""
+    """A command whose help text begins with an example; if ``reports``, it accepts ``--json``."""
 
     def __init__(
         self, *arguments: Any, example: str = "", reports: bool = True, **named: Any
@@ -25,12 +25,12 @@ class Command(click.Command):
         self.help = (self.help or "").replace("\\b", "\b")  # of docstrings, which are raw
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write that the command prints JSON with the root's option, if it reports."""
+        """Write at the end of the help text that the command accepts ``--json``, if it does."""
         if self.reports:
             formatter.write("\nWith --json the result is one JSON object.\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; refuse ``--json`` if it does not report."""
+        """Run the command; raise :class:`InputError` for ``--json`` if it is not accepted."""
         if as_json() and not self.reports:
             raise InputError(f"Option --json is not for {ctx.command_path}, which writes files")
         return super().invoke(ctx)
@@ -42,12 +42,12 @@ class Command(click.Command):
         super().format_help_text(ctx, formatter)
 
     def example_words(self) -> list[str]:
-        """Return the words of the help's example that follow the command's name."""
+        """Return the arguments in the help text's example, without the command's name."""
         return shlex.split(self.example)
 
 
 class Tree(click.Group):
-    """Commands under headings; a module is loaded when its command is used."""
+    """A group of commands listed under headings; a command's module is imported at first use."""
 
     command_class = Command
 
@@ -63,7 +63,7 @@ class Tree(click.Group):
         self.functions = functions or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse options; the root takes ``--json`` in any place before ``--``."""
+        """Parse options; the command ``celosia`` accepts ``--json`` at any place before ``--``."""
         end = args.index("--") if "--" in args else len(args)
         if ctx.parent is None and "--json" in args[:end]:
             others = [word for word in args[:end] if word != "--json"]
@@ -77,7 +77,10 @@ class Tree(click.Group):
         ] or super().list_commands(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; raise :class:`InputError` if it needs a package that is missing."""
+        """Return a command, None if unknown; import its module at the first use.
+
+        Raises :class:`InputError` if the command needs a package that is missing.
+        """
         if not self.headings:
             return super().get_command(ctx, cmd_name)
         if cmd_name not in self.list_commands(ctx):
@@ -93,7 +96,7 @@ class Tree(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; an unknown name is refused with similar ones."""
+        """Return the command for arguments; an unknown name is refused, with similar names."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and get_close_matches(args[0], names):
             raise NoSuchCommand(args[0], possibilities=names, ctx=ctx)
@@ -126,7 +129,7 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 def command_of(group: click.Group, name: str) -> click.Command | None:
-    """Return the command that words such as ``bench gemm`` name, or None; import only its module.
+    """Return the command with a name such as ``bench gemm``, or None; import no other command.
 
     Raises :class:`InputError` as :meth:`Tree.get_command`.
     """

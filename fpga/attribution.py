@@ -1,4 +1,4 @@
-"""Attribution of a flattened netlist's cells to the units of the design, by the cells' names."""
+"""Finds the design's unit that each cell of a flattened netlist belongs to, by the cell's name."""
 
 import json
 import re
@@ -51,12 +51,12 @@ def _plain(name: str) -> str:
 
 
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
-    """Return a dictionary from each path to its group: one of the ``limit`` largest instances.
+    """Return a dictionary from a cell's path to its group, one of the ``limit`` largest instances.
 
     ``paths`` has an element for each cell. The size of an instance is the number of cells inside
-    it. The group of a cell is the innermost of the large instances around it, or "" if there is
-    none. An instance whose name ends in a number, such as ``column_3``, is never a group, so an
-    array of any size is one group.
+    it. If several of these instances contain a cell, the innermost is its group; if none does, the
+    group is "". An instance whose name ends in a number, such as ``column_3``, is never a group, so
+    an array of any size is one group.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -80,8 +80,9 @@ def count_units(
 ) -> tuple[dict[str, dict[str, int]], list[tuple[int, int, str]]]:
     """Return the resources that each group of cells uses, and the position of each placed cell.
 
-    The first result is a dictionary from group to numbers by resource. The second is a list of
-    (column, row, group), one for each cell. ``placed`` is the netlist that nextpnr has placed.
+    The first result is a dictionary from group to a dictionary from resource to number. The second
+    is a list of (column, row, group), one for each cell. ``placed`` is the file of the netlist that
+    nextpnr has placed.
     """
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[
@@ -104,10 +105,11 @@ def count_units(
 
 
 def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
-    """Return the slowest path within a clock domain from nextpnr's ``report``; {} without one.
+    """Return the slowest path in nextpnr's ``report`` that is within one clock domain.
 
-    The result is a dictionary with the cells ``from`` and ``to``, the delay ``ns``, and ``units``.
-    The latter are the units along the path, each with ``logic_ns`` and ``routing_ns``.
+    The result is a dictionary, empty if there is no such path. ``from`` and ``to`` are the cells at
+    its ends, ``ns`` is its delay. ``units`` lists the units along the path, each with ``unit``,
+    ``logic_ns`` and ``routing_ns``.
     """
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:

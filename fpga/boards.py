@@ -52,7 +52,8 @@ class Board:
     that a build tries first (MHz). ``pins`` maps names of ports to pins. ``loaders`` are commands
     that load the bitstream ``{file}``, the usual command first. External memory has
     ``memory_bytes`` bytes: a chip (``sdram``, ``ddr3`` or ``psram``), or block RAM of the device.
-    With ``flash`` the board runs the image in the flash at power-on.
+    ``link`` is the kind of host link. If ``flash`` is not None, the board runs a model from its
+    flash at power-on.
     """
 
     name: str
@@ -205,7 +206,7 @@ def get_board(name: str, link: str = "uart") -> Board:
 
 
 def led_names(name: str) -> tuple[str, ...]:
-    """Return amaranth-boards' names of a board's LEDs, in the order of their signals ``LEDS``."""
+    """Return amaranth-boards' names of the LEDs that show the signals ``LEDS``, in that order."""
     parts = _led_parts(_ENTRIES[name])
     names = [f"{led} {number} {part}".strip() for led, number, part in parts]
     return tuple(names[: len(LEDS)])
@@ -333,9 +334,9 @@ _SWAPPED = ("colorlight_5a75b", "ecpix5_85f")
 
 
 def with_flash(board: Board, kind: str) -> Board:
-    """Return a board that runs the image in the board's flash at power-on.
+    """Return the board, changed so that it runs a model from its flash at power-on.
 
-    ``kind`` is one of the read modes ``FLASHES``. Raises :class:`InputError` if the mode is
+    ``kind`` is the flash's read mode, one of ``FLASHES``. Raises :class:`InputError` if the mode is
     unknown, the board has no wires for that mode, or the host link is not the serial line.
     """
     check_known("flash", kind, FLASHES)

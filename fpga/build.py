@@ -1,4 +1,4 @@
-"""Builds: from a configuration to a bitstream and a report."""
+"""Builds of a machine for a board: a configuration becomes a bitstream and a report."""
 
 import hashlib
 import json
@@ -99,7 +99,7 @@ def board_design(
 
 
 def board_verilog(config: Config, board: Board, *, mhz: float | None = None) -> str:
-    """Return the Verilog of a board's first synthesis in :func:`build_board`."""
+    """Return the Verilog that :func:`build_board` synthesizes first, at the target frequency."""
     return _machine(config, board, _pll(board, board.target_mhz if mhz is None else mhz))
 
 

@@ -69,16 +69,16 @@ _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 
 
 class Device:
-    """The machine on a board, through a port; a request is sent again until it is answered.
+    """The machine on a board, used through a port; a request is repeated until it is answered.
 
     ``config`` is the machine's configuration. By default it is the preset or the board's
     configuration that the bitstream names. ``identity`` is the board's answer to HELLO;
     ``repeated`` counts the requests that were sent again.
 
-    ``answer_seconds`` is the timeout of an answer, and ``run_seconds`` that of a run. Once a
-    machine has answered, the timeout doubles, up to a limit, each time that it is silent or stops
-    within an answer. A port without any answer is given up after ``FIRST_TRIES`` waits of at most
-    ``FIRST_SECONDS`` each.
+    ``answer_seconds`` is the timeout of an answer, and ``run_seconds`` that of a run. Each time a
+    request gets no answer or an incomplete one, its timeout doubles, up to a limit. Before the
+    first answer the timeout is at most ``FIRST_SECONDS`` and does not grow. After ``FIRST_TRIES``
+    such timeouts the port is given up.
 
     Raises :class:`RunError` if nothing answers, or if the machine has another version or
     configuration.
@@ -184,7 +184,7 @@ class Device:
             self._ask(Command.LOAD_PROGRAM, len(data), place, data)
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register of the sequencer for the runs that follow."""
+        """Set the sequencer's register ``number`` for the runs that follow."""
         self.write_register(f"R{number}", value)
 
     def write_register(self, name: str, value: int) -> None:

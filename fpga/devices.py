@@ -19,11 +19,11 @@ RESOURCES = {
 class Family:
     """A family of devices: its cells, and the options of the tools.
 
-    ``cells`` maps each resource to the types of netlist cells that use it, and these to the number
-    that one cell uses. ``placed`` maps each resource to the cell types that place-and-route counts.
-    ``block_ram_shapes`` are the pairs (width, depth) of a block RAM (bits, words). They are empty
-    if LUTs cannot replace block RAM. With ``output_registers`` block RAMs have output registers
-    that nextpnr supports.
+    ``cells`` has, for each resource, a dictionary from the types of netlist cells that use the
+    resource to the amount that one cell uses. ``placed`` is the same for the cell types after
+    place-and-route. ``block_ram_shapes`` are the pairs (width, depth) that a block RAM can have
+    (bits, words); no pairs if LUTs cannot replace block RAM. If ``output_registers`` is true,
+    nextpnr supports the output registers of block RAMs.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Device:
     """A device: its family, its resources, and the options that select it in nextpnr.
 
     ``capacity`` maps each resource to the number that the device has. ``placer`` are nextpnr's
-    placement options for the device. Three fields serve the placement of an array's cells
-    (``celosia.fpga.sites``), on devices that have it. ``multiplier_rows`` and ``ram_rows`` are the
-    rows of the device with blocks of four multipliers or four block RAMs, and ``blocks`` the first
-    columns of the blocks.
+    placement options for the device. Three fields are for the placement of an array's cells by
+    ``celosia.fpga.sites``; they are empty on devices without such placement. ``multiplier_rows``
+    and ``ram_rows`` are the device's rows that contain blocks of four multipliers or four block
+    RAMs. ``blocks`` are the first columns of these blocks.
 
-    ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0:
-    Yosys's default. On a large device that default is less than a fifth of the delay of routed
-    wires, so paths would have more LUTs.
+    ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0
+    stands for Yosys's default. On a large device this default is less than a fifth of the real
+    delay, and mapping would use more LUTs in series.
     """
 
     name: str

@@ -35,9 +35,9 @@ class Hierarchy:
         """Return the design's Verilog, with some copies of modules replaced by variants.
 
         ``variants`` maps a module's name to (number of copies to replace, Verilog of the variant).
-        The variant has the module's name with ``_tables``. A module that contains replaced copies
-        is duplicated under the names ``_tables``, ``_tables_2`` and so on. There is a duplicate for
-        each combination of variants inside, so other copies of the module are not changed.
+        The name of a variant is the module's name and ``_tables``. Other copies of the modules
+        around it must not change, so a module that contains variants is duplicated, once for each
+        combination of variants. The duplicates' names end in ``_tables``, ``_tables_2`` and so on.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

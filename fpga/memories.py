@@ -77,10 +77,10 @@ def _side_by_side(width: int, parts: int, bits: int) -> int:
 
 
 def share_block_rams(flat: str, device: Device) -> str:
-    """Return a flat design's RTLIL in which memories request at most the device's block RAMs.
+    """Return a flat design's RTLIL, changed to use no more block RAMs than the device has.
 
-    Memories beyond these are marked to be made of LUTs (:func:`beyond`). The design is not changed
-    for a family in which LUTs cannot replace block RAM.
+    The surplus memories (:func:`beyond`) get the attribute ``ram_style`` for LUTs. The design is
+    not changed for a family in which LUTs cannot replace block RAM.
     """
     shapes = device.family.block_ram_shapes
     written = Counter(name.replace("\\\\", "\\") for name in _WRITTEN.findall(flat))
@@ -120,9 +120,10 @@ _LARGE = '(* no_rw_check, ram_style = "huge" *)'
 def place_memories(verilog: str, family: str) -> str:
     """Return a design's Verilog in which a :class:`ByteRam` has no initial contents.
 
-    For ``ice40`` these memories become SB_SPRAM256KA, which has no initial contents. For ``gowin``
-    Yosys reads the Verilog in a tenth of the time. The Verilog for other families is not changed.
-    No circuit reads a word before it is written.
+    For ``ice40`` the memories become SB_SPRAM256KA, which cannot have initial contents. For
+    ``gowin`` Yosys reads Verilog without them in a tenth of the time. The Verilog for other
+    families is not changed. The results of circuits are the same, since no circuit reads a word
+    that was never written.
     """
     if family not in ("ice40", "gowin"):
         return verilog

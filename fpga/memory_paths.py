@@ -24,8 +24,8 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
     """Return the modules in which a memory's output reaches its register.
 
-    The result is a dictionary from such a module to the submodules to merge into it: the submodules
-    on the path from the memory up and down to the register.
+    The result is a dictionary from such a module, which contains memory and register, to the set of
+    its submodules on the path between the two. These must be merged into the module.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}

@@ -85,8 +85,8 @@ def _control(
 def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str]) -> None:
     """Merge registers into the memory cells that they follow, in place.
 
-    ``cells`` maps a memory cell to the enable and reset of its registers. ``names`` maps the type
-    of a cell to the type of the cell with registers.
+    ``cells`` maps the name of a memory cell to the enable and reset of its registers. ``names``
+    maps the type of a memory cell to the type that includes these registers.
     """
     loads = loads_of(module)
     gone: dict[str, set[int]] = defaultdict(set)

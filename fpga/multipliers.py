@@ -26,7 +26,7 @@ _ECP5 = template("multiplier_ecp5")
 
 @dataclass(frozen=True)
 class OwnMultiplier:
-    """A :class:`Multiplier` module that a hardware multiplier of a family can replace."""
+    """A :class:`Multiplier` module that a hardware multiplier can replace, and its Verilog."""
 
     widths: tuple[int, int]
     """Widths of the operands (bits)."""

@@ -126,9 +126,9 @@ def surplus(wanted: Needs, device: Device) -> Surplus:
 
 
 def within(design: Hierarchy, family: Family, made: Surplus) -> str:
-    """Return a design's Verilog with the ``surplus`` multipliers and memories made of LUTs.
+    """Return a design's Verilog in which the multipliers and memories ``made`` are made of LUTs.
 
-    The surplus are those for which a device has no hardware left.
+    ``made`` is the result of :func:`surplus`.
     """
     variants = {}
     for name, count in made.memories.items():

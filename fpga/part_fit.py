@@ -39,7 +39,7 @@ class Fit:
     """
 
     def sentence(self, device: Device) -> str:
-        """Return a sentence with the parts made of LUTs, and the use of the device's resources."""
+        """Return a sentence on the multipliers and memories made of LUTs, and resources used."""
         products, memories = (
             sum(part.values()) for part in (self.made.products, self.made.memories)
         )

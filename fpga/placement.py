@@ -51,12 +51,12 @@ def place(
     constraints: str | None,
     progress: Callable[[int, int], None],
 ) -> list[Placement]:
-    """Place and route a folder's netlist once for each seed; return all results, the best first.
+    """Place and route a folder's netlist once for each seed; return the results, fastest first.
 
     A seed that nextpnr cannot route is left out. If all seeds fail, :class:`RunError` is raised.
-    ``mhz`` is the target frequency. ``constraints`` names a file of the folder, without which pins
-    are placed anywhere. One run per processor is active at once. Results are kept by the hash of
-    netlist, constraints, seed, options and the tool's version, and are not computed again.
+    ``mhz`` is the target frequency. ``constraints`` is the name of the constraints file in the
+    folder; if it is None, nextpnr chooses the pins. There is one run at a time for each processor.
+    Results are cached by the hash of netlist, constraints, seed, options and the tool's version.
     """
     tool = find_tool(device.family.router)
 
@@ -102,15 +102,18 @@ def place(
 
 
 def fills(device: Device, verilog: str) -> bool:
-    """Return whether a design with a tree array is placed by ``celosia.fpga.sites`` on a device."""
+    """Return whether a design has a tree array and its device known sites for such arrays.
+
+    ``celosia.fpga.sites`` then places the array; ``verilog`` is the Verilog of the design.
+    """
     return bool(device.blocks and _TREE.search(verilog))
 
 
 def placer_options(device: Device, verilog: str) -> list[str]:
     """Return nextpnr's options for the placement and routing of a design on a device.
 
-    A design for which :func:`fills` is true has more wires than nextpnr's router1 can route, so
-    router2 is used.
+    nextpnr's router1 cannot route all wires of a design for which :func:`fills` is true; such a
+    design gets router2.
     """
     return [*device.placer, *(["--router", "router2"] if fills(device, verilog) else [])]
 
@@ -153,7 +156,7 @@ def pack(board: Board, placement: Placement) -> Path:
 
 
 def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
-    """Return the frequency that the machine's clock has reached (MHz).
+    """Return the frequency that the machine's clock has reached in place-and-route (MHz).
 
     ``clocks`` maps names of clocks to nextpnr's figures; the machine's clock has target ``mhz``.
     """

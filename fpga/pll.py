@@ -17,10 +17,11 @@ _GOWIN = template("pll_gowin")
 
 @dataclass(frozen=True)
 class Pll:
-    """A setting of a PLL: output frequency, frequency of the PLL's oscillator, and Verilog.
+    """A setting of a PLL: its output frequency, its oscillator's frequency (MHz), and its Verilog.
 
-    ``verilog`` instantiates the PLL with the input ``clk`` and the outputs ``locked`` and ``fast``
-    (``steady`` instead of ``fast`` on ECP5). The net ``loop`` is internal.
+    ``verilog`` instantiates the PLL with the input clock ``clk`` and the output ``locked``. The
+    output clock is ``fast``, on ECP5 it is ``steady``, from which the top module derives ``fast``.
+    The net ``loop`` is internal.
     """
 
     mhz: float
@@ -136,9 +137,9 @@ _FAMILIES: dict[str, tuple[_Settings, str]] = {
 def find_pll(family: str, device: str, clock_mhz: float, wanted_mhz: float) -> Pll:
     """Return the PLL setting with the highest output frequency that is at most ``wanted_mhz``.
 
-    ``clock_mhz`` is the input frequency. Among settings with that output, the fastest oscillator is
-    chosen, which has the least jitter. Raises :class:`InputError` if every possible output is above
-    ``wanted_mhz``.
+    ``clock_mhz`` is the input frequency. Of several settings with this output, the one with the
+    fastest oscillator is chosen, since it has the least jitter. Raises :class:`InputError` if every
+    possible output is above ``wanted_mhz``.
     """
     settings, text = _FAMILIES[family]
     best: tuple[float, float, dict[str, float]] | None = None

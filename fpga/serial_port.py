@@ -14,7 +14,7 @@ class Port(Protocol):
     timeout: float | None
 
     def read(self, size: int = 1) -> bytes:
-        """Return up to ``size`` received bytes, fewer if the port's timeout ends before."""
+        """Return ``size`` received bytes, or fewer if the port's timeout ends first."""
 
     def write(self, data: bytes, /) -> Any:
         """Send bytes."""
@@ -39,7 +39,7 @@ def open_serial(name: str, baud: int) -> Port:
 
 
 def port_error(name: str, reason: str) -> InputError:
-    """Return the error for a port that cannot be opened, with its reason and a remedy."""
+    """Return the exception for a port that cannot be opened, with the reason and a remedy."""
     if "exclusively lock" in reason or "busy" in reason:
         return InputError(f"Serial port {name} is used by another program; end that one first")
     if "No such file" in reason or "could not find port" in reason:

@@ -39,13 +39,14 @@ def seat(netlist: Path, top: str, device: Device) -> int:
     """Assign sites to the cells of an array in a netlist file; return the number of these cells.
 
     The file ``netlist`` with the top module ``top`` is changed in place. Column c of a systolic
-    array is placed in column c of the device's blocks, with four elements in each block. Half of
-    the columns of a tree with weights in block RAM are placed from the left side of the device on,
-    half from the right side on. Between these halves are the vector engine's multipliers, grouped
-    by unit.
+    array is placed in the device's column c of multiplier blocks, four elements in each block. For
+    a tree array with weights in block RAM, half of the columns are placed from the device's left
+    side on, half from its right side on. The vector engine's multipliers are placed between these
+    halves, grouped by unit.
 
-    nextpnr places all other arrays. These are arrays larger than the device, arrays on devices
-    without known sites, and arrays with separate enables, which the blocks have too few of.
+    nextpnr places all other arrays: arrays larger than the device, and arrays on devices without
+    known sites. It also places arrays whose elements have separate enables, for which a block has
+    too few inputs. The result is then 0.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     cells = design["modules"][top]["cells"]

@@ -61,7 +61,7 @@ class SpiPort:
         self._pause = 0.0
 
     def read(self, size: int = 1) -> bytes:
-        """Return ``size`` bytes; a byte that the board had not ready is ``FILL``."""
+        """Return ``size`` bytes; bytes for which the board had no data to send are ``FILL``."""
         time.sleep(self._pause)
         data = self._wires.exchange(bytes(size))
         idle = size == 1 and data[0] == FILL

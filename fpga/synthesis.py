@@ -67,13 +67,13 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 
 
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
-    """Return a design's Verilog, adapted so that Yosys's plain synthesis equals that of a build.
+    """Return Verilog that Yosys's plain synthesis maps to the same multipliers and RAMs as a build.
 
-    With ``device`` the design has at most the multipliers and block RAMs of the device; the others
-    are made of LUTs (:mod:`celosia.fpga.part`). For ``ecp5`` the Verilog instantiates multipliers,
-    and block RAMs with output registers. For ``ice40`` it instantiates SB_MAC16 for pairs of
-    products, and large memories request SB_SPRAM256KA. For ``gowin`` memories have no initial
-    contents; Yosys infers multipliers itself.
+    ``verilog`` is the design's Verilog. If ``device`` is given, products and memories beyond its
+    multipliers and block RAMs are made of LUTs (:mod:`celosia.fpga.part`). For ``ecp5`` the Verilog
+    instantiates multipliers, and block RAMs with output registers. For ``ice40`` it instantiates
+    SB_MAC16 for pairs of products, and large memories request SB_SPRAM256KA. For ``gowin`` memories
+    have no initial contents; Yosys infers multipliers itself.
     """
     verilog = _placed(verilog, family)
     if device is None:
@@ -88,8 +88,8 @@ def exported(verilog: str, family: str, device: Device | None = None) -> str:
 def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
     """Return the resources that a design needs after a family's plain synthesis.
 
-    The result is a dictionary from keys of ``RESOURCES`` to numbers. It is cached by the hash of
-    the design, like the netlists of :func:`synthesize`.
+    The result is a dictionary from keys of ``RESOURCES`` to numbers. Results are cached by the hash
+    of the design.
     """
     with tempfile.TemporaryDirectory() as name:
         return _plain(verilog, top, family, Path(name), [])
@@ -127,8 +127,8 @@ def _placed(verilog: str, family: str) -> str:
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
     """Return a design adapted to a family, and the modules that hardware multipliers can replace.
 
-    The design has the memories of the family and hardware multipliers for pairs of products. The
-    second result is a dictionary by the name of the module, as of :func:`find_multipliers`.
+    The adapted design uses the family's memories, and hardware multipliers for pairs of products.
+    The second result is that of :func:`find_multipliers`, a dictionary by module name.
     """
     verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)
@@ -139,11 +139,11 @@ def synthesize(
 ) -> dict[str, int]:
     """Write ``netlist.json`` of a design for a device, and return the number of cells of each type.
 
-    Products become hardware multipliers while the device has any, the widest first; the other
-    products are made of LUTs. So are memories for which there is no block RAM
+    Products become hardware multipliers, the widest first, until the device has none left; the
+    other products are made of LUTs. Memories for which no block RAM is left are also made of LUTs
     (:mod:`celosia.fpga.memories`). Registers after block RAMs are merged into the block RAMs if
-    possible (:mod:`celosia.fpga.output_registers`). With ``simulation``, ``netlist.v`` is written
-    too. Results are cached by the hash of Yosys's inputs and Yosys's version.
+    possible (:mod:`celosia.fpga.output_registers`). If ``simulation`` is true, ``netlist.v`` is
+    written, too. Results are cached by the hash of Yosys's inputs and Yosys's version.
     """
     family = device.family
     verilog, own = prepare(verilog, family)

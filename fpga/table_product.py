@@ -9,7 +9,7 @@ ROWS = template("rows")
 
 
 def product_tables(a_width: int, b_width: int) -> int:
-    """Return the fewest LUT4s for the product of operands of ``a_width`` and ``b_width`` bits."""
+    """Return an estimate of the LUT4s of a product of ``a_width`` by ``b_width`` bits."""
     a_width, b_width = max(a_width, b_width), min(a_width, b_width)
     return math.ceil(b_width / 2) * a_width
 

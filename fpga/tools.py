@@ -37,9 +37,9 @@ class Tool:
 
 
 def find_tool(name: str) -> Tool:
-    """Return the newer of two tools ``name``: the installed pip package's and the one on PATH.
+    """Return the tool ``name`` from the installed pip package or from PATH, whichever is newer.
 
-    Raises :class:`InputError` with the name of the pip package if there is neither.
+    Raises :class:`InputError` with the name of the pip package if the tool is in neither.
     """
     package = _PACKAGES[name]
     packaged = _packaged(name, package)
@@ -77,7 +77,7 @@ def _number(version: str) -> tuple[int, int]:
 
 
 def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, work: str) -> None:
-    """Run a tool with ``folder`` as the working folder; its output goes to the file ``log`` there.
+    """Run a tool in the working folder ``folder``; its output goes to the file ``log`` there.
 
     Raises the errors of :func:`celosia.arch.support.process.run_process`.
     """

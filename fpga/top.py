@@ -45,30 +45,31 @@ _QUIET_SECONDS = 0.02  # a request that stops for so long is given up
 
 
 class BoardTop(Component):
-    """A board's machine with its serial line or its SPI, for any board.
+    """The top level of any board: the machine, its host link (serial line or SPI), and its memory.
 
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
-    memory. Without further arguments this memory is on the chip. With ``sdram`` it is this SDRAM
-    chip on the pins ``sdram_NAME`` (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). With
-    ``psram`` it is this PSRAM chip on the pins ``psram_NAME``
-    (:class:`celosia.hdl.memory.psram.pins.PsramPins`). With ``ddr3`` it is DDR3 behind LiteDRAM's
-    core, which the machine starts, on the ports ``ddr3_NAME``
-    (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`).
+    memory. By default this memory is block RAM of the FPGA. If ``sdram`` is given, it is that chip,
+    on the pins ``sdram_NAME`` (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). If ``psram`` is
+    given, it is that chip, on the pins ``psram_NAME``
+    (:class:`celosia.hdl.memory.psram.pins.PsramPins`). If ``ddr3`` is given, it is a DDR3 chip with
+    LiteDRAM's core, on the ports ``ddr3_NAME`` (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`).
+    The machine runs the core's start sequence.
 
-    With ``flash`` the machine first runs the image in the flash
-    (:class:`celosia.hdl.flash.power_on.PowerOn`), which it reads through the pins ``flash_NAME``
-    (:class:`celosia.hdl.flash.reader.FlashPins`), and then listens to the host. After a refused
-    image ``heartbeat`` changes four times as often, and ``error`` with it.
+    If ``flash`` is given, the machine first runs the model in the flash image
+    (:class:`celosia.hdl.flash.power_on.PowerOn`), and then accepts the host's requests. It reads
+    the flash through the pins ``flash_NAME`` (:class:`celosia.hdl.flash.reader.FlashPins`). If the
+    image is invalid, ``heartbeat`` blinks four times as fast, and ``error`` blinks with it.
 
-    ``link`` is one of ``celosia.fpga.boards.LINKS``. With ``uart`` the line ``rx`` and ``tx`` runs
-    at ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles. With ``spi`` the
-    host's clock ``sck`` is at most a twelfth of the machine's; the other lines are ``cs_n``,
-    ``copi`` and ``cipo``. A request that pauses for ``timeout`` cycles (by default 20 ms) is
-    dropped. ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run. ``error`` is 1
-    if STATUS of the last run reports an error.
+    ``link`` is one of ``celosia.fpga.boards.LINKS``. For ``uart`` the lines ``rx`` and ``tx`` carry
+    ``baud`` bits per second; a given ``divisor`` (cycles per bit) takes precedence. For ``spi`` the
+    frequency of the host's clock ``sck`` must be at most a twelfth of ``clock``; the other lines
+    are ``cs_n``, ``copi`` and ``cipo``. A request that pauses for ``timeout`` cycles (by default 20
+    ms) is dropped. ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run. ``error``
+    is 1 if STATUS of the last run reports an error.
 
     Raises :class:`InputError` if no whole number of cycles is close to the length of a bit, or the
-    size of the memory is impossible. Raises it too for an image in the flash without a serial line.
+    size of the memory is impossible. It is also raised if ``flash`` is given and ``link`` is not
+    ``uart``.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class BoardTop(Component):
         )
 
     def elaborate(self, _platform):
-        """Place and connect the parts."""
+        """Instantiate and connect the machine, its memory and its host link."""
         m = Module()
         m.submodules.link = link = Link(
             self.config.memory,
@@ -223,9 +224,9 @@ class BoardTop(Component):
 def baud_divisor(clock: int, baud: int) -> int:
     """Return the length of a bit of the serial line, in whole cycles of ``clock`` (Hz).
 
-    Raises :class:`InputError` if a bit has too few cycles, or the rounding changes the bit length
-    too much. The relative error must be at most ``BAUD_ERROR``. The receiver must also tolerate its
-    sum with the ``HOST_ERROR``.
+    Rounding to whole cycles changes the bit rate. Raises :class:`InputError` if the relative error
+    exceeds ``BAUD_ERROR``, or if the receiver cannot tolerate the sum of this error and the host's
+    own ``HOST_ERROR``.
     """
     divisor = max(1, round(clock / baud))
     most = min(BAUD_ERROR, tolerance(divisor) - HOST_ERROR)

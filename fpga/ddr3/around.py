@@ -16,7 +16,7 @@ _TIED = {"wb_ctrl_sel": "4'hf", "wb_ctrl_cti": "3'b0", "wb_ctrl_bte": "2'b0"}
 def core_wires(chip: Ddr3Chip, prefix: str) -> str:
     """Return the Verilog of the wires between a machine and LiteDRAM's core.
 
-    A wire has the name of the port of :class:`CorePorts`, after ``prefix``.
+    The name of a wire is ``prefix`` and the name of the port of :class:`CorePorts`.
     """
     return "".join(
         f"  wire [{Shape.cast(member.shape).width - 1}:0] {prefix}{name};\n"
@@ -41,9 +41,9 @@ def core_instance(chip: Ddr3Chip, prefix: str, others: Mapping[str, str]) -> str
 def modelled(machine: str, name: str, chip: Ddr3Chip, prefix: str, core: str, top: str) -> str:
     """Return Verilog whose module ``top`` connects a machine to the model of LiteDRAM's core.
 
-    ``machine`` is the Verilog of the module ``name`` and of its submodules; ``core`` is that of the
-    model. The machine's ports that begin with ``prefix`` are connected to the core. Its other ports
-    are the ports of ``top``, with ``_`` for ``__`` in their names.
+    ``machine`` is the Verilog of the module ``name`` and of its submodules; ``core`` is the Verilog
+    of the model. The machine's ports that begin with ``prefix`` are connected to the model. The
+    machine's other ports become ports of ``top``, with ``_`` for ``__`` in their names.
     """
     head = machine[machine.index(f"module {name} (") :]
     outer_ports = [

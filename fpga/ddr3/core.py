@@ -37,8 +37,8 @@ class Ddr3:
     """A board's DDR3 chip and the wiring of the chip.
 
     ``termination`` is the chip's nominal termination (RTT_NOM). With ``swapped_masks`` the data
-    mask pin of each byte is in the other byte's group of pins. ``high`` and ``low`` are the numbers
-    of the FPGA's pins, beside those of the chip, that are held at 1 and at 0.
+    mask pin of each byte is in the other byte's group of pins. The FPGA holds ``high`` further pins
+    at 1 and ``low`` further pins at 0, which the board connects to its supply and ground.
     """
 
     chip: Ddr3Chip
@@ -73,10 +73,10 @@ def make_core(
 ) -> Core:
     """Return LiteDRAM's core for a device, with a clock within 1 % of ``mhz`` for the machine.
 
-    ``oscillator_mhz`` is the frequency of the board's oscillator. With ``model`` a simulation model
-    replaces PHY and chip (:mod:`celosia.fpga.ddr3.model`), with the same registers; the input
-    ``clk`` is then the machine's clock. A ``watched`` model prints a line for each timing violation
-    of the chip.
+    ``oscillator_mhz`` is the frequency of the board's oscillator. If ``model`` is true, a
+    simulation model with the same registers (:mod:`celosia.fpga.ddr3.model`) replaces PHY and chip;
+    its input ``clk`` is the machine's clock. If ``watched`` is true, the model prints a line for
+    each timing violation of the chip.
 
     Raises :class:`InputError` if LiteDRAM is not installed or the clock is out of range. Raises
     :class:`ClockError` if LiteX has no PLL setting for the clock, and :class:`RunError` if LiteDRAM
