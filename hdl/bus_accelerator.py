@@ -26,11 +26,11 @@ class BusAccelerator(Component):
     ``wishbone``; :class:`Axi4Bridge` and :class:`WishboneBridge` define the signals and their
     timing.
 
-    ``mem_error`` is 1 from the first error response of the memory until reset, even after the run
-    with the error; STATUS reports an error of the latest run. Reset the bus together with ``rst``,
-    and when the host writes FORGET, which resets the bridge. With the configuration field
-    ``trace``, the port ``trace`` reports the vector engine's writes, and ``events`` the activity of
-    every engine. Raises :class:`InputError` if the bus is unknown.
+    ``mem_error`` is 1 from the first error response of the memory until reset, also in later runs;
+    register STATUS reports an error only if it occurs in the latest run. Reset the bus together
+    with ``rst``, and when the host writes FORGET, which resets the bridge. With the configuration
+    field ``trace``, the port ``trace`` reports the vector engine's writes, and ``events`` the
+    activity of every engine. Raises :class:`InputError` if the bus is unknown.
     """
 
     def __init__(self, config: Config, bus: str, addresses: BusAddress):

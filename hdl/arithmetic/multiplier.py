@@ -23,8 +23,8 @@ class Multiplier(Component):
     behaviour.
 
     ``width`` is the width of ``a`` and, without ``b_width``, of ``b`` (bits). Raises
-    :class:`InputError` if one is not a positive integer, or if both ``gating`` and ``stalling`` are
-    set.
+    :class:`InputError` if a width is not a positive integer, or if both ``gating`` and ``stalling``
+    are set.
     """
 
     def __init__(
@@ -107,11 +107,12 @@ class PackedMultiplier(Component):
     above. A negative ``p[0]`` borrows one from ``p[1]``; an adder after the product register
     corrects this.
 
-    A second operand of more than ``factor_width`` bits (:func:`overlaps`) is packed closer, so that
-    the products overlap. Then ``b[1] * 2**(factor_width - b_width)`` is above the unsigned
-    ``b[0] + 2**(b_width - 1)``. Adders compute the lowest bits of ``p[1]``, to separate the
-    products. A further register delays both products by one cycle. Raises :class:`InputError` if
-    ``b_width`` is then more than half of ``factor_width``.
+    If this second operand has more than ``factor_width`` bits (:func:`overlaps`), ``b[1]`` is
+    packed closer to ``b[0]``, so that the products overlap. The second operand is then the sum of
+    ``b[1] * 2**(factor_width - b_width)`` and the unsigned ``b[0] + 2**(b_width - 1)``. Adders
+    compute the lowest bits of ``p[1]``, to separate the products, and a further register delays
+    both by one cycle. In this case, :class:`InputError` is raised if ``b_width`` is more than half
+    of ``factor_width``.
     """
 
     def __init__(
@@ -203,9 +204,10 @@ def low_product(a: Value, b: Value) -> Value:
 class MultiplierPair(Component):
     """Two signed 8-bit multipliers with enables at the operand registers.
 
-    ``a`` is loaded in cycles with ``a_en`` and ``b`` in cycles with ``b_en``. ``p[i]`` is
-    ``a[i] * b[i]`` of the registers in the previous cycle. No register is reset. It is a separate
-    module for the same reason as :class:`Multiplier`.
+    Operands ``a_0`` and ``a_1`` are loaded in cycles with ``a_en``, ``b_0`` and ``b_1`` in cycles
+    with ``b_en``. Product ``p_i`` is ``a_i * b_i``, multiplied from these registers in the previous
+    cycle. No register is reset. The pair is a separate module so that a build can replace it by
+    hardware multipliers.
     """
 
     def __init__(self) -> None:

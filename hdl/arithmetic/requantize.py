@@ -17,9 +17,9 @@ LOST_BITS = 8
 class RoundingShift(Component):
     """A right shift that rounds to nearest, ties away from zero.
 
-    ``floor + up`` is ``x / 2**amount`` rounded like gemmlowp's RoundingDivideByPOT. The consumer
-    can merge this addition with another addition. ``width`` is the width of the signed ``x``
-    (bits); ``amount`` is from 0 to 31.
+    The rounded quotient ``x / 2**amount`` is ``floor + up``, as in gemmlowp's RoundingDivideByPOT.
+    The unit that uses these outputs can merge their addition with another one. ``width`` is the
+    width of the signed ``x`` (bits); ``amount`` is from 0 to 31.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
     registers hold in other cycles. Two LUTs are between registers and ``up``. Raises
@@ -101,8 +101,8 @@ class Requantizer(Component):
     Inputs: ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30) are
     sampled together and may change every cycle. ``bounds`` holds the zero point and the clamp
     bounds ``low <= high``, which make the result 8 or 16 bits wide. The bounds of a sum are sampled
-    ``bounds_delay`` enabled cycles after the sum: they rarely change, and so need no registers in
-    each lane.
+    ``bounds_delay`` enabled cycles after the sum: bounds rarely change, so that no registers need
+    to delay them.
 
     Output: ``y`` between the bounds. ``x + bias`` and its left shift wrap at 32 bits; later steps
     do not wrap. Rounding is TFLite's double rounding: the doubled high product rounds ties up, the
@@ -112,7 +112,8 @@ class Requantizer(Component):
     registers hold in other cycles. It uses four 17x17-bit multipliers, or two if
     ``multiplier_width`` is 16, when the lower half of every multiplier is 0. ``registered`` adds a
     register between the left shift and the multipliers, which are far apart on large devices. With
-    ``sleep`` a sum and its parameters are sampled only if ``take`` is 1; else registers hold.
+    ``sleep`` a sum and its parameters are sampled only if ``take`` is 1; otherwise the input
+    registers hold.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Requantizer(Component):
     def elaborate(self, platform: object) -> Module:
         """Place one pipeline stage per operation; a signal's suffix is the stage that writes it.
 
-        With ``registered``, stages after the left shift are one later than their suffixes.
+        With ``registered``, a signal after the left shift is one stage later than its suffix.
         """
         m = Module()
         m.submodules.rounding = rounding = RoundingShift(33)

@@ -10,10 +10,9 @@ class HalfProducts(Component):
     """The four products of the halves of two registered 32-bit words.
 
     ``a`` is loaded in cycles with ``a_en``, ``b`` in cycles with ``b_en``. In the next cycle
-    ``high`` is the product of the upper halves (signed), and ``low`` that of the lower halves
-    (unsigned). ``left`` is the product of a's upper and b's lower half, ``right`` that of a's lower
-    and b's upper half. No register is reset. It is a separate module for the same reason as
-    ``celosia.hdl.arithmetic.multiplier.Multiplier``.
+    ``high`` is the signed product of the upper halves, and ``low`` the unsigned product of the
+    lower halves. ``left`` is a's upper half times b's lower half, ``right`` a's lower half times
+    b's upper half. No register is reset. A build can replace this module by hardware multipliers.
     """
 
     def __init__(self) -> None:
@@ -49,9 +48,9 @@ class HalfProducts(Component):
 class WideMultiplier(Component):
     """A multiplier whose ``p`` is the 64-bit product of signed ``a`` and ``b``.
 
-    If ``rounds`` is set, ``p`` is the product plus ``2**30``. ``start`` loads ``a``; ``b_en``, in
-    the same cycle or before, loads ``b``. ``busy`` is 1 in the cycle after ``start``. ``p`` is
-    valid from two cycles after ``start`` until the next product.
+    If ``rounds`` is set, ``p`` is the product plus ``2**30``. ``start`` loads ``a`` and begins a
+    product; ``b_en`` loads ``b``, in the same cycle or an earlier one. ``busy`` is 1 in the cycle
+    after ``start``. ``p`` is valid from two cycles after ``start`` until the next product.
     """
 
     a: In(32)

@@ -28,8 +28,8 @@ class Axi4LiteControl(Component):
     """Turns the register bus ``host`` into an AXI4-Lite subordinate (AMBA AXI, IHI 0022).
 
     Register n is the word at byte 4n. Accesses are processed one at a time: a write takes three
-    cycles, a read four, and waiting reads and writes alternate. Every output is a register. A write
-    of fewer than four bytes is refused with SLVERR.
+    cycles, a read four, and if both reads and writes wait they alternate. Every output is a
+    register. A write of fewer than four bytes is refused with SLVERR.
     """
 
     port_meanings = PORT_MEANINGS

@@ -19,7 +19,7 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone"]
 
 
 class CycleType(enum.Enum, shape=unsigned(3)):
-    """The Wishbone cycle type identifiers (CTI) in use; CLASSIC only before the first burst."""
+    """The Wishbone cycle types (CTI) that the master sends; CLASSIC only before the first burst."""
 
     CLASSIC = 0b000
     INCREMENTING = 0b010
@@ -46,9 +46,9 @@ def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member
 class BurstCutter(Component):
     """Cuts a memory request into bursts of at most ``longest`` words.
 
-    ``request`` is accepted after all bursts of the previous request. ``valid`` offers a burst of
-    ``words`` words from ``addr`` on; ``final`` marks the last burst of the request. ``take``
-    advances to the next burst.
+    The next ``request`` is accepted when all bursts of the previous one have been taken. While
+    ``valid`` is 1, the current burst has ``words`` words from byte address ``addr`` on; ``final``
+    marks the last burst of the request. ``take`` advances to the next burst.
     """
 
     def __init__(self, memory: Memory, longest: int):

@@ -51,7 +51,7 @@ class ArrayAccount(Component):
 
     @staticmethod
     def sources() -> list[Engine]:
-        """Return the engines whose dependency tokens the matrix engine may wait for."""
+        """Return the engines whose dependency tokens a matrix engine command can wait for."""
         return [engine for engine in Engine if engine != Engine.MATRIX]
 
     def elaborate(self, _platform):

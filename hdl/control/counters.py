@@ -16,12 +16,12 @@ from celosia.hdl.stream.pipeline import delay
 class Counters(Component):
     """Counters of ``COUNTER_WIDTH`` bits; ``count_NAME`` is added to counter NAME each cycle.
 
-    ``widths`` maps the name of each counter to the width of its increment (bits). A few bits for
-    each counter collect increments. One adder adds these to the counters in the memory, one counter
-    per cycle in turn, because separate wide counters would cost more than the other control logic.
-    So a counter is complete ``len(widths) + 3`` cycles after its last increment. Counters may grow
-    in cycles with ``hold`` at 1 and one cycle later; ``settled`` is 1 once all counters are
-    complete. ``clear`` sets all counters to 0.
+    ``widths`` maps the name of each counter to the width of its increment (bits). A short register
+    for each counter accumulates increments. One adder adds these registers to the counters in a
+    memory, one counter per cycle in turn: separate wide counters would cost more than all other
+    control logic. So a counter is complete ``len(widths) + 3`` cycles after its last increment.
+    Counters may grow in cycles with ``hold`` at 1 and one cycle later; ``settled`` is 1 once all
+    counters are complete. ``clear`` sets all counters to 0.
 
     ``value`` is the counter at position ``index`` of the previous cycle. ``places`` has the
     position of each counter, by default in the order of ``widths``; other positions read as 0.

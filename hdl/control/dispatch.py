@@ -32,9 +32,9 @@ class CommandQueue(Component):
 
     The queue accepts one word per cycle; a command appears at least ``latency`` cycles after its
     last word. Operands that the instruction does not have keep their old value. ``busy`` is 1 while
-    the queue has a command or part of a command. From depth 3 on (``stored``), all but the first
-    command are in a memory. With ``parity``, each half of each operand and of the header has a
-    parity bit; ``wrong`` is 1 one cycle after a command that fails this check.
+    the queue has a command or part of a command. If ``depth`` is 3 or more (``stored``), all
+    commands but the first are in a memory. With ``parity``, each half of every operand and header
+    has a parity bit; ``wrong`` is 1 one cycle after a command that fails this check.
     """
 
     stages = 0
@@ -177,11 +177,11 @@ class CommandQueue(Component):
 
 
 class StagedCommandQueue(CommandQueue):
-    """A command queue with shorter timing paths, because its entries do not depend on each other.
+    """A :class:`CommandQueue` with shorter timing paths, because each entry is filled by itself.
 
     An entry is filled only while it is empty, and the next operand is known one cycle ahead. With a
-    memory (``stored``) a command leaves at most in every other cycle. A departure is known late in
-    the cycle, so counters change one cycle later; they are right before the next departure.
+    memory (``stored``) commands leave in every other cycle at most. The signal that a command
+    leaves is late in its cycle, so counters change one cycle later, in time for the next command.
     """
 
     stages = 1
@@ -295,8 +295,8 @@ class Dispatch(Component):
     ``lacking_NAME``. ``overflow`` is 1 until ``clear`` after more than 255 tokens waited between
     two engines; the results of the run are then invalid.
 
-    With ``registered``, commands are issued as :class:`_StagedGrant` describes. Each queue then
-    receives words through a register slice, one cycle later, and ``idle`` is one cycle later.
+    With ``registered``, each queue receives words through a register slice, one cycle later;
+    ``idle``, and the issue of commands, are one cycle later too.
     """
 
     def __init__(self, control: Control):

@@ -42,8 +42,8 @@ class HostRegisters(Component):
     added to counter NAME in each cycle, and ``start`` clears the counters. ``widths`` maps counters
     to the widths of their increments (bits), by default 1. ``faults``, ``abort``, ``recovered`` and
     ``irq`` are those of :class:`celosia.hdl.control.outcome.Outcome`. STATUS reports the end of a
-    run when the counters are complete, a few cycles after ``busy`` falls. ARGMAX and ARGMAX_VALUE
-    read ``largest``.
+    run when the counters are complete, a few cycles after ``busy`` falls. The host reads
+    ``largest`` as registers ARGMAX and ARGMAX_VALUE.
     """
 
     def __init__(self, config: Config, widths: Mapping[str, int]):

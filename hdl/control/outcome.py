@@ -15,9 +15,10 @@ class Outcome(Component):
     ``control`` is the host's write data for CONTROL in a cycle with ``control_en``. A requested run
     begins once ``recovered`` is 1; ``start`` is then 1 for one cycle. The run ends when ``working``
     is 0. A bit of ``faults``, one for each :class:`celosia.arch.registers.Cause`, or an abort by
-    the host stops the run and sets ``abort``. No run begins if the program counter is ``outside``
-    the program. SILENCE also cancels a run that waits for recovery. From then on ``busy`` ignores
-    the missing recovery, so that ``busy`` falls after every requested run.
+    the host stops the run and sets ``abort``. No run begins while ``outside`` is 1: the program
+    counter is not in the program. The fault SILENCE also cancels a run that waits for recovery.
+    From then on ``busy`` ignores the missing recovery, so that ``busy`` falls after every requested
+    run.
 
     A bit of ``interrupt`` records that a run has ended, another that a run was stopped, until
     ``take`` has that bit. ``irq`` is 1 if ``interrupt`` and ``enable`` have a common bit.

@@ -14,12 +14,12 @@ class Recovery(Component):
     """Recovers the core after ``abort`` and after reset.
 
     After ``abort`` it isolates the core from external memory, resets the core, clears memories, and
-    waits for outstanding answers of external memory; after reset it begins with the reset of the
-    core. ``close``, ``closed`` and ``owed`` are those of
-    :class:`celosia.hdl.memory.guard.MemoryGuard`. ``clear`` resets the core for ``FLUSH`` cycles.
-    Then ``scrub`` is 1 while ``scrub_addr`` counts through ``depth`` addresses, at least ``FLUSH``.
-    ``idle`` is 1 when a run may begin: ``FLUSH + depth + 3`` cycles after ``abort`` if no answers
-    are outstanding.
+    waits for outstanding answers of external memory. After reset it begins with the reset of the
+    core. ``close``, ``closed`` and ``owed`` connect to the
+    :class:`celosia.hdl.memory.guard.MemoryGuard`: isolate the core, isolated, and answers
+    outstanding. ``clear`` resets the core for ``FLUSH`` cycles. Then ``scrub`` is 1 while
+    ``scrub_addr`` counts through ``depth`` addresses, at least ``FLUSH``. ``idle`` is 1 when a run
+    may begin: ``FLUSH + depth + 3`` cycles after ``abort`` if no answers are outstanding.
     """
 
     def __init__(self, depth: int):

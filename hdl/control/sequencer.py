@@ -28,7 +28,7 @@ from celosia.hdl.ports import WORD
 
 
 class Action(enum.Enum, shape=unsigned(3)):
-    """The action of the sequencer for a word of the program."""
+    """The sequencer's action for a program word, by the instruction that the word belongs to."""
 
     HALT = 0  # the content of unwritten memory
     SEND = 1
@@ -115,9 +115,9 @@ class _Decoded(data.Struct):
 class Sequencer(Component):
     """Sends the words of engine instructions to ``o``, one per cycle; runs control instructions.
 
-    ``start`` begins at word ``pc``. ``busy`` is 1 until HALT, which waits for ``idle`` with
-    ``halted`` at 1. Headers are sent unchanged; operands are sent as immediate plus register, in
-    the low 28 bits.
+    ``start`` begins at word ``pc``. ``busy`` is 1 until HALT ends: HALT sets ``halted`` to 1 and
+    waits until ``idle`` is 1. Headers are sent unchanged; operands are sent as immediate plus
+    register, in the low 28 bits.
 
     There are two stages, so that memory reads and decisions are in different cycles. The first
     stage reads a word from memory, then an operand's register and the word's meaning as a header.

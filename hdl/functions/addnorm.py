@@ -29,7 +29,7 @@ def input_layout(lanes: int) -> data.StructLayout:
 
 
 def output_layout(lanes: int) -> data.StructLayout:
-    """Return the payload layout of :class:`AddNormUnit`'s normalized output."""
+    """Return the payload layout of :class:`AddNormUnit`'s output of normalized rows."""
     values = data.ArrayLayout(signed(32), lanes)
     return data.StructLayout({"value": values, "mask": lanes, "last": 1})
 
@@ -54,7 +54,8 @@ def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
     """Return (valid bit, beat): a register with the saturated sums ``x + r`` of a beat of ``i``.
 
-    The beat stays until ``moves`` is 1. If ``add`` is 0, the beat has the elements of ``x`` alone.
+    The register holds the beat until ``moves`` is 1. If ``add`` is 0, the beat has the elements of
+    ``x`` alone.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))

@@ -36,7 +36,7 @@ _ROW_LAYOUT = data.StructLayout(
 class FunctionLane(Component):
     """One lane of :class:`FunctionTable`: ``slots`` tables of 256 bytes or of polynomials.
 
-    The lane has the ports of :class:`FunctionTable` for one lane, and uses two multipliers.
+    The ports are those of :class:`FunctionTable` for a single lane. The lane uses two multipliers.
     """
 
     def __init__(self, slots: int, operand_width: int, level: str):

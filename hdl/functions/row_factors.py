@@ -37,7 +37,8 @@ class RowFactors(Component):
     sum ``s``, and ``o`` has the elements of ``s`` as 32-bit values. A beat leaves both streams in
     the same cycle, at least one cycle after it entered. ``factor`` is the row's factor, ``latency``
     cycles after the last beat of the row has left. Results equal ``celosia.sim.norm.row_factors``
-    bit for bit, but for the shift of a factor of 0. Throughput is one beat per cycle.
+    bit for bit, except that ``right`` may differ if the mantissa of the factor is 0. Throughput is
+    one beat per cycle.
     """
 
     i: stream.Interface

@@ -27,7 +27,7 @@ def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
 
 
 def maximum_layout(factors: int = 0) -> data.StructLayout:
-    """Return the layout of a row's maximum, and of the number of the row's factor if any."""
+    """Return the layout of a row's maximum and, unless ``factors`` is 0, its factor's number."""
     number = {"number": range(factors)} if factors else {}
     return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})
 

@@ -17,17 +17,17 @@ FIFO_LATENCY = 2
 class RowQueue(Component):
     """Joins each beat of a row with the row's value, which arrives after the row's last beat.
 
-    ``beat`` enters in a cycle with ``beat_en``, and ``row``, the value of a row, in a cycle with
-    ``row_en``; ``o`` outputs every beat with the value of its row. ``beat`` has a field ``last``.
-    Neither input can be refused. Instead, space is reserved: while the register ``room`` is 1,
-    ``commit`` reserves space for one beat, with ``commit_last`` for the last beat of a row. The
-    beat may enter at any later time.
+    A beat enters on ``beat`` in a cycle with ``beat_en``, and the value of a row on ``row`` in a
+    cycle with ``row_en``. ``o`` outputs every beat with the value of its row. ``beat`` has a field
+    ``last``. Neither input can be refused. Instead, space is reserved: while the register ``room``
+    is 1, ``commit`` reserves space for one beat, with ``commit_last`` for the last beat of a row.
+    The beat may enter at any later time.
 
     A row has at most ``max_beats`` beats. If the value of a row arrives at most ``waiting`` cycles
-    after the ``commit`` of the row's last beat, rows never wait for room. Throughput is then one
-    beat per cycle for rows of any length. Latency is ``ROW_LATENCY`` cycles from ``row_en`` to the
-    first beat of the row, if no earlier row waits or the last beat of that row leaves in that
-    cycle. ``o`` comes from registers, because block RAM outputs arrive late in the cycle. With
+    after the ``commit`` of the row's last beat, rows never wait for room. In that case throughput
+    is one beat per cycle for rows of any length. Latency is ``ROW_LATENCY`` cycles from ``row_en``
+    to the first beat of the row, if no earlier row waits or the last beat of that row leaves in
+    that cycle. ``o`` comes from registers, because block RAM outputs arrive late in the cycle. With
     ``parity`` beats and waiting values have a parity bit each, and ``errors`` reports a wrong word
     when it is read.
     """

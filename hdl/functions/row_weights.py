@@ -32,8 +32,8 @@ class WeightLanes:
     """A pipeline from scores to weights (exponentials) and the reciprocal of their sum.
 
     The pipeline never stalls. The weights of a beat appear ``weighed`` cycles after the beat; with
-    ``late`` they come from registers after the exponentials, one cycle later. The reciprocal of a
-    row's sum appears ``inverted`` cycles after the last beat of the row.
+    ``late`` the weights pass another register, and ``weighed`` is one cycle more. The reciprocal of
+    a row's sum appears ``inverted`` cycles after the last beat of the row.
     """
 
     def __init__(self, lanes: int, max_beats: int, *, late: bool = False):
@@ -58,9 +58,9 @@ class WeightLanes:
         columns outside of ``mask``. The reciprocal of the sum in ``row`` is
         ``inverse * 2**(-16 - scale)``.
 
-        Returns four values. The first are the weights in Q1.28, lower bits dropped, one cycle after
-        ``weights``. The second and third are strobes, in the cycle of ``weights``: a beat, and the
-        last beat of a row. The fourth is the strobe of ``row``.
+        Returns a tuple of four. The first is the list of weights in Q1.28, lower bits dropped, one
+        cycle after ``weights``. The others are strobes: of each beat of ``weights``, of the last
+        beat of a row, and of ``row``.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat

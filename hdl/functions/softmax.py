@@ -75,7 +75,7 @@ class SoftmaxUnit(Component):
         return self.maximum.latency + self.weights.latency + behind
 
     def rows(self, beats: int) -> int:
-        """Return the additional cycles of a row of ``beats`` beats, compared with one beat."""
+        """Return the cycles that a row of ``beats`` beats takes more than a row of one beat."""
         return softmax_beat_cycles(deferred=self._deferred) * (beats - 1)
 
     def elaborate(self, platform):

@@ -13,7 +13,7 @@ from celosia.hdl.stream.pipeline import data_register
 
 
 def table_write_signature(slots: int) -> wiring.Signature:
-    """Return the write port of a :class:`LookupTable`, seen from the writer."""
+    """Return the signature of a :class:`LookupTable`'s write port, seen from the writer."""
     slot = unsigned(max(1, ceil_log2(slots)))
     return wiring.Signature(
         {"en": Out(1), "slot": Out(slot), "index": Out(8), "value": Out(signed(8))}

@@ -24,10 +24,10 @@ def check_divisor(divisor: int) -> None:
 
 
 def tolerance(divisor: int) -> float:
-    """Return the relative error by which the bits of a sender may be too short for the receiver.
+    """Return how much shorter than nominal a sender's bits may be for the receiver (a fraction).
 
     An edge is detected up to one cycle late, so the middle of the stop bit is sampled up to one
-    cycle late; the next start bit must not have begun by then. For an even divisor the tolerance is
+    cycle late. The next start bit must not have begun by then. For an even divisor the tolerance is
     ``(divisor / 2 - 1) / (10 * divisor)``: 2.5 % for 4, 3.3 % for 6, 4.4 % for 16. The tolerance
     for bits that are too long is almost twice that. Raises :class:`InputError` if the divisor is
     less than 4.

@@ -20,9 +20,9 @@ from celosia.hdl.stream.pipeline import delay, domain_of
 def array_members(config: Config) -> dict[str, Any]:
     """Return the ports of an array, a dictionary by name: activations, lines of weights, and sums.
 
-    With ``operand_gating``, ``zeros`` is the number of zero activations two cycles before. With
-    scales in weight slots, ``scales`` accompany the sums; a column's sum must be multiplied by the
-    column's scale if ``scaled`` is 1.
+    With ``operand_gating``, output ``zeros`` is the number of zeros among the activations of two
+    cycles before. If weight slots store scales, ``scales`` has the scale of each column; the sums,
+    output in the same cycle, must be multiplied by them if ``scaled`` is 1.
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -37,15 +37,15 @@ def array_members(config: Config) -> dict[str, Any]:
 
 
 def gated_width(config: Config) -> int:
-    """Return the width of the number of gated multipliers (bits); 0 without operand gating."""
+    """Return the width of the count of zero activations in a vector (bits); 0 without gating."""
     return config.array.operand_gating * config.array.rows.bit_length()
 
 
 def activation_layout(config: Config) -> data.StructLayout:
     """Return the layout of a vector of activations, one per row, and of the weights to use.
 
-    ``slot`` is the slot of the weights, ``part`` the part of each weight. With ``sleep``, ``n`` is
-    the number of columns that compute a sum.
+    ``slot`` is the number of the weight slot to use, and ``part`` selects the bits of each weight
+    to multiply by. With ``sleep``, ``n`` is the number of columns that compute a sum.
     """
     return data.StructLayout(
         {
@@ -59,9 +59,9 @@ def activation_layout(config: Config) -> data.StructLayout:
 
 
 def slot_layout(config: Config) -> Any:
-    """Return the shape of a slot number: one number or, with far columns, a copy for each column.
+    """Return the shape of a weight slot's number: one number, or a copy of it for each column.
 
-    Columns are far apart if :func:`is_far` is true.
+    There are copies if columns are far apart on a device (:func:`is_far`).
     """
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
@@ -74,8 +74,8 @@ NEAR_COLUMNS = 2
 def is_far(config: Config) -> bool:
     """Return whether the columns of a configuration's array are far apart on a device.
 
-    They are if the machine is ``registered`` and each column of a tree has a weight memory.
-    Broadcasts to such columns use separate registers.
+    It is true for ``registered`` adder trees with a weight memory in each column. Broadcasts to
+    such columns use separate registers.
     """
     return (
         config.array.kind == "tree"
@@ -85,9 +85,10 @@ def is_far(config: Config) -> bool:
 
 
 def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
-    """Return the write mask of each column of a tree, with a bit for each row.
+    """Return for each column of an adder tree the rows to write, as a mask of a bit per row.
 
-    A line of weights writes the rows whose bits are 1. The masks are 0 unless ``valid`` is 1.
+    A line of weights writes the weights of the rows whose bits are 1. The masks are 0 unless
+    ``valid`` is 1.
     """
     here = Mux(valid, 1 << line.index, 0)
     if not config.array.b_transpose:
@@ -110,8 +111,9 @@ def slots_of(payload: Any) -> list[Value]:
 def part_member(config: Config) -> dict[str, Any]:
     """Return the optional fields of a vector of activations, a dictionary from name to shape.
 
-    They select a part of the weights, and report scales, lower bits and exponents, if the
-    configuration has these.
+    If the machine has the unit, ``part`` selects the bits of each weight to multiply by. ``scaled``
+    marks weights with scales, ``lower`` keys whose lower bits are in other rows, and ``block``
+    weights whose rows have shared exponents.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),
@@ -127,8 +129,9 @@ def weight_layout(config: Config) -> data.StructLayout:
     ``index`` is the number of the row or column in the tile.
 
     If columns are far apart (:func:`is_far`), ``strobe`` has for each column a mask of the rows
-    that are written, 0 in cycles without a line. The first ``NEAR_COLUMNS`` columns use the data of
-    the line; each further group of ``NEAR_COLUMNS`` columns uses a copy in ``far``.
+    that are written, 0 in cycles without a line. ``far`` has copies of the line: the first
+    ``NEAR_COLUMNS`` columns use the line itself, each further group of ``NEAR_COLUMNS`` columns a
+    copy.
     """
     rows, cols, far = config.array.rows, config.array.cols, is_far(config)
     line = {"data": data.ArrayLayout(signed(config.element_width), config.line_elements)}
@@ -164,8 +167,8 @@ def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, z
     """Drive ``operands`` with the ``elements`` of the previous cycle minus ``zero``.
 
     Operands from ``count`` on become 0. Elements have one bit more if they may be bytes of INT16
-    (:mod:`celosia.hdl.matrix.wide`). The register is after the subtraction, but before it with
-    ``registered`` and a systolic array, whose edge has another register.
+    (:mod:`celosia.hdl.matrix.wide`). The register stores the differences. In a ``registered``
+    systolic array, whose edge has another register, it stores the elements instead.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)
@@ -178,9 +181,9 @@ def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, z
 
 
 def side(config: Config, col: int) -> str:
-    """Return the position of a column in the pair of columns that share multipliers.
+    """Return the position of a column in its pair, if pairs of columns share multipliers.
 
-    It is ``left`` or ``right``, or "" if the column shares no multipliers.
+    The position is ``left`` or ``right``, or "" for a column that shares no multipliers.
     """
     if not config.array.packed or (col == config.array.cols - 1 and not col % 2):
         return ""

@@ -16,11 +16,11 @@ from celosia.hdl.component import Component
 class BlockEncoder(Component):
     """Encodes two rows of values with a shared exponent: equation (22) of docs/formats.md.
 
-    With ``first``, ``elements`` are the first row, with ``count`` valid elements; ``held`` must
-    have this row from the next cycle on. With ``second``, in a later cycle, ``elements`` are the
-    second row. From the next cycle on, ``o`` has the 4-bit mantissas of both rows, those of the
-    first row in the low halves of bytes. ``exponent`` is their shared exponent minus 1. Bytes from
-    ``count`` on are undefined.
+    In a cycle with ``first``, ``elements`` are the first row, with ``count`` valid elements; the
+    caller must repeat this row on ``held`` from the next cycle on. In a later cycle with
+    ``second``, ``elements`` are the second row. From the next cycle on, ``o`` has the 4-bit
+    mantissas of both rows, those of the first row in the low halves of bytes. ``exponent`` is their
+    shared exponent minus 1. Bytes from ``count`` on are undefined.
     """
 
     def __init__(self, *, rows: int, cols: int):
@@ -70,9 +70,9 @@ class BlockEncoder(Component):
 
 
 def exponent_widths(config: Config) -> list[int]:
-    """Return the number of exponent bits that the memory of each column stores per row [cols].
+    """Return the number of exponent bits that each column's memory stores for a row, a list [cols].
 
-    The first columns store the lowest bits.
+    An exponent is divided among the columns, the first columns with its lowest bits.
     """
     above = config.slot_exponents
     left = EXPONENT_BITS if above else 0

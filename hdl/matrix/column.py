@@ -24,7 +24,7 @@ class ElementColumn(Component):
     ``column_slot_i`` moves down the column and writes ``row_data``. The element of row r adds its
     product one cycle after the element above, to a sum of ``sum_widths[r]`` bits.
 
-    ``side`` applies to all elements, with arrays ``beside`` and ``product`` over the rows. A
+    All elements have the same ``side``; ``beside`` and ``product`` are arrays over the rows. A
     ``pass_width`` below 8 adds the port ``part_i``. With ``sleep``, ``awake_i`` of the first row's
     activation moves down the column. :class:`celosia.hdl.matrix.element.ProcessingElement`
     describes the signals.

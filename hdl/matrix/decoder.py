@@ -19,11 +19,12 @@ REST = OPERAND_BITS - 1
 
 
 def step_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a decoder step, which decodes one line of codes.
+    """Return the layout of a decoder step: the control signals that decode one line of codes.
 
     ``format`` is the number of the weight format; 0 means INT8 bytes without codes. ``have`` is the
-    number of bits kept from earlier rows for each column. ``fetch`` consumes a new row of bytes for
-    codes, ``scale`` a new row for the scales of a group. ``grouped`` multiplies by the scales.
+    number of bits that each column has left from earlier rows of bytes. ``fetch`` is 1 if the step
+    consumes a new row of bytes with codes, ``scale`` if it consumes a row of scales of a group.
+    ``grouped`` is 1 if decoded values are multiplied by the scales.
     """
     members = {"format": range(len(config.formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
     groups = config.weight_group > 0
@@ -34,9 +35,9 @@ class DecodeSteps(Component):
     """Generates the decoder steps for the lines of a tile column.
 
     ``step`` is the step of the next line, in the weight format number ``format`` (0 for INT8).
-    ``reads`` is 1 if the step needs a row of bytes, ``scales`` if this row has scales. ``advance``
-    moves to the next step. ``tile`` begins the next tile of the tile column, and ``restart``
-    another tile column.
+    ``reads`` is 1 if the step needs a new row of bytes, ``scales`` if this row has scales.
+    ``advance`` ends the step. In the same cycle, ``tile`` ends the current tile, and ``restart``
+    the tile column.
     """
 
     def __init__(self, config: Config):
@@ -101,10 +102,11 @@ class DecodeSteps(Component):
 class WeightDecoder(Component):
     """Decodes one row of ``bytes`` per cycle into the line of weights ``o``, one cycle later.
 
-    ``step`` controls the decoding of a row or, without ``fetch``, of the bits kept from earlier
-    rows. With ``format`` 0, bytes pass unchanged. Only the first ``cols`` elements can be codes.
-    ``scales``, for scales in weight slots, are stored together with ``o``. Equations (11) and (12)
-    of docs/formats.md define codes and scales; a product with a scale is taken modulo 2**8.
+    ``step`` (:func:`step_layout`) controls the decoding. If its ``fetch`` is 0, only bits left from
+    earlier rows are decoded; if its ``format`` is 0, bytes pass unchanged. Only the first ``cols``
+    elements can be codes. If weight slots store scales, ``scales`` outputs the scales that belong
+    to ``o``. Equations (11) and (12) of docs/formats.md define codes and scales; a product with a
+    scale is taken modulo 2**8.
     """
 
     def __init__(self, config: Config):

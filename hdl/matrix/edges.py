@@ -14,8 +14,8 @@ class ActivationEdge(Component):
     """The array's left edge: delays the activation of row r, and its slot, by r + 1 cycles.
 
     With ``gating``, bit r of ``o_live`` is 1 if the activation of row r belongs to a ``valid``
-    vector and is not zero. ``zeros`` is then the number of zero activations two cycles before, 0 in
-    cycles without a vector.
+    vector and is not zero. ``zeros`` is then the number of zero activations in the vector of two
+    cycles before, or 0 if there was none.
     """
 
     def __init__(
@@ -142,11 +142,12 @@ class WeightEdge(Component):
 
 
 class SumEdge(Component):
-    """The array's lower edge: delays the sum of each column until the sum of the last is available.
+    """The array's lower edge: delays sums so that those of all columns leave in the same cycle.
 
-    ``late`` has for each column the cycles by which the column's sums are already late; the edge
-    delays these sums by as many cycles less. ``o_valid`` is ``valid`` of ``latency`` cycles before,
-    the latency of activations from the left edge through the array and this edge.
+    ``late[c]`` is the number of cycles by which the sums of column c already are later than in a
+    plain array; the edge delays them by as many cycles less. ``o_valid`` is ``valid`` of
+    ``latency`` cycles before, the latency of activations from the left edge through the array and
+    this edge.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

@@ -55,11 +55,11 @@ class ProcessingElement(Component):
     leaves below one cycle later.
 
     Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has no
-    multiplier. Its weight leaves on ``beside`` one cycle later, together with the activation. Its
-    ``product`` returns from the other element, so its sums are one cycle later too. The element
-    with ``side`` ``right`` computes both products. With a ``pass_width`` below 8 an activation is
-    multiplied by a part of its weight; the number of the part, ``part_i``, moves along with the
-    activation. Parts of one bit need no multiplier.
+    multiplier. Its weight leaves to the right on ``beside`` one cycle later, together with the
+    activation. Its ``product`` returns from the other element, so its sums are one cycle later too.
+    The element with ``side`` ``right`` receives that weight and computes both products. With a
+    ``pass_width`` below 8 an activation is multiplied by a part of its weight; the number of the
+    part, ``part_i``, moves along with the activation. Parts of one bit need no multiplier.
     """
 
     def __init__(

@@ -16,10 +16,11 @@ from celosia.hdl.stream.pipeline import delay, spread
 class ActivationEntry(Component):
     """Subtracts the zero point from activations, and sets elements past the end of a sum to zero.
 
-    ``o`` is the vector for the array, one cycle after ``elements``. ``macs``, two cycles after, is
-    the number of the vector's useful products; products of all parts of a weight, or of both bytes
-    of an INT16 element, count as one. ``gated``, three cycles after, is the number of zeros among
-    the valid elements, from the array's ``zeros``.
+    ``o`` is the vector for the array, one cycle after ``elements``. ``macs``, two cycles after
+    ``elements``, is the number of the vector's useful products. A product that takes several
+    passes, for the parts of a weight or the bytes of an INT16 element, counts once. ``gated``,
+    three cycles after ``elements``, is the number of zeros among the valid elements, computed from
+    the array's ``zeros``.
     """
 
     def __init__(self, config: Config):

@@ -44,10 +44,10 @@ class MatrixEngine(Component):
     ``status.done`` is timed so that a drain whose first request is ``dispatch_cycles`` later reads
     complete sums (``celosia.hdl.matrix.retirement``). A drain that waits for the command's token is
     late enough. ``status.stall`` is 1 while a scratchpad port waits. ``macs`` is the number of
-    useful products, and ``gated`` the number of zero activations among their operands, a few cycles
-    late. ``sends`` is 1 in each cycle in which a vector enters the array. ``refused`` is 1 if a
-    scratchpad port keeps the next vector waiting. ``filling`` is 1 while commands have vectors left
-    to send.
+    useful products of a vector, and ``gated`` the number of zeros among the vector's activations,
+    both a few cycles late. ``sends`` is 1 in each cycle in which a vector enters the array.
+    ``refused`` is 1 if a scratchpad port keeps the next vector waiting. ``filling`` is 1 while
+    commands have vectors left to send.
     """
 
     def __init__(self, config: Config):

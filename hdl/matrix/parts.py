@@ -11,11 +11,11 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
-    """Return the layout that selects the part of each weight that a vector is multiplied by.
+    """Return the layout that selects the bits (the part) of each weight to multiply a vector by.
 
-    ``place`` is the number of the part, lowest bits first. ``last`` marks the last part, which is
-    signed. If slots contain pairs of weights, ``alone`` selects one weight of a pair. Without parts
-    and pairs the layout has no bits.
+    ``place`` is the number of the part; part 0 has the lowest bits. ``last`` marks the last part,
+    which is signed. If the bytes of slots hold pairs of weights, ``alone`` is 1 if the part is one
+    of the two weights. Without parts and pairs the layout has no bits.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
     alone = present(alone=paired)
@@ -25,7 +25,8 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
 def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
     """Return one part of an 8-bit weight as a signed operand.
 
-    It is the whole weight if weights are not split.
+    ``part`` (:func:`part_layout`) selects the part of ``width`` bits. The result is the whole
+    weight if ``width`` is 8, unless the part is one of a pair.
     """
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:
@@ -37,7 +38,10 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return a sum of products with one part of the weights, shifted to the part's position."""
+    """Return a sum of products with one part of the weights, shifted to that part's bits.
+
+    The sum is not shifted if the part is one of a pair of weights (``alone``).
+    """
     view = data.View(part_layout(width, paired=paired), part)
     place = Mux(view.alone, 0, view.place) if paired else view.place
     return total << Cat(Const(0, width.bit_length() - 1), place)
@@ -46,8 +50,8 @@ def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False)
 class PartAdder(Component):
     """A multiplier of ``a`` by ``b`` (-1, 0 or 1), made of gates.
 
-    The product, two cycles later, is ``p + carry``; the adder that consumes it has a free carry
-    input.
+    The product, two cycles later, is ``p + carry``: the adder that sums the products takes
+    ``carry`` on its carry input.
     """
 
     def __init__(self, width: int):

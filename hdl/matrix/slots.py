@@ -16,16 +16,16 @@ REGISTERED_AHEAD = 2
 class SlotGuard(Component):
     """Decides whether the first line of a tile, ``line`` of ``slot``, may be requested.
 
-    ``free`` is 1 if it may. ``hold`` reports that the products of a tile will use ``slot``, in the
-    order of the tiles. ``freed`` reports that the oldest of these tiles, which may be held in the
-    same cycle, has requested its last vector. The slot is free from the cycle after ``freed`` on,
-    unless products of another tile use it. A systolic array has two more conditions.
+    ``free`` is 1 if the request is allowed. ``hold`` reports that the products of a tile will use
+    ``slot``, in the order of the tiles. ``freed`` reports that the oldest of these tiles, which may
+    be held in the same cycle, has requested its last vector. The slot is free from the cycle after
+    ``freed`` on, unless products of another tile use it. A systolic array has two more conditions.
 
     Row r of the array receives vectors r cycles after row 0, so line r may arrive r cycles later.
-    Rows of weights enter at the left and columns at the top, so a row could meet an earlier column
-    at an element. To prevent that, the cycle of each line minus the line's index must increase from
-    line to line; ``written`` reports the request of line ``index`` of any slot. Lines in ascending
-    order from 0 always satisfy this.
+    Rows of weights enter the array at the left and columns at the top, so a row could reach an
+    element in the same cycle as an earlier column. To prevent that, the cycle of each line minus
+    the line's index must increase from line to line; ``written`` reports the request of line
+    ``index`` of any slot. Lines in ascending order from 0 always satisfy this.
     """
 
     def __init__(self, config: Config):
@@ -50,7 +50,7 @@ class SlotGuard(Component):
     def watch(self, m, tiles):
         """Connect the next tile of ``tiles``, a :class:`~celosia.hdl.matrix.tiles.TileWalker`.
 
-        This guard does not use the next tile, so nothing is connected.
+        Nothing is connected here; :class:`StagedSlotGuard` uses the next tile.
         """
 
     def elaborate(self, _platform):
@@ -109,8 +109,8 @@ class SlotGuard(Component):
 class StagedSlotGuard(SlotGuard):
     """A slot guard whose ``free`` comes from a register, because it is computed one cycle ahead.
 
-    If ``moves`` is 1, ``slot`` and ``line`` become ``next_slot`` and ``next_line`` in the next
-    cycle; otherwise ``slot`` and ``line`` do not change.
+    ``moves`` announces that ``slot`` and ``line`` become ``next_slot`` and ``next_line`` in the
+    next cycle; otherwise they do not change.
     """
 
     def _more_members(self):
@@ -121,7 +121,7 @@ class StagedSlotGuard(SlotGuard):
         }
 
     def watch(self, m, tiles):
-        """Connect the next tile of a :class:`~celosia.hdl.matrix.tiles.StagedTileWalker`."""
+        """Connect the slot and line of the next tile of a ``StagedTileWalker``."""
         m.d.comb += [
             self.moves.eq(tiles.moves),
             self.next_slot.eq(tiles.following.slot),

@@ -17,10 +17,11 @@ from celosia.hdl.stream.slice import slices
 
 
 def vector_layout(config: Config) -> data.StructLayout:
-    """Return the layout of the description that accompanies a vector of activations.
+    """Return the layout of the control fields that accompany a vector of activations.
 
-    ``valid`` is 0 for a cycle without a vector. ``k`` and ``n`` are the used rows and columns of
-    the tile. ``last`` marks the last vector of a command, whose mask of tokens is ``push``.
+    ``valid`` is 0 in a cycle without a vector. ``k`` and ``n`` are the used rows and columns of the
+    tile. ``last`` marks the last vector of a command, and ``push`` is the command's mask of engines
+    that then receive a token.
     """
     return data.StructLayout(
         {
@@ -43,14 +44,14 @@ class ActivationStreamer(Component):
     """Reads the activations of tiles row by row, and sends them to the array.
 
     ``i`` receives tiles as jobs. One vector per cycle is sent in the order of the jobs, without
-    backpressure: ``elements`` as read from port ``a``, and the description ``note``. ``freed``
-    releases the weight slot of a job, once for each job of a product. It is early enough that
+    backpressure: ``elements`` as read from port ``a``, and the description ``note``. ``freed`` is 1
+    for one cycle for each job of a product, and releases its weight slot. It is early enough that
     weights requested from the next cycle on arrive after the last use of the slot. ``idle`` is 1 if
     no job is left. ``sends`` is 1 in the cycle in which a vector is requested. With ``registered``,
     requests pass a register first.
 
     If weights have parts, or elements have two bytes, the vectors of a job are sent once for each
-    part or byte. Elements that may be bytes of INT16 have one bit more.
+    part or byte. Machines for INT16 activations have one more bit in each of ``elements``.
     """
 
     def __init__(self, config: Config):
@@ -178,9 +179,9 @@ class ActivationStreamer(Component):
 
 
 def line_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a request for a line: the address and the description of the vector.
+    """Return the layout of a request for a vector: address and :func:`vector_layout` description.
 
-    ``frees`` marks the last vector of a job.
+    ``frees`` marks the last vector of a job, after which its weight slot is free.
     """
     return data.StructLayout(
         {"addr": unsigned(config.sp_addr_width), "note": vector_layout(config), "frees": 1}

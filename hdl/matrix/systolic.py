@@ -22,7 +22,7 @@ class SystolicArray(Component):
     For each vector of activations on ``i``, ``o`` holds ``latency`` cycles later, for each column,
     the sum over the rows of activation times weight, modulo 2**acc_width. Operands are from -L to
     L, with L the largest distance of an operand from its zero point (2**operand_width - 1;
-    2**(operand_width - 1) without zero points). Internal sums are as wide as that requires.
+    2**(operand_width - 1) without zero points). Internal sums are wide enough for these operands.
 
     ``i_weights`` writes one line of weights per cycle: a row (an element per column) or, with
     ``column``, a column (an element per row). The lines of a tile are all rows or all columns, in

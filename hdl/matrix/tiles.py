@@ -25,17 +25,16 @@ def times(value, factor: int):
 def tile_layout(config: Config) -> data.StructLayout:
     """Return the layout of one tile: addresses of operands and sums, used size, and flags.
 
-    ``a_addr``, ``b_addr`` and ``acc_addr`` are the addresses of activations, weights and sums;
-    ``k`` and ``n`` are the used rows and columns. Lines ``line`` to ``end - 1`` of weights are
-    loaded. With ``onward`` the lines of the next tile follow these lines in B. Otherwise the next
-    tile's lines are at its ``b_addr`` plus the lines passed by ``onward`` before. In a weight
-    format the tiles of a tile column are consecutive, from ``b_addr`` on.
+    ``a_addr``, ``b_addr`` and ``acc_addr`` are the addresses of activations, weights B and sums.
+    ``slot`` is the weight slot; ``half`` selects one of two tiles in its bytes. ``k`` and ``n`` are
+    the used rows and columns. Lines ``line`` to ``end - 1`` of the tile's weights are loaded.
+    ``onward`` is 1 if the lines of the next tile follow these lines in B. Otherwise the next tile's
+    lines begin at its ``b_addr`` plus the size of all lines up to the last tile with ``onward``.
 
     ``last`` marks the last tile of a command; ``parity`` alternates between commands. ``product``
     marks tiles of a MATMUL, ``loads`` tiles whose lines are read, ``column`` tiles whose lines are
-    columns. ``single`` marks tiles with one line, ``vector`` tiles for which A has one row. A
-    product that loads uses the next slot of the ring. With two tiles in each slot, ``half`` selects
-    the tile.
+    columns. ``single`` marks tiles with one line, ``vector`` tiles for which A has one row.
+    Products that load weights use slots 0 and 1 alternately.
     """
     lines = config.lines
     return data.StructLayout(
@@ -265,9 +264,10 @@ class TileWalker(Component):
 
 
 class StagedTileWalker(TileWalker):
-    """A :class:`TileWalker` whose tiles come from a register, one cycle later.
+    """A :class:`TileWalker` whose tiles pass a register slice, one cycle later.
 
-    If ``moves`` is 1, ``o`` becomes ``following``, or no tile, in the next cycle.
+    If ``moves`` is 1, the tile on ``o`` is replaced in the next cycle, by ``following`` or by no
+    tile.
     """
 
     def _more_members(self):
@@ -308,39 +308,41 @@ def format_of(command):
 
 
 def paired(command):
-    """Return 1 if a command multiplies by resident weights that share their slots in pairs."""
+    """Return 1 for a MATMUL by resident weights whose slots hold two 4-bit tiles each, else 0."""
     bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
 
 
 def one_of_pair(config: Config, command):
-    """Return 1 if a command works on slots whose bytes hold two tiles.
+    """Return 1 if a command works on KV cache slots whose bytes hold elements of two heads.
 
-    It is a product with one of these tiles, or a PRELOAD of both tiles.
+    The command multiplies by the tile of one head, or is a PRELOAD of both tiles. The result is 0
+    for other commands.
     """
     return flag_if(config.packed_cache, command, "pair")
 
 
 def second_of_pair(config: Config, command):
-    """Return 1 if a command multiplies by the second of the two tiles in the bytes of a slot."""
+    """Return 1 if a command multiplies by the second of two tiles in a slot's bytes, else 0."""
     return flag_if(config.packed_cache, command, "second")
 
 
 def lower_bits(config: Config, command):
-    """Return 1 for a command on slots whose last rows hold the lower bits of the first rows.
+    """Return 1 for a command on key slots whose last rows hold lower bits of the keys, else 0.
 
-    A slot then has the upper four bits of keys, and all bits of some columns.
+    A slot then has the upper four bits of keys in its first rows. Its last rows have the lower four
+    bits of the keys' first elements.
     """
     return flag_if(config.low_rows, command, "lower")
 
 
 def in_blocks(config: Config, command):
-    """Return 1 if each row of a command's slots has a shared exponent."""
+    """Return 1 if the bytes in each row of a command's weight slots share an exponent, else 0."""
     return flag_if(config.block_exponents, command, "block")
 
 
 def b_transposed(config: Config, command):
-    """Return 1 for a MATMUL or PRELOAD that reads B transposed."""
+    """Return 1 for a MATMUL or PRELOAD that reads B transposed, else 0."""
     return flag_if(config.array.b_transpose, command, "b_transpose")
 
 
@@ -353,9 +355,10 @@ def flag_if(unit, command, name: str):
 
 
 def stacked(config: Config, command):
-    """Return 1 if a command reads each tile column of its weights as consecutive rows of bytes.
+    """Return 1 if a tile column of a command's weights is stored as consecutive rows of bytes.
 
-    These rows include the scales of groups.
+    It is the case for weights in a format of few bits, or with a row of scales for each group;
+    otherwise the result is 0.
     """
     if not config.formats:
         return Const(0, 1)
@@ -363,7 +366,7 @@ def stacked(config: Config, command):
 
 
 def grouped(command):
-    """Return 1 if a command's weights have a scale for each group of inputs."""
+    """Return 1 if a command's weights have a scale for each group of rows of a column, else 0."""
     return _flags_of(command, "grouped")
 
 

@@ -33,8 +33,9 @@ from celosia.hdl.stream.pipeline import KEPT, delay, spread
 def job_layout(config: Config) -> data.StructLayout:
     """Return the layout of a job for the streamer: a tile, and fields of the tile's command.
 
-    ``parts`` is the number of passes of each vector minus one. ``wide`` means that vectors are
-    INT16, and ``paired`` that the weights share a slot with the weights of another tile.
+    ``parts`` is the number of passes for each vector, minus one. ``wide`` is 1 if vectors are
+    INT16, ``paired`` if the bytes of the slot hold two tiles. ``lower``, ``block`` and ``scaled``
+    are those of :func:`celosia.hdl.matrix.array.part_member`.
     """
     return data.StructLayout(
         {
@@ -59,11 +60,12 @@ class WeightFetcher(Component):
     """Fetches the weights of MATMUL and PRELOAD commands, and passes on their tiles.
 
     A tile's weights are read from ``b`` line by line: rows of B or, transposed, its columns. They
-    leave on ``o_weights`` with their zero point subtracted, into the slots of the ring in turn, or
-    for PRELOAD into its slot. A tile takes one cycle for each of its rows, or ``cols`` cycles if
-    transposed; the next tile follows without a pause. Columns past the end of B become zero. With
-    ``append`` a tile takes one cycle for each line that is written in it, two for pairs and three
-    for blocks. A resident MATMUL reads no weights.
+    leave on ``o_weights`` with their zero point subtracted, into slots 0 and 1 alternately, or for
+    PRELOAD into the slot that it names. A tile takes one cycle for each of its rows, or ``cols``
+    cycles if transposed; the next tile follows without a pause. Columns past the end of B become
+    zero. With ``append`` a tile takes one cycle for each line that is written in it, two for pairs
+    of lines that share bytes, and three if they also share exponents. A resident MATMUL reads no
+    weights.
 
     A tile's lines wait until no product needs its slot (:mod:`celosia.hdl.matrix.slots`), as
     reported by ``freed``. A command is accepted when its predecessor's last tile is being read, so
@@ -74,8 +76,8 @@ class WeightFetcher(Component):
     r of the array sees them r cycles after row 0, and line r arrives r cycles after line 0. This
     relies on ``b``: **once it has accepted the first line of a tile it must accept the others
     without a wait.** Before a tile it may wait for any time. A tree has no such skew: there ``o``
-    outputs a tile when its last line has been requested. ``placed`` says that a tile has no lines
-    to wait for, so that its activations may be requested at once.
+    outputs a tile when its last line has been requested. ``placed`` is 1 if the tile on ``o`` has
+    resident weights, so that its activations may be requested at once.
 
     A line in a weight format needs new bytes from ``b`` only in some cycles. A group's scales are
     read in a separate cycle before the tile's first line. With formats all weights arrive one cycle
@@ -259,9 +261,12 @@ class WeightWriter(Component):
     ``i`` describes a line in the cycle of the request: its destination, its index among ``k`` rows
     or ``n`` columns (elements beyond these become zero), and its zero point. ``data`` is the line,
     ``weight_latency`` cycles later. ``o`` are the weights, one cycle after ``data``, or two with
-    weight formats. The ``early`` line of a ``pair`` is stored until the next line; the upper bits
-    of that line are placed above the bits of the early line. In a ``block`` the ``second`` line is
-    ``early`` too, and the third line is described without a request.
+    weight formats.
+
+    In a ``pair``, two lines are packed in one line of bytes. The first, marked ``early``, is
+    stored; with the second, ``o`` has the upper bits of both, the first line's in the low halves.
+    In a ``block`` the lines share exponents, and both are ``early``. The second, marked ``second``,
+    completes the exponents; ``o`` follows in a third step, which reads no line.
     """
 
     def __init__(self, config: Config):

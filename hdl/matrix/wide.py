@@ -13,10 +13,10 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: Config) -> dict[str, Any]:
-    """Return the field that selects a byte of 16-bit elements, a dictionary from name to shape.
+    """Return the fields that select a byte of 16-bit elements, a dictionary from name to shape.
 
-    The field ``low`` selects low bytes. Without ``wide`` elements are INT8 and the dictionary is
-    empty.
+    ``wide`` is 1 for INT16 elements, and ``low`` then selects low bytes. The dictionary is empty if
+    the machine has INT8 elements only.
     """
     return present(wide=config.array.wide, low=config.array.wide)
 
@@ -24,7 +24,8 @@ def byte_members(config: Config) -> dict[str, Any]:
 def shift_members(config: Config) -> dict[str, Any]:
     """Return the field ``shifted`` of a vector, a dictionary from name to shape.
 
-    It marks high bytes of INT16 elements, whose sums of products are multiplied by 256.
+    ``shifted`` is 1 for high bytes of INT16 elements, whose sums of products are multiplied by 256.
+    The dictionary is empty if the machine has INT8 elements only.
     """
     return present(shifted=config.array.wide)
 
@@ -34,8 +35,9 @@ def bytes_of(
 ) -> tuple[list[Value], list[Value]]:
     """Return a byte of each of the first ``count`` elements of a line, and a carry for each byte.
 
-    The result is a pair of lists. With ``wide`` elements are INT16, and ``low`` selects low bytes.
-    Low bytes are signed, so the carry of a high byte is 1 if the low byte is negative.
+    The result is a pair of lists. With ``wide`` elements are INT16, and ``low`` selects low bytes,
+    otherwise high bytes. Low bytes are signed, so the carry of a high byte is 1 if the low byte is
+    negative.
     """
     places = range(count)
     words = [Mux(wide, Mux(low, line[2 * at], line[2 * at + 1]), line[at]) for at in places]
@@ -43,20 +45,23 @@ def bytes_of(
 
 
 def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
-    """Return bytes plus carries ``more``, as signed operands with one additional bit."""
+    """Return each byte of ``words`` plus its carry in ``more``, as signed values of 9 bits."""
     return [byte.as_signed() + carry_bit for byte, carry_bit in zip(words, more, strict=True)]
 
 
 def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> list[Value]:
     """Return sums of products, multiplied by 256 if they are products of high bytes.
 
-    ``shifted`` was 1 for high bytes, ``latency`` cycles before the sums.
+    The sums are of high bytes if ``shifted`` was 1 ``latency`` cycles before.
     """
     times_256 = delay(m, shifted, latency)
     return [Mux(times_256, total << OPERAND_BITS, total) for total in totals]
 
 
 def flag_of(command: Any, name: str) -> Value:
-    """Return the flag ``name`` of a matrix engine command, which must be a MATMUL."""
+    """Return the flag ``name``, which MATMUL defines, of a matrix engine command.
+
+    It is 0 if the command's instruction does not have the flag.
+    """
     flag: Value = command.flags[DEFINITIONS[Opcode.MATMUL].flag_bit(name)]
     return flag
