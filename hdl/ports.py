@@ -95,9 +95,10 @@ def burst_layout(memory: Memory) -> data.StructLayout:
 
 
 def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
-    """Return the ports of the scales of weights, which multiply sums if ``scaled`` is 1.
+    """Return the ports of the scales of weights, a dictionary by name.
 
-    The result is a dictionary, empty without ``scaled``, for weight slots that have no scales.
+    Each column's sum is multiplied by the column's scale in ``scales`` if the port ``scaled`` is 1.
+    The dictionary is empty if the argument ``scaled`` is false: weight slots have no scales.
     """
     scales = data.ArrayLayout(SCALE_BITS * scaled, cols)
     return outputs(scaled=scaled, scales=scales)
@@ -106,9 +107,9 @@ def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
 class AccumulatePort(wiring.Signature):
     """Sums from the array to the accumulators: one row per cycle, which cannot be refused.
 
-    The constructor's ``scaled`` adds a flag ``scaled``, for weight slots that hold a scale of each
-    column. If the flag is 1, each column's ``data``, of at most 18 bits, is multiplied by the
-    column's scale before it is added.
+    The port has no ``ready``. With the argument ``scaled``, for weight slots that store a scale of
+    each column, the port has ``scaled`` and ``scales``. If ``scaled`` is 1, each column's ``data``,
+    of at most 18 bits, is multiplied by the column's scale before it is added.
     """
 
     def __init__(self, accumulators: Accumulators, cols: int, *, scaled: bool):
@@ -182,7 +183,7 @@ class HostPort(wiring.Signature):
 
 
 class TracePort(wiring.Signature):
-    """All scratchpad writes of the vector engine: ``o`` of outputs, ``s`` of sums written back.
+    """All scratchpad writes of the vector engine: ``o`` for outputs, ``s`` for a NORM's input sums.
 
     ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
     """

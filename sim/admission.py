@@ -317,11 +317,12 @@ def _check_argmax(step: Step) -> None:
 
 
 def check_followed(before: Step | None, step: Step | None, config: Config) -> None:
-    """Refuse a vector engine step that cannot begin before the previous step has ended.
+    """Refuse a vector engine step that differs too much from a previous step with ``followed``.
 
-    ``None`` stands for a program's beginning or end. If ``before`` has the flag ``followed``,
-    ``step`` may differ only in addresses, ``m``, ``n`` and the start of its mask, and must not read
-    the output of ``before``. Raises :class:`ProgramError` otherwise.
+    ``before`` is the previous vector step, ``step`` the next; None stands for a program's beginning
+    or end. Without the flag ``followed`` in ``before`` nothing is checked. With it, ``step`` may
+    differ only in addresses, ``m``, ``n`` and the start of its mask, and must not read the output
+    of ``before``. Raises :class:`ProgramError` otherwise.
     """
     if before is None or "followed" not in before.flags:
         return
@@ -342,7 +343,7 @@ def _check_follows(step: Step) -> None:
 
 
 def alike(before: Step, step: Step) -> bool:
-    """Return whether two vector steps differ only in addresses, m, n and start of a mask."""
+    """Return whether two vector steps differ at most in addresses, m, n and the mask's start."""
     same = {"o_zero", "table", "start_step", "limit_step"} & step.operands.keys()
     return (
         step.opcode == before.opcode

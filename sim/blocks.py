@@ -11,7 +11,10 @@ LEAST, MOST = 1, 4
 
 
 def exponents(values: Ints) -> Ints:
-    """Return the exponent [...] of each block of 8-bit values [..., count]."""
+    """Return the shared exponent [...] of each block of 8-bit values [..., count].
+
+    The exponent is the smallest, from 1 to 4, with which all mantissas fit in 4 bits.
+    """
     magnitude = np.where(values < 0, ~values, values).max(axis=-1)  # [...]
     counts = np.full(magnitude.shape, LEAST, np.int64)
     for exponent in range(LEAST, MOST):
@@ -20,14 +23,14 @@ def exponents(values: Ints) -> Ints:
 
 
 def mantissas(values: Ints, exponent: Ints) -> Ints:
-    """Return the mantissas of values [..., count]: their bits from bit ``exponent`` [...] on."""
+    """Return the mantissas of values [..., count]: ``values >> exponent``, exponents [...]."""
     return values >> exponent[..., None]
 
 
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
-    """Return the 8-bit operand that each mantissa [..., count] stands for in a product.
+    """Return the 8-bit operands [..., count] by which products replace values with these mantissas.
 
-    An operand is the middle of the values with this mantissa.
+    An operand is the middle of all values that have the mantissa at the exponent [...].
     """
     return (2 * mantissa + 1) << exponent[..., None] - 1
 
@@ -48,8 +51,8 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
     The packing is equation (22) of ``docs/formats.md``. ``first`` and ``second`` are [n, size]; the
     two rows with the same number share an exponent. Each byte holds the mantissa of ``second`` in
     its high half and that of ``first`` in its low half; the columns from ``size`` on hold zeros.
-    The exponent is stored above the bytes and above the ``scale_bits`` of a slot's scale: ``above``
-    bits in each column, the lowest in column 0.
+    The exponent is in the bits above each byte and above ``scale_bits`` bits of the slot's scale:
+    ``above`` bits in each column, the lowest in column 0.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -60,9 +63,9 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponents [...] that rows of weight slots [..., cols] contain.
+    """Return the exponents [...] that the words of weight slot rows [..., cols] contain.
 
-    ``above`` and ``scale_bits`` are the arguments of :func:`both`.
+    ``above`` and ``scale_bits`` are the arguments of :func:`both`, which places the exponents.
     """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST

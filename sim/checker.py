@@ -41,9 +41,9 @@ class _History:
 class Memories:
     """The last step of each engine that read or wrote each cell of every memory.
 
-    Cells are recorded in units: a word of external memory, one cell of other memories, or the
-    number of cells that ``units`` gives. Runs of cells must begin at whole units: two runs with a
-    unit in common have the unit's first cell in common.
+    Cells are recorded in units. A unit is a word of external memory and one cell of any other
+    memory, unless ``units`` maps the memory to another number of cells. Regions must consist of
+    runs of cells that begin at whole units, so that runs with a common unit have a common cell.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):

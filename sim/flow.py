@@ -18,7 +18,7 @@ from celosia.arch.isa import (
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction as an engine receives it, with every operand resolved to an integer."""
+    """One engine instruction of a run, with every operand resolved to an integer."""
 
     address: int
     """Word address in the program."""
@@ -41,7 +41,7 @@ class Step:
 
     @property
     def definition_unit(self) -> str | None:
-        """Configuration field that the instruction needs, or None if every machine runs it."""
+        """Configuration field of the unit that the instruction needs; None if it needs none."""
         return DEFINITIONS[self.opcode].unit
 
     def __str__(self) -> str:

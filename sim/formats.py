@@ -12,9 +12,10 @@ _PLACES = 3 ** np.arange(DIGITS - 1, -1, -1)  # [digits]
 
 
 def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = None) -> Bytes:
-    """Return codes [k, n] as rows of bytes [stored_rows, n], a row of scales before each group.
+    """Return codes [k, n] packed in rows of bytes [stored_rows, n], as external memory stores them.
 
-    ``scales`` is [groups, n], from 0 to 255; None without groups.
+    ``scales`` is [groups, n], from 0 to 255, for groups of ``group`` codes of a column; a row of
+    bytes with the scales precedes each group. It is None without groups.
     """
     k, n = codes.shape
     rows: list[Bytes] = []
@@ -34,7 +35,10 @@ def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = 
 
 
 def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
-    """Return the operands [k, n] that rows of bytes store, times the scales of groups if any."""
+    """Return the operands [k, n] that rows of bytes, as :func:`pack` makes them, stand for.
+
+    With groups, of ``group`` operands of a column, operands are multiplied by the groups' scales.
+    """
     n = stored.shape[1]
     operands = np.zeros((k, n), np.int64)
     row = 0

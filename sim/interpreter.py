@@ -57,7 +57,7 @@ class Interpreter(MatrixSteps, VectorSteps):
         return {"ARGMAX": self.argmax, "ARGMAX_VALUE": self.argmax_value % (1 << 32)}[name]
 
     def unbroken(self) -> bool:
-        """Return whether all runs since the last call ended well and without a reset.
+        """Return whether all runs since the last call ended without error and without a reset.
 
         The result is always true: nothing resets this machine, and a run that fails raises an
         exception.

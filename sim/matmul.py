@@ -23,7 +23,7 @@ def multiply(a: Ints, b: Ints, a_zero: int = 0, b_zero: int = 0) -> Ints:
 
 
 def parts_of_wide(x: Ints) -> tuple[Ints, Ints]:
-    """Return INT16 as two bytes (high, low): ``x = 256 * high + low``, ``low`` from -128 to 127."""
+    """Return the bytes (high, low) of INT16: ``x = 256 * high + low``, ``low`` from -128 to 127."""
     high = (x + WIDE_UNIT // 2) >> 8
     return high, x - WIDE_UNIT * high
 
@@ -38,10 +38,10 @@ def multiply_wide(a: Ints, b: Ints) -> Ints:
 
 
 def part(b: Ints, place: int, last: bool, width: int) -> Ints:
-    """Return the contribution of one part of weights b, ``width`` bits wide, to their value.
+    """Return the value of one part of 8-bit weights b: their bits from ``place * width`` on.
 
-    Part ``place`` begins at bit ``place * width``; the ``last`` part carries the sign. The
-    contributions of all parts add up to b: equation (14) of ``docs/formats.md``.
+    A part has ``width`` bits, which keep their positions; the ``last`` part carries the sign. All
+    parts of a weight add up to the weight: equation (14) of ``docs/formats.md``.
     """
     bits = b >> place * width & (1 << width) - 1
     sign = (b < 0) & last
@@ -55,7 +55,10 @@ def wrap(values: Ints, width: int) -> Ints:
 
 
 def cut(b: Ints, rows: int, cols: int) -> Ints:
-    """Return a matrix b [k, n] as tiles [nt, kt, rows, cols], padded with zeros."""
+    """Return a matrix b [k, n] cut into tiles [nt, kt, rows, cols], padded with zeros.
+
+    ``nt`` is the number of tile columns, and ``kt`` the number of tiles in a column.
+    """
     k, n = b.shape
     kt, nt = -(-k // rows), -(-n // cols)
     padded = np.zeros((kt * rows, nt * cols), np.int64)
@@ -76,14 +79,15 @@ def held(
     exponent_bits: int = 0,
     block: bool = False,
 ) -> Ints:
-    """Return the tiles [nt, kt, rows, cols] of a resident matrix in weight slots.
+    """Return the tiles [nt, kt, rows, cols] of a resident matrix, from weight slot ``slot`` on.
 
     ``slots`` is [depth, rows, cols]; equations are in ``docs/formats.md``. If ``paired``, each slot
     holds two tiles, the first in the low bits of its bytes. If also ``scaled``, the tiles are
     multiplied by their slot's scale: equations (15) and (16). ``scale_bits`` bits of the scale are
-    above each byte. With ``half``, all tiles are in the low bits (0) or in the high bits (1). With
-    ``block`` the tiles are mantissas by equation (22); a row's exponent is above the scales,
-    ``exponent_bits`` bits in each column.
+    above each byte of a word. If ``half`` is 0 or 1, a slot holds two tiles of different matrices,
+    and the tile in the low bits (0) or high bits (1) is used. With ``block`` the tiles are
+    mantissas by equation (22); a row's exponent is above the scales, ``exponent_bits`` bits in each
+    column.
     """
     _, rows, cols = slots.shape
     slots_each = -(-kt // 2) if paired else kt
@@ -105,10 +109,10 @@ def held(
 
 
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Return the words that weight slots store for weights with scales.
+    """Return the words that weight slots store for weights with scales, [rows of weights, n].
 
-    ``b`` has a row of unsigned scales before each tile of ``rows`` rows. A word is a weight with
-    ``scale_bits`` bits of its column's scale above it.
+    ``b`` has a row of unsigned scales before each ``rows`` rows of weights. A word is a weight with
+    ``scale_bits`` bits of its column's scale in the bits above the byte.
     """
     words = []
     for first in range(0, len(b), rows + 1):
@@ -121,7 +125,7 @@ def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
 def pairs(b: Ints, rows: int) -> Ints:
     """Return 4-bit weights [k, n] packed in bytes: rows ``i`` and ``i + rows`` share bytes.
 
-    Rows are padded with zeros to a multiple of ``2 * rows``; the first of a pair is in the low
+    This holds within each group of ``2 * rows`` rows, padded with zeros; row ``i`` is in the low
     bits.
     """
     k, n = b.shape
@@ -135,8 +139,8 @@ def pairs(b: Ints, rows: int) -> Ints:
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
-    Tiles are padded with zeros. Without ``transpose`` slots are written row by row, and rows past k
-    keep their content.
+    Tiles are padded with zeros. Without ``transpose``, rows of a slot past row k of the matrix keep
+    their content; with it, all rows are written.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -154,8 +158,9 @@ def append(
 
     ``slots`` is [depth, rows, cols]. With ``transpose`` the lines are the n columns of b [k, n];
     each spans ceil(k / rows) consecutive tiles. Without it they are the k rows of b, and n is at
-    most cols. Elements of a line past its end become zero; other lines keep their content.
-    ``lower`` [count, n] replaces the last rows of the columns, from the last row up.
+    most cols. Elements of a line past its end become zero; other lines keep their content. With
+    ``transpose``, ``lower`` [count, n] replaces the last ``count`` elements of each column, in
+    reverse order.
     """
     _, rows, cols = slots.shape
     if transpose:

@@ -32,7 +32,7 @@ def signed(value: int, width: int = 32) -> int:
 
 @dataclass(frozen=True)
 class Micro:
-    """A decoded micro-instruction."""
+    """A decoded micro-instruction: name, register numbers, and immediate or branch target."""
 
     name: str
     ra: int
@@ -63,9 +63,9 @@ class MicroCore:
 
     Its memories are ``registers`` (64, unsigned), ``sp`` (bytes), ``data`` (words, unsigned) and
     ``dram`` (bytes), all 0 at first. ``address`` is the address of the next micro-instruction.
-    ``cycles`` counts the circuit's cycles without waits on external memory. ``on_write`` is called
-    with the address and value of each scratchpad byte written, ``on_signal`` with each
-    :class:`celosia.arch.micro.isa.Signal`.
+    ``cycles`` counts the circuit's cycles without waits on external memory. The function
+    ``on_write``, if not None, is called with the address and value of each scratchpad byte written,
+    ``on_signal`` with each :class:`celosia.arch.micro.isa.Signal`.
     """
 
     def __init__(self, config: Config, microcode: Sequence[int]):
@@ -146,7 +146,7 @@ class MicroCore:
         self.run(until)
 
     def start(self, pc: int) -> None:
-        """Let the core continue after micro-instruction START, with the host's program counter."""
+        """Let the waiting micro-instruction START end, with the host's program address ``pc``."""
         self.running, self.pc = True, pc
 
     def _set(self, number: int, value: int) -> None:

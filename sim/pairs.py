@@ -18,9 +18,10 @@ def upper(x: Ints, bits: int) -> Ints:
 
 
 def lower(x: Ints, bits: int) -> Ints:
-    """Return the remaining low bits of 8-bit elements, minus half of the range of these bits.
+    """Return the low bits of 8-bit elements, minus half of the range of these bits.
 
-    ``bits`` is the number of upper bits, which are left out.
+    The elements' upper ``bits`` bits are left out, so the result is signed and has ``8 - bits``
+    bits.
     """
     left = BITS - bits
     return (x & (1 << left) - 1) - (1 << left >> 1)
@@ -37,10 +38,10 @@ def both_lower(first: Ints, second: Ints) -> Ints:
 
 
 def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
-    """Return attention scores [m, n] of queries [m, k] with keys [n, k] stored in ``bits`` bits.
+    """Return attention scores [m, n] of queries [m, k] with keys [n, k] in the packed KV cache.
 
-    Keys lose their lower bits except in the first ``whole`` columns. If ``whole`` is k, keys are
-    exact.
+    Only the upper ``bits`` bits of keys are stored, but all 8 bits in the first ``whole`` columns.
+    If ``whole`` is k, scores are exact.
     """
     if whole == keys.shape[1]:
         return multiply(queries, keys.T)

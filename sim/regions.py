@@ -75,7 +75,10 @@ def _tiles(step: Step, config: Config) -> int:
 
 
 def stored_rows(step: Step, config: Config) -> int:
-    """Return the rows of bytes that store matrix B of a step without flag ``b_transpose``."""
+    """Return the number of rows of bytes that store matrix B of a step.
+
+    B may be in a weight format, and includes rows of scales. The step has no flag ``b_transpose``.
+    """
     index = index_of(step.flags)
     if not index:
         return step["k"] + ("grouped" in step.flags) * ceil_div(step["k"], config.array.rows)
@@ -139,7 +142,8 @@ def param_words(step: Step, config: Config) -> int:
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
     """Return the index of each column's cosine or sine in a row of pairs, [n].
 
-    The step has flag ``rotate``; :func:`celosia.sim.rotary.rotary_places` defines the index.
+    The step must have the flag ``rotate``; :func:`celosia.sim.rotary.rotary_places` defines the
+    index.
     """
     return rotary_places(step["n"], step["table"], config.vector.lanes, config.array.cols)
 

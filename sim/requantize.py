@@ -94,7 +94,7 @@ def times_factor(
 
 
 class FactorError(InputError):
-    """A real factor that no multiplier and shift can represent."""
+    """Error for a real factor that no requantization multiplier and shift can represent."""
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:

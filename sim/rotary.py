@@ -56,9 +56,9 @@ def _round(
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
     """Return the index of each column's cosine or sine in a row of pairs, [n].
 
-    The vector engine works on beats of ``lanes`` columns; a new beat begins at each multiple of
-    ``cols``. A beat that begins at column b takes the elements from ``b mod period`` on, even
-    beyond the period.
+    A head's pairs, ``period`` elements, serve all heads of a row. The vector engine works on beats
+    of ``lanes`` columns; a new beat begins at each multiple of ``cols``. A beat that begins at
+    column b takes consecutive elements from index ``b mod period`` on, which may exceed the period.
     """
     column = np.arange(n, dtype=np.int64)  # [n]
     beat = column - column % cols % lanes  # [n], first column of the beat

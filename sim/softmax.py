@@ -44,7 +44,7 @@ def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
 
 
 def largest(q: Ints, keep: NDArray[np.bool_]) -> Ints:
-    """Return the largest score ``[..., 1]`` of each row, among the columns in ``keep``."""
+    """Return the largest score ``[..., 1]`` of each row; only columns with true ``keep`` count."""
     return np.asarray(np.where(keep, q, LOWEST).max(axis=-1, keepdims=True))
 
 

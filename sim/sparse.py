@@ -47,9 +47,9 @@ def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
     """Return the code [bytes] of a matrix [k, n] of 8-bit integers for tiles of ``cols`` columns.
 
     The lanes take consecutive parts of the matrix, column by column. Every lane gets the same
-    number of entries, the smallest that holds the matrix; spare entries stand for no element.
-    Raises :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more rows or tiles
-    than a header can address.
+    number of entries, the smallest that holds the matrix; spare entries at a lane's end encode
+    nothing. Raises :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more rows
+    or tiles than a header can address.
     """
     matrix = np.asarray(weight, np.int64)
     k, n = matrix.shape

@@ -144,8 +144,8 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: delays sums so that those of all columns leave in the same cycle.
 
-    ``late[c]`` is the number of cycles by which the sums of column c already are later than in a
-    plain array; the edge delays them by as many cycles less. ``o_valid`` is ``valid`` of
+    Sums of column c arrive ``c + late[c]`` cycles after the earliest possible sums of column 0. The
+    edge delays them by that much less than it would delay those. ``o_valid`` is ``valid`` of
     ``latency`` cycles before, the latency of activations from the left edge through the array and
     this edge.
     """

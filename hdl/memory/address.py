@@ -42,7 +42,8 @@ def span_layout(config: Config) -> data.StructLayout:
 def row_layout(config: Config) -> data.StructLayout:
     """Return the layout of one row of a LOAD or STORE in both memories.
 
-    The row begins at word ``word_addr`` of external memory; ``span`` is the scratchpad side.
+    The row begins at word ``word_addr`` of external memory; ``span`` (:func:`span_layout`)
+    describes it in the scratchpad.
     """
     return data.StructLayout(
         {"word_addr": unsigned(word_addr_width(config)), "span": span_layout(config)}
@@ -50,10 +51,10 @@ def row_layout(config: Config) -> data.StructLayout:
 
 
 def piece_layout(config: Config) -> data.StructLayout:
-    """Return the layout of one burst of ``last + 1`` words from word ``word_addr`` on.
+    """Return the layout of a burst, which moves ``last + 1`` words from word ``word_addr`` on.
 
-    ``end`` marks the last burst of a command, whose mask of tokens is ``push``. An ``empty`` burst
-    has no words.
+    ``end`` marks the last burst of a command, and ``push`` is the command's mask of engines that
+    then receive a token. An ``empty`` burst has no words.
     """
     return data.StructLayout(
         {
@@ -71,7 +72,8 @@ class Rows(Component):
 
     ``i`` receives commands, and ``o`` outputs the rows to move. A command without rows or bytes
     makes one ``empty`` row. ``busy`` is 1 while a command is unfinished. There is one idle cycle
-    between commands. With ``registered`` the signals that make a row wait come from a register.
+    between commands. With ``registered`` the stream of rows passes a skid buffer, so that its
+    ``ready`` comes from a register.
     """
 
     def __init__(self, config: Config):

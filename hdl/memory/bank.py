@@ -93,7 +93,7 @@ class Bank(Component):
 
 
 def together(values: Sequence[Value], count: int) -> Sequence[Value]:
-    """Return concatenations of each ``count`` consecutive values, the first in the low bits."""
+    """Return a list of words, each of ``count`` consecutive values, the first in the low bits."""
     if count == 1:
         return values
     return [Cat(*values[first : first + count]) for first in range(0, len(values), count)]

@@ -17,12 +17,12 @@ class MemoryGuard(Component):
     """Connects the core's ``core_read`` and ``core_write`` to ``read`` and ``write`` of memory.
 
     The connection is combinational. The guard counts three kinds of outstanding transfers: words
-    requested from memory, words of bursts promised to memory, and bursts that memory has not
-    reported as written. With ``close`` each of the core's three streams is cut off as soon as it
-    offers no unaccepted transfer. ``closed`` is 1 when all three streams are cut off; the core may
-    then be reset at any time. From then on requested words are received and dropped, promised words
-    are sent with an empty mask, and reports are counted, until ``owed`` is 0. Without ``close`` the
-    core is connected again in the next cycle.
+    requested from memory, words that accepted write bursts still have to send, and bursts that
+    memory has not reported as written. With ``close`` each of the core's three streams is cut off
+    as soon as it offers no unaccepted transfer. ``closed`` is 1 when all three streams are cut off;
+    the core may then be reset at any time. From then on requested words are received and dropped,
+    missing words of write bursts are sent with an empty mask, and reports are counted, until
+    ``owed`` is 0. Without ``close`` the core is connected again in the next cycle.
 
     ``rst`` cuts the core off but leaves the counts, whose registers have no reset. ``forget``
     clears the counts and cuts the core off at once. It is for external memory that is being reset

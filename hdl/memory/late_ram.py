@@ -12,10 +12,10 @@ from celosia.hdl.memory.ram import Ram
 class LateRam(Component):
     """A :class:`Ram` with the check bits of ``correct`` that adds no gates to its read path.
 
-    ``read_data`` is the stored word, uncorrected. ``take`` reports that the reader consumes the
-    word. If the word is wrong, ``repair`` is 1 in the next cycle, from registers. In that cycle the
-    reader returns the consumed word in ``taken``, ``corrected`` is the right word, and ``errors``
-    reports the error. A word is checked in the cycle of ``take``, even if it was read earlier.
+    ``read_data`` is the stored word, uncorrected. The reader sets ``take`` to 1 if it consumes the
+    word, and must drive ``taken`` with that word in the next cycle. If the word is wrong,
+    ``repair`` is then 1, ``corrected`` is the right word, and ``errors`` reports the error. A word
+    is checked in the cycle of ``take``, even if it was read earlier.
     """
 
     def __init__(self, width: int, depth: int):

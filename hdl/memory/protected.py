@@ -17,15 +17,19 @@ ERRORS = 2
 
 
 def error_port(level: str) -> dict:
-    """Return the port ``errors`` of a component with memories of a protection level.
+    """Return the port ``errors`` of a component whose memories have a protection level.
 
-    The result is a dictionary, empty for level ``none``.
+    The result is a dictionary from name to port, empty for level ``none``. The port has the bits of
+    ``ERRORS``: a word was corrected, a word was wrong beyond correction.
     """
     return {} if level == "none" else {"errors": Out(ERRORS)}
 
 
 def gather(m: Module, component, sources: Iterable[Value]) -> None:
-    """Drive a component's port ``errors`` with the errors of its memories, one cycle later."""
+    """Drive a component's port ``errors`` with the OR of ``sources``, one cycle later.
+
+    Nothing is driven if the component has no such port.
+    """
     if "errors" in component.signature.members:
         m.d.sync += component.errors.eq(_any(sources))
 
@@ -54,9 +58,10 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 
 
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
-    """Return (mask of the bits of a word to flip, error bits) for the syndrome ``found``.
+    """Return (mask, error bits) for the syndrome ``found``; the word XOR the mask is right.
 
-    If two bits are wrong, which is an uncorrectable error, the mask is arbitrary.
+    The error bits are those of :func:`errors_found`. If two bits are wrong, which is an
+    uncorrectable error, the mask is arbitrary.
     """
     flipped = [
         _picked(found, wrong).all() & ~_picked(found, right).any()
@@ -66,7 +71,11 @@ def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
 
 
 def errors_found(found: Value, level: str) -> Value:
-    """Return the ``ERRORS`` error bits of a word with the syndrome ``found``."""
+    """Return the error bits of a word with the syndrome ``found``.
+
+    Bit 0: the word has a correctable error; bit 1: the word has another error. With level
+    ``detect`` no error is correctable.
+    """
     if level == "detect":
         return Cat(Const(0, 1), found.any())
     odd = found.xor()
@@ -74,7 +83,7 @@ def errors_found(found: Value, level: str) -> Value:
 
 
 def coded(word: Value, part: int, columns: Sequence[int]) -> Value:
-    """Return a word with check bits inserted after every ``part`` bits."""
+    """Return a word in which check bits follow each part of ``part`` bits."""
     parts = (word[low : low + part] for low in range(0, len(word), part))
     return Cat(Cat(bits, check(bits, columns)) for bits in parts)
 
@@ -87,8 +96,8 @@ def _picked(found: Value, mask: int) -> Value:
 class WordDecoder(Component):
     """Decodes ``stored``, a word of ``width`` bits followed by its check bits, into ``word``.
 
-    The decoder is combinational. ``errors`` are the error bits, as in
-    ``celosia.sim.protection.decode``, and ``found`` is the syndrome.
+    The decoder is combinational. With level ``correct`` one wrong bit is corrected in ``word``.
+    ``errors`` are the bits of :func:`errors_found`, and ``found`` is the syndrome.
     """
 
     def __init__(self, width: int, level: str):
@@ -124,10 +133,10 @@ class ProtectedRam(Component):
     ``correct`` one wrong bit of each part is corrected in ``read_data``; the stored word is
     unchanged. ``errors`` reports the errors of the word in ``read_data`` one cycle after the word
     first appears, from a register of each part's syndrome. A word that was written in the cycle of
-    its read is undefined and not reported. With ``held`` a word is reported in the cycle in which
-    it appears, or in which it becomes wrong before the next read, once for each word. ``write_en``
-    has a bit for each part with ``parts``, else one bit. Words are initially 0, with right check
-    bits.
+    its read is undefined and not reported. With ``held`` an error is reported in the cycle in which
+    the word appears. If the word becomes wrong later, before the next read, the error is reported
+    at that time; each word is reported once. ``write_en`` has a bit for each part with ``parts``,
+    else one bit. Words are initially 0, with right check bits.
     """
 
     def __init__(
@@ -197,7 +206,7 @@ class ProtectedRam(Component):
 class ProtectedFifo(Component):
     """A queue of ``depth`` words with check bits, with the ports of ``SyncFIFOBuffered``.
 
-    ``errors`` reports the word that was read in the previous cycle.
+    ``errors`` has the error bits of the word that was read in the previous cycle.
     """
 
     def __init__(self, width: int, depth: int, level: str):
@@ -263,5 +272,5 @@ def protected_fifo(width: int, depth: int, level: str) -> SyncFIFOBuffered | Pro
 
 
 def errors_of(memories: Iterable) -> list[Value]:
-    """Return the error outputs of those memories or components that have check bits."""
+    """Return the ports ``errors`` of those memories, or other components, that have the port."""
     return [one.errors for one in memories if isinstance(getattr(one, "errors", None), Value)]

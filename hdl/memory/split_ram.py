@@ -18,9 +18,9 @@ class SplitRam(Ram):
     2-to-1 multiplexer. Memories of up to ``WHOLE`` words are not split, because a block RAM is at
     least that deep.
 
-    With ``stages`` of 1, words are read one cycle later, from a register for each of the two
-    memories, which block RAM includes. The select bit of the multiplexer has a register for each
-    part of a word, because the block RAMs of a word are far apart.
+    With ``stages`` of 1, words are read one cycle later: each of the two memories has an output
+    register, which is part of the block RAM. The select bit of the multiplexer has a register for
+    each part of a word, because the block RAMs of a word are far apart.
     """
 
     def __init__(self, width: int, depth: int, *, part: int, stages: int = 0):

@@ -20,9 +20,9 @@ class AccumulatorBank(Component):
     One row is read and one row written per cycle. ``row`` and ``filled`` are the content of
     ``read_addr`` of the last cycle with ``read_en``. They are undefined at first, and for a row
     that is written in the cycle of its read. A clear writes ``filled`` only, so that no gate is
-    between an adder and the memory. ``write_row`` arrives ``later`` cycles after ``write_stb`` and
-    ``write_addr``; ``filled`` changes without this delay. With a ``level`` of protection,
-    ``errors`` reports wrong words one cycle after they are read.
+    between an adder and the memory. ``write_row`` must be driven ``later`` cycles after
+    ``write_stb`` and ``write_addr``; ``filled`` changes without this delay. With a ``level`` of
+    protection, ``errors`` reports wrong words one cycle after they are read.
     """
 
     read_en: Signal
@@ -85,9 +85,9 @@ class AccumulatorBank(Component):
 class StoredBank(Component):
     """An :class:`AccumulatorBank` that reads rows uncorrected, for a reader that corrects them.
 
-    Each sum in ``row`` is as stored, followed by the check bits of level ``correct``. ``errors``
-    reports errors of ``filled`` only. ``write_row`` arrives ``WRITTEN_LATER`` cycles after
-    ``write_stb`` and ``write_addr``; ``filled`` changes without this delay.
+    Each sum in ``row`` is followed by its check bits of level ``correct``, both as stored.
+    ``errors`` reports errors of ``filled`` only. ``write_row`` must be driven ``WRITTEN_LATER``
+    cycles after ``write_stb`` and ``write_addr``; ``filled`` changes without this delay.
     """
 
     def __init__(self, depth: int, layout: data.ArrayLayout):

@@ -12,10 +12,11 @@ from celosia.hdl.stream.pipeline import delay, near
 
 
 class DirectSums:
-    """The shortest pipeline: a sum is written in the cycle that computes it.
+    """Registers of :class:`AccumulatorMemory` between block RAM and adder, without extra stages.
 
-    ``later`` is the number of cycles from the sum to its write, ``latency`` the number of further
-    cycles between a row and the adder. With ``sleep`` registers hold if they have no new value.
+    A sum is written in the cycle that computes it. ``later`` is the number of cycles from the sum
+    to its write, ``latency`` the number of extra cycles between a row and the adder. With ``sleep``
+    registers hold if they have no new value.
     """
 
     later = 0
@@ -29,31 +30,33 @@ class DirectSums:
     def enable(self, strobe):
         """Return an enable signal for a register that must load in cycles with ``strobe``.
 
-        With ``sleep`` the register holds in other cycles.
+        With ``sleep`` it is ``strobe``, so that the register holds in other cycles; otherwise 1.
         """
         return strobe if self._sleep else 1
 
     def bank(self, depth: int) -> AccumulatorBank | StoredBank:
-        """Return a memory bank of ``depth`` rows for this pipeline."""
+        """Return a bank of ``depth`` accumulator rows that fits this pipeline's delays."""
         return AccumulatorBank(depth, self._layout, self._level, later=self.later)
 
     def begin(self, m, marks, early):
-        """Return two select bits for a column of the adder.
+        """Return two select bits for a column's adder: the value to which a sum is added.
 
-        The first is 1 if the column adds to its last sum. The second is 1 if it adds to the row
-        from memory otherwise. ``marks`` are these bits, and ``early`` the same bits one cycle
-        earlier, for pipelines that register them.
+        The first bit selects the column's last sum; otherwise the second bit selects the row from
+        memory, and 0 is selected if both bits are 0. ``marks`` are these bits in the cycle of the
+        addition, and ``early`` the same bits one cycle earlier, from which registered pipelines
+        make them.
         """
         return marks
 
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
-        """Return the row to add to, the row to drain, and the list of errors in these rows.
+        """Return the row for the adder, the row for a drain, and a list of error bits of both rows.
 
         The rows come one cycle after the banks output them. ``adds`` and ``drains`` are the numbers
-        of their banks. ``add_1`` and ``drained_1`` are 1 if there is such a row; ``add_2`` is
-        ``add_1`` one cycle later. ``before`` has a bit for each of the sums of two or more requests
-        before, which is 1 if the sum belongs to the same row; the nearest such sum replaces the row
-        to add to. ``total`` is the latest sum.
+        of the banks to read, for the adder and for a drain. ``add_1`` and ``drained_1`` are 1 if
+        there is such a row; ``add_2`` is ``add_1`` one cycle later. ``total`` is the latest sum.
+        Sums that are not in memory yet replace the adder's row. So ``before`` has a bit for each
+        sum of two or more requests before: 1 if the sum belongs to the same row. The latest such
+        sum counts.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)
@@ -68,8 +71,8 @@ class DirectSums:
 class StagedSums(DirectSums):
     """A pipeline with a register between the adder and the block RAM, which delays writes by one.
 
-    Rows are selected after a register for each bank, which block RAM includes. Each column has
-    separate registers that select its row or its last sum.
+    Each bank's output has a register, which is part of the block RAM, before a row is selected.
+    Each column has separate registers for the bits that select its row or its last sum.
     """
 
     later = 1
@@ -94,8 +97,8 @@ class StagedSums(DirectSums):
 class CorrectedSums(StagedSums):
     """A pipeline with a decoder that corrects rows, between registers.
 
-    A row is written one cycle later than with :class:`StagedSums`. The errors of both rows are
-    reported one cycle after the correction.
+    A row is written one cycle later than with :class:`StagedSums`. The errors of the rows for adder
+    and drain are reported one cycle after the correction.
     """
 
     later = WRITTEN_LATER

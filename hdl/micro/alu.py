@@ -29,9 +29,10 @@ ALU_CONTROL = data.StructLayout(
 class MicroAlu(Component):
     """A combinational 32-bit ALU for operands ``a`` and ``b``, with the operation in ``control``.
 
-    ``sum`` is ``a + b + carry``, or with ``subtract`` ``a - b - 1 + carry``. ``zero`` is 1 if
-    ``sum`` is 0. With ``subtract`` and ``carry``, ``less`` is 1 if ``a`` is less than ``b``.
-    ``result`` depends on the number with bits ``result_1`` and ``result_0``:
+    ``sum`` is ``a + b + carry``, or, with ``subtract``, ``a - b - 1 + carry``. ``zero`` is 1 if
+    ``sum`` is 0. With ``subtract`` and ``carry``, ``less`` is 1 if ``a`` is less than ``b``, as
+    signed numbers or, with ``unsigned``, as unsigned ones. ``result`` depends on the number with
+    bits ``result_1`` and ``result_0``:
 
     === =======================================================================================
     0   ``sum``

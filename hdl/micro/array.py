@@ -12,11 +12,11 @@ from celosia.hdl.memory.ram import Ram
 class MicroArray(Component):
     """``rows`` by ``cols`` multipliers, in pairs, and the accumulators.
 
-    ``word`` is two scratchpad bytes, and ``byte`` one of these. With ``weight``, ``byte`` is the
-    next weight; with ``enter``, ``byte`` is the next activation. With ``weights`` the bytes of
-    ``word`` are two weights. With ``enters``, if there are two rows, they are two activations. With
-    ``blank`` the next weight is 0. Weights arrive row by row, and within a row column by column,
-    followed by a 0 if the number of columns is odd.
+    ``word`` is two scratchpad bytes, and ``byte`` is one byte. In a cycle with ``weight``, ``byte``
+    is the next weight; with ``enter``, it is the next activation. In a cycle with ``weights``, the
+    bytes of ``word`` are the next two weights; with ``enters``, for arrays of two rows, they are
+    the next two activations. In a cycle with ``blank`` the next weight is 0. Weights arrive row by
+    row, and within a row column by column, followed by a 0 if the number of columns is odd.
 
     The activation of the last row adds the sums of all columns to a row of accumulators. The first
     such row is ``row`` of the cycle with ``begin``, and each further activation adds to the next

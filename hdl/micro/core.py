@@ -30,11 +30,11 @@ class MicroCore(Component):
     and ``data`` the port of the data memory (``data_depth`` 32-bit words). With ``hold`` another
     unit uses the data memory, and the core stops.
 
-    ``weight``, ``weights``, ``blank``, ``enter`` and ``enters`` load ``operand`` or the
-    scratchpad's output into the array. ``begin`` and ``take`` select the accumulator row ``row``,
-    and ``step`` advances the column of ``sum``. ``waiting`` is 1 during the micro-instruction
-    START, which ends in a cycle with ``go`` and reads ``pc``. In a cycle with ``signal``,
-    ``signal_value`` is an event of the run.
+    ``operand``, ``row``, ``sum``, and the strobes from ``weight`` to ``step``, are connected to a
+    :class:`celosia.hdl.micro.array.MicroArray`, whose ``byte`` is ``operand`` and whose ``word`` is
+    the scratchpad's output. ``waiting`` is 1 during the micro-instruction START, which ends in a
+    cycle with ``go`` and reads ``pc``. In a cycle with ``signal``, ``signal_value`` is an event of
+    the run.
     """
 
     def __init__(self, config: Config, microcode: list[int], data_depth: int):

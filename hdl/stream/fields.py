@@ -28,19 +28,20 @@ def present(**fields: Any) -> dict[str, Any]:
 
 
 def inputs(**fields: Any) -> dict[str, Any]:
-    """Return an input port for each field whose shape has bits, a dictionary by name."""
+    """Return an input port for each field whose shape has bits, a dictionary from name to port."""
     return {name: In(shape) for name, shape in present(**fields).items()}
 
 
 def outputs(**fields: Any) -> dict[str, Any]:
-    """Return an output port for each field whose shape has bits, a dictionary by name."""
+    """Return an output port for each field whose shape has bits, a dictionary from name to port."""
     return {name: Out(shape) for name, shape in present(**fields).items()}
 
 
 def has(record: Any, name: str) -> bool:
     """Return whether a payload has the field ``name``, or a component or interface has that port.
 
-    Raises :class:`AttributeError` if the name was never given to :func:`present`.
+    Raises :class:`AttributeError` if there is none, and no earlier call of :func:`present` had the
+    name.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members

@@ -39,9 +39,9 @@ def delay(
 
 
 def domain_of(m: Module, stages: int) -> Any:
-    """Return the domain in which to drive a signal that is ``stages`` cycles late.
+    """Return the domain that drives a signal with a delay of ``stages`` cycles.
 
-    It is ``comb`` for 0 stages and ``sync`` for 1.
+    The domain is ``m.d.comb`` for 0 stages and ``m.d.sync`` for 1.
     """
     return (m.d.comb, m.d.sync)[stages]
 
@@ -49,7 +49,8 @@ def domain_of(m: Module, stages: int) -> Any:
 def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -> ValueLike:
     """Return a value after ``stages`` (0 or 1) registers that synthesis does not merge with others.
 
-    So the register can be placed near the logic that reads it. ``reset`` is as in :func:`delay`.
+    So synthesis can place the register near the logic that reads it. ``reset`` is as in
+    :func:`delay`.
     """
     for _ in range(stages):
         shape = Value.cast(value).shape()
@@ -102,10 +103,10 @@ def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
 
 
 def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Value:
-    """Return a value delayed by ``cycles`` cycles with ``en`` at 1, by a ring of words.
+    """Return a value delayed by ``cycles`` cycles with ``en`` at 1, through a ring of registers.
 
-    One word is written per cycle; the word to be written next is the result. Fewer registers toggle
-    than in :func:`delay`, at the cost of a multiplexer.
+    One register loads per cycle, and the oldest value, in the register to load next, is the result.
+    Fewer registers toggle than in :func:`delay`, at the cost of a multiplexer.
     """
     value = Value.cast(value)
     if cycles < 2:
@@ -127,8 +128,8 @@ def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Valu
 def stairs(m: Module, values: Sequence[ValueLike], *, reset: bool = False) -> list[Value]:
     """Return a list in which value i of ``values`` is delayed by i + 1 cycles.
 
-    In each cycle of the delay, all values still in flight are in one register. ``reset`` is as in
-    :func:`delay`.
+    There is one wide register for each cycle of delay, with all values that are delayed further.
+    ``reset`` is as in :func:`delay`.
     """
     rest = [Value.cast(value) for value in values]
     found = []

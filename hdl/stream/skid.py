@@ -10,7 +10,7 @@ from celosia.hdl.component import Component
 def skids(m: Module, source: wiring.PureInterface, *, stages: int) -> list[wiring.PureInterface]:
     """Return a list of streams: ``source``, then the stream after each of ``stages`` skid buffers.
 
-    ``stages`` is 0 or 1. Payloads must be accepted from the last stream of the list.
+    ``stages`` is 0 or 1. The caller connects the last stream of the list to the receiver.
     """
     streams = [source]
     for _ in range(stages):

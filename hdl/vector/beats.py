@@ -28,9 +28,9 @@ def beat_layout(config: Config) -> data.StructLayout:
 
 
 def value_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of a beat of 32-bit values; a lane with ``keep`` at 0 is masked.
+    """Return the layout of a beat: a 32-bit ``value`` and a bit ``keep`` for each lane.
 
-    The output of a masked lane is the zero point.
+    If ``keep`` is 0, the lane is masked: its output is the zero point.
     """
     return data.StructLayout(
         {"value": data.ArrayLayout(signed(32), lanes), "keep": unsigned(lanes)}
@@ -64,9 +64,9 @@ def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None
 def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], sink) -> None:
     """Connect the source whose strobe is 1 to ``sink``, or no source if all strobes are 0.
 
-    ``sources`` are pairs (strobe, stream). With ``registered`` and ``fused``, on full devices, each
-    lane has separate registers for the strobes, so values are selected by the strobes of the
-    previous cycle.
+    ``sources`` are pairs (strobe, stream). With ``registered`` and ``fused``, for large machines,
+    each lane has registers for the strobes. The strobes must then be 1 one cycle before the first
+    beat, because those of the previous cycle select the values.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:
@@ -85,9 +85,9 @@ def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], 
 def staged(
     m: Module, config: Config, source: wiring.PureInterface, *names: str
 ) -> wiring.PureInterface:
-    """Return a stream after register slices with the ``names``, or unchanged.
+    """Return a stream after a register slice for each of ``names``.
 
-    Only ``registered`` machines have the slices. Without ``fused``, on small devices, a slice has
-    space for one payload only.
+    The stream is unchanged if the machine is not ``registered``. Without ``fused``, on small
+    devices, a slice has space for one payload only.
     """
     return slices(m, source, *names, stages=config.stages, forward=not config.fused)

@@ -10,8 +10,9 @@ from celosia.hdl.component import Component
 class OutputBounds(Component):
     """The zero point and clamp bounds of a command's elements, in one register for all lanes.
 
-    With ``wide`` elements have 16 bits, otherwise ``operand_width`` bits. With ``relu`` the lower
-    bound is the zero point. ``o``, for the requantizers, follows the inputs by two cycles.
+    With ``wide`` elements have 16 bits, otherwise ``operand_width`` bits. Bounds are the smallest
+    and largest such number; with ``relu`` the lower bound is at least the zero point. ``o``, for
+    the requantizers, follows the inputs by two cycles.
     """
 
     def __init__(self, *, operand_width: int):

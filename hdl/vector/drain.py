@@ -22,9 +22,9 @@ class DrainReader(Component):
     tile column makes ``ceil(columns / lanes)`` beats, one per cycle, lowest column first; columns
     past the row's end are undefined. The first beat follows ``start`` by ``drain_latency`` cycles
     if no accumulated row conflicts. ``asked`` is 1 when the last row has been requested: the next
-    matrix may start, and its beats follow the beats of this matrix. With ``by_row``, available with
-    ``fused``, all tile columns of a row precede the next row; with ``softmax`` as well, beats have
-    ``softmax_lanes`` lanes.
+    matrix may start, and its beats follow the beats of this matrix. On ``fused`` machines,
+    ``by_row`` reads all tile columns of a row before the next row; with ``softmax`` at 1 too, beats
+    have ``softmax_lanes`` lanes instead of ``lanes``.
     """
 
     def __init__(self, config: Config):

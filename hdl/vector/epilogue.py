@@ -39,24 +39,25 @@ def saturate16(total: Value) -> Value:
 class Epilogue(Component):
     """Turns values into output elements and writes them: equation (2) of docs/numerics.md.
 
-    It processes ``lanes`` or ``softmax_lanes`` values per cycle. ``i`` has a value and ``keep`` for
-    each lane; the output of a lane with ``keep`` at 0 is the zero point. Lanes of a softmax past
-    the first ``lanes`` lanes repeat the parameters of these lanes, and have 8 bits. The k-th beat
-    of ``i`` uses the k-th parameter word of ``words``, and is written to the k-th address of
+    ``i`` has a value and ``keep`` for each lane; the output of a lane with ``keep`` at 0 is the
+    zero point. A beat has ``lanes`` values, or ``softmax_lanes`` for a softmax. Lanes beyond the
+    first ``lanes`` use the parameters of lane ``lane % lanes``, and have 8-bit outputs. The k-th
+    beat of ``i`` uses the k-th parameter word of ``words``, and is written to the k-th address of
     ``o_walk``. With ``add``, the k-th beat of ``residual`` (16-bit elements) is added. With
-    ``rotate`` or ``times``, ``residual`` rotates or multiplies instead, by equations (9) and (10).
+    ``rotate``, ``residual`` has the cosines and sines of a rotation instead, equation (9), and with
+    ``times`` the factors of the elements, equation (10).
 
     With ``argmax``, the largest written element and its column, counted from ``column`` on, become
-    ``largest`` ``ArgmaxUnit.latency`` cycles after the write. Unless ``column`` is 0, this happens
-    only if the element is larger than the last ``largest``. With ``polynomial`` a polynomial of the
-    16-bit element, equation (17), replaces the lookup of an 8-bit element.
+    ``largest`` ``ArgmaxUnit.latency`` cycles after the write. Unless ``column`` is 0, ``largest``
+    is replaced only by a larger element. With ``polynomial`` a polynomial of the 16-bit element,
+    equation (17), replaces the lookup of an 8-bit element.
 
     The inputs from ``zero`` to ``column`` must hold during a command. The next command may
-    ``start`` before ``done`` if these inputs are the same; its ``o_walk`` follows the current one,
-    and must hold while ``owes`` is 1. ``done`` is 1 for one cycle when the last write of ``o_walk``
-    is accepted. Throughput is one beat per cycle. A beat is written at least ``latency`` cycles
-    after it was accepted; ``rotate`` and ``times`` add ``RotaryUnit.latency``, and ``polynomial``
-    adds ``polynomial_latency``.
+    ``start`` before ``done`` if these inputs are the same. Its addresses, ``o_walk``, are then
+    queued after the current ones; ``o_walk`` must hold while ``owes`` is 1. ``done`` is 1 for one
+    cycle when the last write of ``o_walk`` is accepted. Throughput is one beat per cycle. A beat is
+    written at least ``latency`` cycles after it was accepted; ``rotate`` and ``times`` add
+    ``RotaryUnit.latency``, and ``polynomial`` adds ``polynomial_latency``.
     """
 
     polynomial_latency = POLYNOMIAL_WAIT

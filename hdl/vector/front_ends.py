@@ -25,9 +25,10 @@ class FrontEnds(Component):
     ``drained`` instead of ``i``. For other commands no beat moves.
 
     ``command`` must hold from at most one cycle before its first beat to the last value of ``o``,
-    ``opcode`` and ``flag`` from one cycle later on. ``start`` starts a SOFTMAX, possibly before the
-    last beat of a previous SOFTMAX; the command must hold while ``owes`` is 1. With ``registered``
-    each front end has separate registers for these inputs, because it may be far from the command.
+    ``opcode`` and ``flag`` from one cycle later on. ``start`` starts a SOFTMAX, which may be before
+    the last beat of the previous SOFTMAX; in this case the command must hold while ``owes`` is 1.
+    With ``registered`` each front end has separate registers for these inputs, because it may be
+    far from the command.
     """
 
     def __init__(self, config: Config):

@@ -52,11 +52,11 @@ class MapFront(Component):
 
 
 class ColumnOffset(Component):
-    """Computes the distance from the first column of a beat to a column that differs by row.
+    """Computes the distance from a beat's first column to a column whose number depends on the row.
 
-    The column is ``first`` in row 0, and ``step`` more in each further row. ``start`` begins with
-    the first beat of row 0. ``advance`` moves to the next beat, with ``row_last`` to the next row.
-    ``offset`` is the distance.
+    The column's number is ``first`` in row 0, and ``step`` more in each further row. ``start``
+    begins with the first beat of row 0. ``advance`` moves to the next beat, or with ``row_last`` to
+    the first beat of the next row. ``offset`` is the distance.
     """
 
     start: In(1)
@@ -92,11 +92,12 @@ class SoftmaxFront(Component):
     move these limits from row to row. With ``diagonal_en``, ``diagonal_value`` is added in column
     ``diagonal`` plus the number of the row.
 
-    ``start`` may occur again before the last beat is accepted, if only ``start_column`` and
-    ``limit`` change. The new values are loaded after that beat, and must hold while ``owes`` is 1.
-    ``registered`` adds a register before the softmax unit, and one after it. With ``row_factors``
-    the values are weights without the division, and ``factor`` outputs the factor of each row with
-    its number. ``number`` is the factor's number for row 0, and may change with another ``start``.
+    The next softmax may ``start`` before the last beat of the current one is accepted, if it
+    differs only in ``start_column`` and ``limit``. Its values are loaded after that beat, and must
+    hold while ``owes`` is 1. ``registered`` adds a register before the softmax unit, and one after
+    it. With ``row_factors`` the values are weights without the division, and ``factor`` outputs the
+    factor of each row with its number. ``number`` is the number for row 0, and may differ for each
+    ``start``.
     """
 
     def __init__(self, config: Config):
@@ -207,7 +208,8 @@ class NormFront(Component):
 
     If ``add`` is 1, the elements of ``r`` are added first. ``o_sum`` outputs these sums, to be
     written back. With ``registered`` inputs and values pass registers. With ``row_factors`` the
-    values are the sums, and ``factor`` outputs the factor of each row.
+    values are these sums, not normalized, and ``factor`` outputs the factor that normalizes each
+    row.
     """
 
     def __init__(self, config: Config):

@@ -13,8 +13,8 @@ from celosia.hdl.stream.flow import Flow
 class KeptFactors(Component):
     """Outputs each row factor with its number, and reports whether factors are outstanding.
 
-    ``command`` is the next command, and ``first`` the number of the command's first factor.
-    ``norm`` is 1 if the command starts as a NORM, ``softmax`` if it starts as a SOFTMAX. If the
+    ``first`` is the number of the first factor of ``command``, the next command. ``norm`` or
+    ``softmax`` is 1 in the cycle in which this command starts, if it is a NORM or a SOFTMAX. If the
     configuration has these units, factors of a NORM arrive on ``factor``, and factors of a SOFTMAX
     on ``sum_factor`` with their numbers. ``o`` outputs the factors of both, with a latency of 0.
     ``norms`` is 1 while factors of a NORM are outstanding, ``softmaxes`` while factors of a SOFTMAX

@@ -11,15 +11,16 @@ from celosia.hdl.ports import command_layout
 class Overlap(Component):
     """Stores a command with the flag ``followed`` while the next command is read.
 
-    ``i`` is the command of the front end. ``o`` is the command of the back end: the same command
-    or, while ``behind`` is 1, the previous command. ``read`` is 1 when command ``i`` has requested
-    its last row of accumulators, and ``reading`` while it still requests its second input. ``owes``
-    is 1 while a later unit has not begun command ``i``. ``written`` is 1 when the last beat of
-    command ``o`` is written.
+    ``i`` is the command of the front end, which reads inputs. ``o`` is the command of the back end,
+    which writes results: the same command or, while ``behind`` is 1, the previous one. ``read`` is
+    1 when command ``i`` has requested its last row of accumulators, and ``reading`` while it still
+    requests its second input. ``owes`` is 1 while a later unit has not begun command ``i``.
+    ``written`` is 1 when the last beat of command ``o`` is written.
 
-    ``early`` accepts command ``i`` before it is written, with ``registered`` at least one cycle
-    after ``read``. ``follows`` is 1 if the next command has the same opcode, so that it may start.
-    Without ``fused`` commands never overlap.
+    If ``early`` is 1, command ``i`` is accepted although its results are not written yet; with
+    ``stages`` of 1 this is at least one cycle after ``read``. ``follows`` is 1 if ``i`` has the
+    opcode of the stored command, so that it may start while that command is written. Without
+    ``fused`` commands never overlap.
     """
 
     def __init__(self, *, stages: int, fused: bool):

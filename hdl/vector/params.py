@@ -42,17 +42,18 @@ def param_layout(config: Config) -> data.StructLayout:
 def word_layout(config: Config, *, marked: bool = False) -> data.StructLayout:
     """Return the layout of :class:`ParamMemory`'s output: a parameter word for a beat.
 
-    With ``marked`` it also has the element count and the end flags of the beat.
+    With ``marked`` the layout also has the element count and the end flags of the beat.
     """
     beat = {"count": range(config.beat_lanes + 1), "row_last": 1, "last": 1}
     return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
 
 
 def held_bits(config: Config) -> list[int | None]:
-    """Return for each bit of a parameter word the position of the bit to store for it.
+    """Return for each bit of a parameter word the position of the stored bit that is read for it.
 
-    The bit at this position is read instead; None means that 0 is read. Bits of a bias and of a
-    shift above the stored bits are copies of the highest stored bit.
+    The result is a list over the bits of a word, padding included. None stands for a constant 0:
+    low bits of multipliers, and padding. Bits of a bias or shift above the stored width are read as
+    its highest stored bit.
     """
     places: list[int | None] = []
     for lane in range(config.vector.lanes):
@@ -68,7 +69,8 @@ def held_bits(config: Config) -> list[int | None]:
 def sums_stages(config: Config) -> int:
     """Return the number of register stages between accumulators and requantizers: 0 or 1.
 
-    It is 1 if parameter words arrive one cycle late anyway.
+    It is 1 if the machine is ``registered`` and has row factors: parameter words arrive later then,
+    so that the stage costs no time.
     """
     return config.stages * (config.row_factors > 0)
 
@@ -87,18 +89,18 @@ class ParamMemory(Component):
     """Stores ``depth`` parameter words, by default ``param_depth``, without their constant bits.
 
     A word is written line by line; words beyond ``depth`` are not stored. ``start`` begins to read
-    the words at the addresses of ``walk``. ``o`` outputs one word per cycle, ahead of the beats
-    that use the words. The first word follows ``start`` by three cycles, by four with
-    ``registered``. With ``fused`` a ``walk`` may wait for the end of the current one, and must hold
-    while ``owes`` is 1. With ``marked``, each word has ``count``, ``row_last`` and ``last`` of its
-    beat.
+    words, at the addresses that a :class:`Walker` makes from ``walk``. ``o`` outputs one word per
+    cycle, ahead of the beats that use the words. The first word follows ``start`` by three cycles,
+    by four with ``registered``. With ``fused``, ``start`` may be 1 before the words of the current
+    ``walk`` have been read; the next ``walk`` must then hold while ``owes`` is 1. With ``marked``,
+    each word has ``count``, ``row_last`` and ``last`` of its beat.
 
-    With ``factored``, words arrive three cycles later. If ``factors`` is 1, requantization
-    multipliers and shifts are multiplied by row factors, as in
-    ``celosia.sim.requantize.times_factor``. ``factor`` is the number of the factor of row 0; the
-    next rows have the next numbers. With ``by_tile``, each tile column has a factor instead.
-    ``kept`` writes a factor by its number, for walks that start from the next cycle on. A word must
-    not be read in the cycle in which it is written; the program's tokens keep the order.
+    With ``factored``, the memory also stores row factors, and words arrive three cycles later. If
+    the input ``factors`` is 1, requantization multipliers and shifts are multiplied by row factors,
+    as in ``celosia.sim.requantize.times_factor``. ``factor`` is the number of the factor of row 0;
+    the next rows have the next numbers. With ``by_tile``, each tile column has a factor instead.
+    ``kept`` stores a factor by its number, for reads that start in later cycles. A word must not be
+    read in the cycle in which it is written; the program's tokens keep the order.
     """
 
     def __init__(

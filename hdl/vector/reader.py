@@ -26,7 +26,7 @@ class RowReader(Component):
     of this walk. With ``registered`` beats come from a register; if :func:`lines_wait` is true, a
     register before the queue of beats replaces the register after the queue's memory. With
     ``wraps`` the walk may have a period. Up to ``ahead`` lines are requested before they are
-    consumed, and at least the number needed for one beat per cycle.
+    consumed, or more if one beat per cycle needs more.
     """
 
     def __init__(self, config: Config, *, wraps: bool = False, ahead: int = 0):

@@ -63,14 +63,15 @@ class VectorEngine(Component):
     TABLE     256 + reader_latency
     ========= =====================================================================
 
-    ``RotaryUnit.latency`` is added with rotate or times, ``Epilogue.polynomial_latency`` with
-    polynomial. ``registered`` adds one cycle, and three for NORM and SOFTMAX. With ``row_factors``
-    a NORM takes beats + overhead + 1, a SOFTMAX adds ``ceil(n / lanes) - 1`` only once, and DRAIN
-    and MAP take ``celosia.arch.latency.words_wait`` more. The command after a NORM begins when
-    the factors of the NORM's rows are stored. After a SOFTMAX, a NORM or a command that multiplies
-    by factors begins when the factors of the SOFTMAX are stored. SOFTMAX and NORM of accumulators
-    take ``drain_latency + Intake.latency`` in place of ``reader_latency``. ``largest`` is the last
-    result of argmax, ``ArgmaxUnit.latency`` cycles after the command with argmax is done.
+    The flags rotate and times add ``RotaryUnit.latency``, polynomial adds
+    ``Epilogue.polynomial_latency``. ``registered`` adds one cycle, and three for NORM and SOFTMAX.
+    With ``row_factors`` a NORM takes beats + overhead + 1, a SOFTMAX adds ``ceil(n / lanes) - 1``
+    only once, and DRAIN and MAP take ``celosia.arch.latency.words_wait`` more. The command after a
+    NORM begins when the factors of the NORM's rows are stored. After a SOFTMAX, a NORM or a command
+    that multiplies by factors begins when the factors of the SOFTMAX are stored. SOFTMAX and NORM
+    of accumulators take ``drain_latency + Intake.latency`` in place of ``reader_latency``.
+    ``largest`` is the last result of argmax, ``ArgmaxUnit.latency`` cycles after the command with
+    argmax is done.
     """
 
     def __init__(self, config: Config):

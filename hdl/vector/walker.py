@@ -13,7 +13,7 @@ from celosia.hdl.vector.beats import staged
 
 
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
-    """Return the layout of the description of a walk: base, steps and sizes (:class:`Walker`)."""
+    """Return the layout of a :class:`Walker`'s input ``walk``: base, steps and sizes."""
     period = {"period": unsigned(addr_width)} if wraps else {}
     return data.StructLayout(
         {
@@ -31,7 +31,7 @@ def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
 
 
 def place_layout(addr_width: int) -> data.StructLayout:
-    """Return the layout of one beat of a walk: address, count, end flags (:class:`Walker`)."""
+    """Return the layout of a beat that a :class:`Walker` outputs: address, count and end flags."""
     return data.StructLayout(
         {
             "addr": unsigned(addr_width),
@@ -44,10 +44,11 @@ def place_layout(addr_width: int) -> data.StructLayout:
 
 
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
-    """Start the walk of a :class:`Walker`, or with ``behind`` queue it after the current walk.
+    """Start the walk of a :class:`Walker`; with ``behind``, after the end of the current walk.
 
-    Returns a bit that is 1 while the walk is still to start. A queued walk follows the current walk
-    without a gap. A walker with ``stages`` of 1 starts one cycle later, through a register.
+    Returns a bit that is 1 while the walk is still to start; constant 0 without ``behind``. A
+    queued walk follows the current walk without a gap. A walker with ``stages`` of 1 starts one
+    cycle later, through a register.
     """
     if not behind:
         m.d.comb += walker.start.eq(delay(m, start, walker.stages, reset=True))
@@ -64,10 +65,10 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
 
 
 def made_ahead(m: Module, config: Config, walker: "Walker") -> wiring.PureInterface:
-    """Return the stream of beats of a :class:`Walker`, which runs ahead of the unit that writes.
+    """Return the stream of a :class:`Walker`'s beats, for a unit that writes them later.
 
-    If the configuration has ``registered``, two register slices are added. One slice can be placed
-    near the walker, the other near the unit that writes.
+    On ``registered`` machines the stream passes two register slices. One slice can be placed near
+    the walker, the other near the unit that writes. On other machines the stream is unchanged.
     """
     return staged(m, config, slices(m, walker.o, "near", stages=config.stages), "ahead")
 
@@ -83,11 +84,11 @@ class Walker(Component):
     row, ``tile_last`` the last of a tile and ``last`` the last of the walk.
 
     With ``wraps``, a walk whose ``period`` is not 0 stays within ``period`` addresses from the
-    beginning of the row in the first tile: higher addresses are reduced by ``period``.
-    ``beat_step`` and ``tile_step`` must then be less than ``period``. A walk starts in the cycle
-    after ``start``, with ``walk`` of the cycle of ``start``. ``m``, ``n``, ``beat`` and ``tile``
-    are at least 1. With ``stages`` of 1, ``walk`` must also be valid one cycle before ``start``,
-    because comparisons with ``walk`` come from registers.
+    beginning of the row in the first tile: higher addresses are reduced by ``period`` (wrap
+    around). ``beat_step`` and ``tile_step`` must then be less than ``period``. A walk starts in the
+    cycle after ``start``, with ``walk`` of the cycle of ``start``. ``m``, ``n``, ``beat`` and
+    ``tile`` are at least 1. With ``stages`` of 1, ``walk`` must also be valid one cycle before
+    ``start``, because comparisons with ``walk`` come from registers.
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):

@@ -18,10 +18,10 @@ class VectorWalks(Component):
     ``i`` is the walk over the input, ``r`` over the second input or the residual, ``o`` over the
     output, and ``s`` over the sum written back. ``params`` is the walk over the parameter words.
     ``pre`` is the walk over the parameter words for accumulators that a softmax or a normalization
-    reads. With the unit ``rotary`` and the flag ``rotate``, the walk ``r`` has a period: the pairs
-    of a head. All walks except those of PARAMS and TABLE proceed together beat by beat, with
-    ``lanes`` columns per beat, or ``softmax_lanes`` for a softmax. The walks of DRAIN proceed tile
-    column by tile column, in the order of the accumulators.
+    reads. With the flag ``rotate``, the walk ``r`` is periodic: all heads of a row read the same
+    cosines and sines. All walks except those of PARAMS and TABLE proceed together beat by beat,
+    with ``lanes`` columns per beat, or ``softmax_lanes`` for a softmax. The walks of DRAIN proceed
+    tile column by tile column, in the order of the accumulators.
     """
 
     def __init__(self, config: Config):
