@@ -31,11 +31,12 @@ class Accumulators:
         return first
 
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
-        """Return the first of ``rows`` rows, an even row, that a name has in the whole program.
+        """Return the first of the ``rows`` accumulator rows that a name has in the whole program.
 
-        Names whose sums are computed ``later``, after all other sums have been drained, get rows
-        from the last row down; other names get rows from the first row up. So the two groups
-        overlap if there are few rows.
+        The row's number is even. Names whose sums are computed ``later``, after all other sums have
+        been drained, get rows from the last row down; other names get rows from the first row up.
+        So the rows of the two kinds of names may overlap. Raises :class:`FitError` if there are too
+        few rows.
         """
         if name not in self._named:
             before = self._taken[later]
@@ -51,9 +52,12 @@ class Accumulators:
         return self._named[name]
 
     def height(self, m: int) -> int:
-        """Return the size of equal parts of ``m`` rows that fit half of the accumulators."""
+        """Return the rows of a part, if ``m`` rows are cut into the fewest equal parts.
+
+        A part fits half of the accumulators.
+        """
         return even(m, min(m, self.depth // 2))
 
     def tiles(self, height: int) -> int:
-        """Return how many tile columns of ``height`` rows fit half of the accumulators."""
+        """Return how many tile columns of ``height`` rows fit half the accumulators, at least 1."""
         return max(1, self.depth // 2 // height)

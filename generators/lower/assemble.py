@@ -26,7 +26,10 @@ TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why an encoder's program does not fit, and how far it was from fitting."""
+    """The reason why an encoder's program does not fit, and how much memory it needs.
+
+    ``excess`` is the number of scratchpad bytes, weight slots or program words that are needed.
+    """
 
     stage: int
     excess: int
@@ -82,7 +85,8 @@ def place(
 ) -> Placed | Refusal:
     """Return a lowered model with buffer addresses, or the reason why it does not fit.
 
-    With ``spills`` blocks that do not fit the scratchpad are moved to external memory.
+    With ``spills``, blocks of tensors that have no room are stored to external memory until their
+    next use; otherwise such a model is refused.
     """
     sections = _sections(lowered, ahead, loop_layers)
     nodes = _nodes(sections, loop_layers)
@@ -170,16 +174,16 @@ def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:
-    """Return the instructions of a run that finds the weights on the chip.
+    """Return the instructions of a later run, which finds the weights on the chip.
 
-    The loads of the first run are left out. The result is empty if no load is left out.
+    The loads that only the first run needs are left out. The result is empty if there are none.
     """
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []
 
 
 def kept_buffers(nodes: Sequence[Node]) -> set[str]:
-    """Return the buffers that only the first run fills and that later runs read."""
+    """Return the names of the buffers that only the first run loads, and that every run reads."""
     once, later = set[str](), set[str]()
     for draft in flatten(nodes):
         (once if draft.once else later).update(draft.buffers)

@@ -1,4 +1,4 @@
-"""Attention of all texts in a run: projections, and the order of instructions."""
+"""Attention of all texts that a decoder's run processes: projections, and order of instructions."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +15,10 @@ from celosia.generators.program.draft import Ref
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
-    """Add instructions that compute and store one layer's keys and values of a source."""
+    """Add instructions that compute and store a decoder layer's keys and values of a source.
+
+    The source is the text that the encoder of an encoder-decoder reads.
+    """
     cached = Cached(make, make.plan.kept[key.target.name][0])
     for projection in (key, value):
         make.linear(projection)
@@ -26,11 +29,12 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
 
 
 def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> None:
-    """Add the instructions of an attention for all texts of a run, up to the context.
+    """Add the instructions of an attention for all texts of a run, up to its contexts.
 
-    The instructions begin with the products of normalized rows. ``waiting`` are the products that
-    compute queries, keys and values, or only queries if the keys and values belong to a source. If
-    the cache stores inputs, keys and values of all tokens are computed.
+    The contexts are the sums of values weighted by probabilities. The instructions begin with the
+    products of normalized rows. ``waiting`` are the linear layers that compute queries, keys and
+    values, or only queries if the keys and values belong to a source. If the cache stores inputs,
+    keys and values of all tokens are computed from these inputs.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
     made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}

@@ -18,9 +18,11 @@ WRITTEN = ("wide_out", "per_tensor")
 
 
 def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
-    """Return steps in the order in which a product runs beside the previous step's softmax.
+    """Return two series of steps interleaved, so that products run beside another step's softmax.
 
-    Each step of ``contexts`` uses results of ``probabilities`` with the same or a lower index.
+    The order is probabilities 0, probabilities 1, contexts 0, probabilities 2, contexts 1, and so
+    on. Step i of ``probabilities`` computes scores and their softmax. Step i of ``contexts``
+    multiplies values by results of ``probabilities`` up to step i.
     """
     order: list[T] = [*probabilities[:1]]
     for ahead, behind in zip_longest(probabilities[1:], contexts):
@@ -38,9 +40,11 @@ def score(
     *names: str,
     above: int = 0,
 ) -> Draft:
-    """Return the product of a head's queries and keys; keys are rows, or columns in slots.
+    """Return the product of a head's ``m`` queries and ``n`` keys.
 
-    Queries begin with ``above`` zeros, one for each slot row above the keys.
+    ``keys`` is a view of rows in the scratchpad, or the number of the first weight slot, in which
+    keys are columns. Queries begin with ``above`` zeros, one for each slot row above the head's
+    keys.
     """
     flags = names if isinstance(keys, int) else ("b_transpose", *names)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
@@ -57,9 +61,11 @@ def softmax(
     start: tuple[int, int] = (0, 0),
     row: int = 0,
 ) -> Draft:
-    """Return the softmax of a head's scores, or of their sums with the flag ``drain``.
+    """Return the instruction for the softmax of a head's scores.
 
-    ``row`` is the first row's index in the sequence.
+    With the flag ``drain`` the input is sums in the accumulators, otherwise requantized scores.
+    ``row`` is the first row's index in the sequence, for attention with a diagonal. The other
+    arguments are as for :meth:`Work.softmax`.
     """
     diagonal = op.heads[head].diagonal
     return work.softmax(
@@ -75,7 +81,7 @@ def softmax(
 
 
 def drain_context(op: Attention, work: Work, *flags: str) -> Draft:
-    """Return the requantization of a context's sums to the context's columns."""
+    """Return the requantization of a context: the sums of values weighted by probabilities."""
     return work.requantize(Opcode.DRAIN, *flags, tensor=op.target, residual=op.residual)
 
 
@@ -89,6 +95,9 @@ def mix(
     n: int,
     *flags: str,
 ) -> Draft:
-    """Return the product of a head's probabilities and some columns of the head's values."""
+    """Return the product of a head's probabilities and ``n`` columns of its values.
+
+    ``values`` is a view of ``k`` rows in the scratchpad, or the number of the first weight slot.
+    """
     zeros = {"a_zero": op.probability_zero, "b_zero": op.value.zero}
     return product(probabilities, values, sums, m, k, n, *flags, **zeros)

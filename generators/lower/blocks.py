@@ -1,8 +1,9 @@
 """Division of tensors into blocks, each a buffer that fits one scratchpad bank.
 
-A scratchpad access must stay inside a bank, and so must a row (``celosia.sim.admission``). A tensor
-that is normalized, or that is loaded or stored as a whole, is cut into blocks of rows. Any other
-tensor is cut into blocks of columns, at multiples of the units that its readers need.
+A scratchpad access must stay inside a bank (``celosia.sim.admission``), and so a row must not cross
+two banks. A tensor that is normalized, or that is loaded or stored as a whole, is cut into blocks
+of rows. Any other tensor is cut into blocks of columns. Their widths are multiples of the columns
+of a head or of a tile, whichever the tensor's readers need.
 """
 
 import itertools
@@ -23,25 +24,29 @@ Part = tuple[int, int]
 
 
 def even(total: int, most: int) -> int:
-    """Return the size of the fewest equal parts of ``total`` with at most ``most`` each."""
+    """Return the size of a part, if ``total`` is cut into the fewest equal parts.
+
+    A part is at most ``most``; the last one may be smaller than the result.
+    """
     return -(-total // -(-total // most))
 
 
 def parts(total: int, size: int) -> list[Part]:
-    """Return (first, count) of the parts of ``total`` with ``size`` each; the last may be less."""
+    """Return (first, count) of each part of ``size`` in ``total``; the last part may be smaller."""
     return [(first, min(size, total - first)) for first in range(0, total, size)]
 
 
 def cut(total: int, marks: Iterable[int]) -> list[Part]:
-    """Return (first, count) of the parts of ``total`` between the positions ``marks``."""
+    """Return (first, count) of each part, if ``total`` is cut at the positions ``marks``."""
     edges = sorted({0, total, *(mark for mark in marks if 0 < mark < total)})
     return [(first, last - first) for first, last in itertools.pairwise(edges)]
 
 
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
-    """Return parts (first, count) of ``total``, a list for each interval between two ``marks``.
+    """Return the parts (first, count) of each interval of ``total`` between two ``marks``.
 
-    A part has at most ``most`` units. The parts of a list have equal size, except the last part.
+    The result has a list of parts for each interval. The parts of an interval have equal sizes,
+    which are multiples of ``unit`` and at most ``most`` units; only the last part may be smaller.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -51,7 +56,7 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a buffer, which several tensors use one after another."""
+    """Division into blocks of a buffer that contains several tensors, one after another in time."""
 
     buffer: str
     rows: int
@@ -81,14 +86,14 @@ class Blocks:
         return min(self.column_step, self.columns - first) * self.size
 
     def place(self, row: int, column: int) -> Ref:
-        """Return the scratchpad address of an element, relative to its block's buffer."""
+        """Return the scratchpad address of an element: an offset in the buffer of its block."""
         block_row, inside_row = divmod(row, self.row_step)
         block_column, inside_column = divmod(column, self.column_step)
         offset = inside_row * self.stride(column) + inside_column * self.size
         return Ref(self._name(block_row, block_column), offset)
 
     def view(self, row: int, column: int) -> View:
-        """Return the view of the rows from an element on, inside the element's block."""
+        """Return the view of rows whose first element is given, inside the element's block."""
         return View(self.place(row, column), self.stride(column))
 
     def sizes(self) -> dict[str, int]:
@@ -110,8 +115,9 @@ class Blocks:
 def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
     """Return a tensor's division into blocks of whole rows.
 
-    A block has at most ``most`` bytes, unless one row has more. A block has whole external words,
-    so that it can be loaded or stored separately.
+    A block has at most ``most`` bytes, unless the fewest possible rows have more. The size of each
+    block but the last is a multiple of the external memory's word, so that each block can be loaded
+    or stored separately.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
     unit = math.lcm(unit, config.scratchpad.align)
@@ -125,9 +131,9 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return a tensor's division into blocks of columns.
 
-    A block has whole units and at most ``most`` bytes, unless one unit has more. ``units`` are the
-    possible numbers of columns, the preferred number first. The first unit that fits is used, or
-    else the last unit.
+    ``units`` are possible numbers of columns, the preferred number first. The width of a block is a
+    multiple of the first of these numbers that fits ``most`` bytes, or else of the last number. A
+    block has at most ``most`` bytes, unless the last number of columns has more.
     """
     step = tensor.columns
     if tensor.bytes > most:
@@ -139,7 +145,7 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
 
 
 def one_block(tensor: Tensor, buffer: str, rows: int) -> Blocks:
-    """Return the only block, in a buffer, of a tensor that has at most ``rows`` rows."""
+    """Return the division into a single block, ``buffer``, of a tensor of at most ``rows`` rows."""
     return Blocks(buffer, rows, tensor.columns, tensor.element, rows, tensor.columns)
 
 
@@ -182,7 +188,10 @@ def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
 
 
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
-    """Return the blocks of every buffer, at most ``most`` bytes each if possible, by name."""
+    """Return the division into blocks of every buffer of a model, by buffer name.
+
+    If possible, a block has at most ``most`` bytes.
+    """
     buffers: dict[str, _Buffer] = {}
 
     def note(tensor: Tensor) -> _Buffer:

@@ -40,9 +40,9 @@ class Cached:
             self.stage.add(load(Ref(name), addr, self.kept.count, stride))
 
     def remember(self) -> None:
-        """Store the new tokens' inputs of an attention.
+        """Store the new tokens' inputs of an attention in the cache, instead of keys and values.
 
-        Each run computes the keys and values of all tokens from them.
+        Each run computes the keys and values of all tokens from the inputs.
         """
         (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
         dim, inputs = self.model.dim, View(Ref("h"), self.model.dim)
@@ -54,16 +54,16 @@ class Cached:
     def keep(self) -> None:
         """Store the new tokens' keys and values, if the cache is in external memory.
 
-        Inputs of the attention are stored instead if each run computes keys and values.
+        Inputs of the attention are stored instead if each run computes keys and values anew.
         """
         for addr, place, stride in self._moved():
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
-        """Load the new tokens' keys and values again.
+        """Load the new tokens' keys and values again, although no later instruction reads them.
 
-        So the instructions after the layers wait for the same instructions as a further layer
-        would.
+        In a loop over layers, the next layer waits for such loads. With these loads, the
+        instructions after the loop wait for the same instructions as a further layer would.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -76,7 +76,7 @@ class Cached:
             yield replace(view.place, base=addr), view.place, view.stride
 
     def target(self, name: str) -> View:
-        """Return where new ``keys`` or ``values`` are drained to, or where ``inputs`` are kept."""
+        """Return the view to which new ``keys``, ``values`` or ``inputs`` are written."""
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
         view, register = self._buffer(name), Register.VALUE if name == "values" else Register.KEY
@@ -136,9 +136,10 @@ class Cached:
             yield tile * cols, min(cols, width - tile * cols), slots.first
 
     def keys(self, head: int) -> tuple[View | int, frozenset[str]]:
-        """Return the operand of a key head's keys, and the flags that select them in a slot.
+        """Return the operand with a key head's keys, and the flags that select them.
 
-        The operand is a view of rows, or the number of the first slot.
+        The operand is the number of the first weight slot, or a view of rows in the scratchpad,
+        which needs no flags. Two heads may share a slot; the flags select one.
         """
         if self.plan.cuts.resident:
             half = self._half(head) if self.paired_keys else frozenset[str]()
@@ -150,7 +151,11 @@ class Cached:
         return head % self.plan.way.key_heads * self.key_dim
 
     def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:
-        """Return (first column, columns, operand, flags) of each part of a key head's values."""
+        """Return (first column, columns, operand, flags) of each part of a key head's values.
+
+        In weight slots a part is a tile column, and the operand is the number of the first slot. In
+        the scratchpad all columns are one part, and the operand is a view of rows.
+        """
         if self.plan.cuts.resident:
             tiles = len(self.kept.values[head])
             return [

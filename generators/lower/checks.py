@@ -18,7 +18,7 @@ from celosia.generators.quantize.options import MIXED, NARROW_BITS
 
 
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
-    """Refuse an encoder that cannot run on a configuration with any tiling."""
+    """Refuse an encoder that a configuration cannot run with any choice of tiling."""
     _check_units([quantized], config)
     check_factors(quantized, config, 0)
     _check_rows([quantized], config)
@@ -123,7 +123,7 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 
 
 def value_block(model: TextDescription, config: Config) -> int:
-    """Return the columns of values that share an exponent in a machine's slots (columns)."""
+    """Return how many columns of values share an exponent in a machine's weight slots."""
     return 2 * min(config.array.cols, model.head_dim)
 
 
@@ -142,8 +142,10 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
 def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
     """Refuse a model whose deferred norms and softmaxes do not fit ``row_factors``.
 
-    A run of ``texts`` texts needs a row for each factor that deferred norms and softmaxes leave to
-    products. With ``row_factors`` all norms and softmaxes must be deferred.
+    A deferred norm or softmax leaves a factor for each row to the product that reads the row;
+    ``row_factors`` is the number of factors that the configuration stores. A run of ``texts`` texts
+    needs a factor for each text and for each head of each text. If ``row_factors`` is not 0, all
+    norms and softmaxes must be deferred. Raises :class:`FitError`.
     """
     name, capacity = graph.description.name, config.row_factors
     ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]

@@ -50,17 +50,20 @@ class Choices:
 
     @property
     def coded(self) -> bool:
-        """True if weights may be coded for the zero-skip unit, if that is faster."""
+        """True if weights may be sparse matrices for the zero-skip unit, if that is faster."""
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_smaller(self, other: "Choices") -> bool:
-        """Return whether loads and blocks are at most as large as with ``other``."""
+        """Return whether loads and blocks are at most as large as those of ``other`` choices.
+
+        The result is False if ``compact`` differs.
+        """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self.compact == other.compact
 
     @property
     def unplaced(self) -> "Choices":
-        """The choices with ``ahead`` set to 0, which affects only when loads are placed."""
+        """The same choices without ``ahead``, which only matters after lowering, to place loads."""
         return replace(self, ahead=0)
 
 

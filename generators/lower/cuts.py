@@ -1,4 +1,4 @@
-"""The parts that a decoder's operations are cut into, as a record."""
+"""Division of a decoder's operations into parts, as a record."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ SOURCE_ROW = WORDS_PLACE - 1
 
 @dataclass(frozen=True)
 class Cuts:
-    """The parts that a decoder's operations are cut into; they change cycles, and no integer."""
+    """Division of a decoder's operations into parts, which changes cycles but no result."""
 
     resident: bool
     """True if weights, keys and values stay in weight slots."""
@@ -92,7 +92,7 @@ class Cuts:
 
 
 def cuts_of(decoder: Decoder, config: Config, way: Way, texts: int) -> Cuts:
-    """Return the parts of a decoder's operations, for a number of texts in a run."""
+    """Return the division of a decoder's operations into parts, if a run has ``texts`` texts."""
     key_heads = way.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes
     resident = config.array.weight_depth > RING_SLOTS

@@ -40,10 +40,12 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Load the rotations for the tokens' positions, unless they stay; copy for several texts.
+        """Load the rotations of the tokens' positions, unless they stay in the scratchpad.
 
-        Instructions that wait for a later load then need not wait for the rotations. So iterations
-        of a loop are alike, though only the first iteration would have to wait.
+        Rotations are the cosines and sines of rotary positions. With several texts, or layers
+        without rotations, rotations in the scratchpad are copied to the rows that the instructions
+        read. Because they are loaded first, instructions that wait for a later load need not wait
+        for the rotations. So the iterations of a loop over layers are alike.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -55,8 +57,10 @@ class Layers(Instructions):
     ) -> None:
         """Add the lookup of a token's embedding, plus the position's row if positions are learned.
 
-        ``word`` and ``place`` are the registers of the token and of the first position; the token's
-        position is ``behind`` positions later. The result is written ``row`` rows after ``first``.
+        The register ``word`` contains the offset of the token's row in the vocabulary, and the
+        register ``place`` the offset of the first position's row. The token's position is
+        ``behind`` positions after the first position. The result is written ``row`` rows after
+        ``first``.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -88,10 +92,12 @@ class Layers(Instructions):
         return place
 
     def layers(self) -> None:
-        """Add the instructions of all layers, from the residual stream before its first norm.
+        """Add the instructions of all layers, from the first norm of the residual stream on.
 
-        If weights stay on the chip, or parameters are streamed as well, the layers are iterations
-        of a loop. Each iteration ends with the norm that begins the next layer, or the head.
+        Layers are iterations of a loop if weights stay on the chip, or if requantization parameters
+        are streamed from external memory like weights. Each iteration ends with the norm of the
+        next layer, or of the output head. The encoder of an encoder-decoder then computes the keys
+        and values for all layers of the decoder.
         """
         before, *layers, after = ending_ahead(self.graph)
         waits = self.plan.cuts.resident and not self.plan.way.rows_stay and not self._turned
@@ -234,7 +240,7 @@ class Layers(Instructions):
                 self.multiply_ready((op, *behind)[-1].target, ready)
 
     def head(self, text: int = 0) -> None:
-        """Add the scores of the vocabulary for the last token, or for the row of a text."""
+        """Add the scores of the vocabulary for a chunk's last token, or for the token of a text."""
         if self.plan.way.passing:
             self._passing_head()
             return

@@ -77,9 +77,9 @@ class CompiledModel(EncoderHost):
         """Return the predicted cycles of an inference.
 
         External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
-        word. ``rows`` is the number of input rows, by default the largest number. With ``again`` an
-        earlier run has loaded the weights that stay on the chip. Nested weights are read with
-        ``bits`` bits.
+        word. ``rows`` is the number of input rows, by default the largest number. With ``again``
+        the weights that stay on the chip are not loaded, because an earlier run has loaded them.
+        Nested weights are read with ``bits`` bits.
         """
         name = self.entry(again=again, bits=bits)
         return self.expect(name, self.registers(self.length(rows)), latency, interval)
@@ -99,7 +99,7 @@ class CompiledModel(EncoderHost):
         return model.sequence - (0 if rows is None or not model.variable else source.rows - rows)
 
     def registers(self, length: int) -> dict[int, int]:
-        """Return the register values for an inference with a sequence length."""
+        """Return a dictionary from register to value, for an inference of a sequence length."""
         numbers = {LENGTH_REGISTER: length} if self.quantized.description.variable else {}
         return numbers | row_counts(self.rows, length)
 
@@ -108,9 +108,9 @@ class CompiledModel(EncoderHost):
     ) -> int:
         """Return the bytes that an inference must load: weights, parameters and input.
 
-        The input has ``rows`` rows, by default the largest number. With ``again`` an earlier run
-        has loaded the weights and parameters that stay on the chip. Nested weights are read with
-        ``bits`` bits.
+        The input has ``rows`` rows, by default the largest number. With ``again`` the weights and
+        parameters that stay on the chip are not counted, because an earlier run has loaded them.
+        Nested weights are read with ``bits`` bits.
         """
         source, missing = self.quantized.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:
@@ -129,7 +129,11 @@ class CompiledModel(EncoderHost):
         return 1 if self.quantized.description.variable else self.input.rows
 
     def beside(self, rows: int) -> Request:
-        """Return the other bytes and the registers that the host writes for ``rows`` input rows."""
+        """Return the data that the host writes besides an input of ``rows`` rows.
+
+        These are the values of registers, and the constants of a mean over a variable number of
+        rows.
+        """
         length, writes = self.length(rows), list[tuple[int, bytes]]()
         if self.pool_piece is not None:
             (pool, *_) = (op for op in self.quantized.after if isinstance(op, Pool))
@@ -140,7 +144,10 @@ class CompiledModel(EncoderHost):
     def parting(
         self, weights: Weights, samples: Samples, progress: Progress | None = None
     ) -> Parting:
-        """Return the distance between integers and floats on the first calibration inputs."""
+        """Return how far the integer model's outputs are from the float model's outputs.
+
+        The distance is measured on the first :data:`COMPARED` inputs in ``samples``.
+        """
         some = [np.asarray(values) for values in samples[:COMPARED]]
         return parting(self.quantized, weights, some, progress=progress)
 
@@ -156,8 +163,8 @@ def compile_model(
     """Return a compiled encoder: calibrated, quantized, and lowered to a program.
 
     ``calibration_inputs`` are inputs for :func:`forward`, a list of arrays or one array. The tiling
-    is searched (``celosia.generators.lower.schedule``). ``progress`` receives the number of inputs,
-    and then of operations, done.
+    is searched (``celosia.generators.lower.schedule``). ``progress`` is called with numbers done
+    and to do: of calibration inputs, and then of quantized operations.
 
     Raises :class:`InputError` if the model cannot run on the configuration, and
     :class:`celosia.generators.lower.fitting.FitError` if the model is too large; the message names

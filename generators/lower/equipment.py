@@ -11,8 +11,9 @@ from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quanti
 def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
     """Return a configuration extended by the units that quantization options require.
 
-    Options may require INT16 operands, piecewise polynomials, and factors of ``rows`` rows. A
-    configuration without weight formats gets the formats in the options.
+    Options may require INT16 operands, piecewise polynomials, and room for the factors of deferred
+    norms and softmaxes, at least ``rows`` factors. A configuration without weight formats gets the
+    formats in the options.
     """
     if options.deferred:
         rows = max(rows, config.row_factors)
@@ -34,7 +35,11 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
 
 
 def paired(config: Config, decoder: Decoder) -> Config:
-    """Return a configuration with packed slots for a decoder's keys and values, if possible."""
+    """Return a configuration whose weight slots pack two elements of keys or values in a byte.
+
+    The configuration is returned unchanged if the decoder's keys and values have 8 bits or are not
+    in weight slots, or if slots are packed already.
+    """
     resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:
         return config

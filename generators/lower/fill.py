@@ -1,4 +1,4 @@
-"""Setup programs that load the chip before the first token, limited by external memory."""
+"""Setup programs, which load the chip before the first token in parts that fit external memory."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,9 +41,10 @@ class _Part:
 def fills(
     drafts: Sequence[Draft], image: Bytes, config: Config, memory_bytes: int, assemble: Assemble
 ) -> list[Fill]:
-    """Split setup instructions, which load an image from front to end, into few programs.
+    """Return the fewest programs that load an image into the chip, part by part.
 
-    The number of programs is the least possible. The image of each program has at most
+    ``drafts`` are the instructions for the whole image, in the order of its bytes; ``assemble``
+    returns the words of instructions. The part of the image that a program loads has at most
     ``memory_bytes`` bytes, and each program fits the program memory. No single load may exceed
     ``memory_bytes``.
     """

@@ -32,7 +32,7 @@ class FitError(InputError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """A compilation that failed, which can be repeated with other configurations."""
+    """A compilation that failed, and that can be tried again with other configurations."""
 
     config: Config
     compile: Callable[[Config], object]
@@ -41,7 +41,7 @@ class Attempt:
 
 @contextmanager
 def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]:
-    """Attach an :class:`Attempt` to a :class:`FitError` from the block, for :func:`remedy`."""
+    """Attach an :class:`Attempt` to a :class:`FitError` of the ``with`` block, for a remedy."""
     try:
         yield
     except FitError as error:
@@ -50,7 +50,7 @@ def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]
 
 
 def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
-    """Return the change of a field to the next power of two, which is at least ``least``."""
+    """Return {field: value} with the next larger power of two, which is at least ``least``."""
     return {field: next_power_of_two(max(config.read(field) + 1, least))}
 
 

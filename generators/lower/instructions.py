@@ -1,7 +1,7 @@
 """Instructions of each type of operation, with addresses chosen by the caller.
 
-The number of rows is fixed, or set for each run. Operands are in the scratchpad, weights in the
-scratchpad or in weight slots, sums in the accumulators.
+The number of rows is a constant, or the value of a register in each run. Operands are in the
+scratchpad, weights in the scratchpad or in weight slots, sums in the accumulators.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,15 +40,16 @@ class View:
         return {f"{name}_addr": self.place, f"{name}_stride": self.stride}
 
     def behind(self, offset: int) -> "View":
-        """Return the rows that begin ``offset`` bytes, or accumulator rows, after these."""
+        """Return the view that begins ``offset`` bytes, or accumulator rows, after this view."""
         place = self.place + offset if isinstance(self.place, int) else self.place.behind(offset)
         return View(place, self.stride)
 
 
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
-    """Return requantization parameters as words, [words, bytes]; ``by_tile`` as DRAIN reads.
+    """Return requantization parameters as words of the parameter memory, [words, bytes].
 
-    Parameters that all columns share are one word, with the same content in every lane.
+    With ``by_tile`` every tile column begins a new word, as DRAIN reads parameters. Parameters that
+    all columns share are one word, with the same content in every lane.
     """
     words = []
     for rescale in rescales:
@@ -78,7 +79,7 @@ def product(
     a_zero: int = 0,
     b_zero: int = 0,
 ) -> Draft:
-    """Return the instruction of a matrix product.
+    """Return the instruction that multiplies ``source`` by ``other`` and writes ``sums``.
 
     ``other`` is a view in the scratchpad, or the number of the first weight slot.
     """
@@ -120,10 +121,11 @@ class Work:
         table: int = 0,
         beside: View | None = None,
     ) -> Draft:
-        """Return a DRAIN of sums or a MAP of rows, in the format of ``tensor`` if given.
+        """Return a DRAIN of sums or a MAP of rows; the result has the format of ``tensor``.
 
-        ``beside`` are second operands: rows to add, rotations or multipliers. With ``residual`` the
-        old values of the target are added.
+        Without ``tensor`` the flags select the format. ``beside`` is the second operand: rows to
+        add, rotations or multipliers. With ``residual`` the second operand is the target's old
+        values, which are added.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -155,9 +157,9 @@ class Work:
     ) -> Draft:
         """Return the softmax of rows of scores, or of sums with the flag ``drain``.
 
-        Scores after ``limit`` are masked; the limit increases by ``limit_step`` from row to row.
-        ``start`` is the first column that is not masked, and its increase from row to row.
-        ``diagonal`` is the first row's column on the diagonal, and the value added there.
+        In the first row, columns before ``start[0]``, and from ``limit`` on, are masked. From row
+        to row ``start[0]`` increases by ``start[1]``, and ``limit`` by ``limit_step``. ``diagonal``
+        is the first row's column on the diagonal, and the value that is added there in each row.
         """
         operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
         operands |= {"start": start[0], "start_step": start[1]} if any(start) else {}
@@ -175,8 +177,9 @@ def drain(
 ) -> Draft:
     """Return the instruction that requantizes a product's sums, with activation or residual.
 
-    If the first operation in ``behind`` rotates or multiplies by ``beside``, the same instruction
-    does so. ``table`` is the table operand of the activation or of that operation.
+    The operations ``behind`` follow the product. If the first of these is a rotation or a gate, the
+    same instruction rotates or multiplies by ``beside``. ``table`` is the table operand of the
+    activation, rotation or gate.
     """
     done = {Gate: ("times",), Rotary: ("rotate",)}.get(type(next(iter(behind), None)), op.look_up)
     names = [*flags, *done, *(["relu"] if op.relu else []), *(["factors"] if op.factors else [])]
@@ -195,10 +198,11 @@ def rowwise(op: Norm | Convert, work: Work) -> Draft:
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
-    """Return the instruction that drains a product's sums, and the operations that follow.
+    """Return instructions in which a norm that follows a drain is merged with the drain.
 
-    A norm that follows is part of the same instruction. With ``keep`` it also writes the drained
-    rows.
+    ``nodes`` are the drain of a product's sums and the operations after it. With ``keep`` the
+    merged instruction also writes the drained rows. Nodes that cannot be merged are returned
+    unchanged.
     """
     first, *rest = nodes
     if not rest:
@@ -236,17 +240,21 @@ def preload(
     line: int | Given = 0,
     flags: frozenset[str] = frozenset(),
 ) -> Draft:
-    """Return the instruction that copies weights to slots, or appends with flag ``append``."""
+    """Return the instruction that copies ``k`` rows of ``n`` weights to the slots from ``slot`` on.
+
+    With the flag ``append`` rows are written from line ``line`` of the slots on, and all other
+    lines of the slots stay.
+    """
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)
 
 
 def parameters(place: Ref, count: int, first: int) -> Draft:
-    """Return the instruction that loads ``count`` parameter words from the scratchpad."""
+    """Return the PARAMS instruction, which copies ``count`` words to parameter word ``first``."""
     operands: Operands = {"i_addr": place, "n": count, "params": first}
     return Draft(Opcode.PARAMS, operands, written=Written("parameters"))
 
 
 def table(place: Ref, slot: int = 0) -> Draft:
-    """Return the instruction that loads an activation table from the scratchpad."""
+    """Return the instruction that loads an activation table from the scratchpad to a table slot."""
     return Draft(Opcode.TABLE, {"i_addr": place, "table": slot}, written=Written("table"))

@@ -1,9 +1,11 @@
 """Weight slots with the keys of several key heads, and queries that select one head.
 
-A key is a column of a slot, which has ``rows`` rows. If a slot has room for two heads of keys or
-more, a token's keys are appended together. The queries of a head then have zeros for the heads
-above it: tile columns of the accumulators that no product adds to, drained with them. If a drain
-has one row, and a head one tile column, zeros are not rewritten, and the drain leaves them out.
+A key is a column of a weight slot, which has ``rows`` rows. If a slot has room for the keys of two
+heads or more, a token's keys of these heads are appended below each other. The queries of a head
+then begin with a zero for each slot row above the head's keys. These zeros come from tile columns
+of the accumulators that no product adds to, and are requantized with the queries. If a drain has
+one row, and a head one tile column, the zeros are written once, at setup, and each drain skips
+them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,11 +20,11 @@ from celosia.generators.quantize.options import NARROW_BITS
 
 
 def most_key_heads(decoder: Decoder, config: Config) -> int:
-    """Return the largest number of key heads that can share a slot.
+    """Return the largest number of key heads whose keys can share a weight slot.
 
-    The number is 1 if queries cannot have zeros before them, because these zeros are whole tile
-    columns. It is also 1 for slots that contain heads in pairs, and for an encoder-decoder, whose
-    queries would also read the slots of a source's keys.
+    The zeros before queries are whole tile columns, so the number is 1 if a head's columns are not.
+    The number is also 1 if slots pack keys or values in pairs, or if weights are streamed. It is 1
+    for an encoder-decoder, whose queries would also read the slots of a source's keys.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
@@ -34,8 +36,8 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
     """Return the first column of each query head in a row, then the row's number of columns.
 
-    Before a head's first column there is a zero for each key row above the head's keys in a slot of
-    ``key_heads`` heads. With ``spaced`` all heads have the same number of columns.
+    The queries of a head follow a zero for each slot row above the head's keys, in a slot with the
+    keys of ``key_heads`` heads. With ``spaced`` each head has the same number of zeros and columns.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -49,10 +51,10 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the index of each tile column of queries among the drained tile columns.
+    """Return the index of each tile column of queries among all drained tile columns.
 
-    The result is empty if there are no tile columns of zeros between them: with one key head in a
-    slot, or if the drain spaces heads (``spaced``).
+    Drained tile columns include the zeros before queries. The result is empty if no zeros are
+    drained: with one key head in a slot, or if the drain skips the zeros (``spaced``).
     """
     if key_heads == 1 or spaced:
         return []
@@ -62,10 +64,10 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 
 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
-    """Return requantization parameters for drained tile columns, including those of zeros.
+    """Return requantization parameters for all drained tile columns, including those of zeros.
 
-    ``places`` are the indices of the tile columns of ``rescale`` among the drained ones. Tile
-    columns between them get parameters that map zero to zero.
+    ``rescale`` has the parameters of other tile columns, and ``places`` the indices of these among
+    all drained tile columns. Tile columns of zeros get parameters that map zero to zero.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []
@@ -77,7 +79,7 @@ def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
 
 
 def even_runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield runs (first, count, distance) of tile columns whose indices are equally spaced."""
+    """Yield runs (first, count, distance) of tile columns whose indices are equally far apart."""
     first = 0
     while first < len(places):
         count, distance = 1, 1

@@ -26,11 +26,12 @@ from celosia.generators.program.image import Bytes
 
 
 class LinearLayer:
-    """A linear layer and its rowwise followers, split by columns into items.
+    """A linear layer and the rowwise operations after it, split by columns into items.
 
-    The operations ``behind`` process rows of the target as soon as these rows are complete; their
-    parameters use the last ``behind_words`` words. With ``early`` the source's rows come in chunks
-    as well.
+    An item is some instructions and the loads that precede them. The operations ``behind`` process
+    rows of the result as soon as these rows are complete; their parameters use the last
+    ``behind_words`` parameter words. With ``early`` the operation before the layer completes the
+    source's rows in chunks, so that the first products are cut into chunks as well.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class LinearLayer:
         self.groups = lowering.column_groups(n, tiles, op.target.buffer)
 
     def items(self) -> list[Item]:
-        """Return the items of the whole layer."""
+        """Return the items of the whole layer: instructions, and the loads that precede them."""
         if self.lowering.choices.loop_parts:
             return self._loops()
         columns = [part for group in self.groups for part in group]

@@ -27,7 +27,7 @@ SAMPLED = 2
 
 @dataclass(frozen=True)
 class Lowered:
-    """A lowered encoder: items by section, buffer sizes, and the memory image."""
+    """A lowered encoder: instructions by section, buffer sizes, and the memory image."""
 
     before: list[Item]
     layers: list[list[Item]]
@@ -66,8 +66,8 @@ def lower(
     """Return an encoder's instructions, with buffers that have no addresses yet.
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). With
-    ``sample`` only the first of equal layers are lowered, until a layer has the same loads before
-    it as all following layers.
+    ``sample`` and equal layers, only the first layers are lowered: the last of these has the same
+    loads before it as all layers that follow.
 
     Raises :class:`FitError` if the configuration does not support an operation.
     """

@@ -35,7 +35,10 @@ class Lowering(Traffic):
         """Tiles of zeros that are left out of all weights."""
 
     def params_draft(self, blob: str, count: int, first: int = 0) -> Draft:
-        """Return the instruction that loads ``count`` parameter words from a buffer's start."""
+        """Return the instruction that loads ``count`` parameter words from a buffer's start.
+
+        ``first`` is the first word's address in the parameter memory, counted after the spare word.
+        """
         return parameters(Ref(blob), count, SPARE_WORDS + first)
 
     def room_for(self, words: int) -> None:
@@ -43,7 +46,11 @@ class Lowering(Traffic):
         check_at_once(self.name, self.config, words + SPARE_WORDS)
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
-        """Return the instructions for parts (first, count), in loops over equal parts if chosen."""
+        """Return the instructions that ``make`` returns for each part (first, count).
+
+        If the choices have loops over parts, the first parts of equal size are iterations of a
+        loop.
+        """
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]
         bodies = []
@@ -55,17 +62,19 @@ class Lowering(Traffic):
         return [Repeat(bodies[:alike]), *rest] if alike > 1 else [*bodies[0], *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Return row parts (first, count) of at most ``most`` rows, grouped by blocks.
+        """Return the parts (first, count) of ``total`` rows, a list for each block of ``tensors``.
 
-        ``tensors`` are pairs (buffer, row) with the buffer's row that corresponds to row 0.
+        A part has at most ``most`` rows, and is in one block. ``tensors`` are pairs (buffer, row):
+        ``row`` is the row of the buffer that corresponds to row 0 of ``total``.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Return the parts of a matrix's columns, a list for each block of ``tensors``.
+        """Return the parts (first, count) of ``total`` columns, a list per block of ``tensors``.
 
-        A part (first, count) has at most ``tiles`` tile columns, and is in one block.
+        A part has at most ``tiles`` tile columns, and is in one block. ``tensors`` are names of
+        buffers.
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

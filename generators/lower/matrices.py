@@ -23,9 +23,10 @@ from celosia.generators.program.layout import aligned_rows
 
 
 def keep_matrix(plan: Plan, op: Linear) -> None:
-    """Choose the memory of a linear layer's weights, and add them to a decoder's plan.
+    """Choose the memory of a linear layer's weights, and add the weights to a decoder's plan.
 
-    A low-rank correction and parameter words are added as well.
+    The layer's low-rank correction and requantization parameters are added as well. Raises
+    :class:`InputError` for nested weights that would stay on the chip.
     """
     low, bounds, (rescale, tiles) = op.low_rank, _bounds(plan, op), _queries(plan, op)
     words = [plan.keep(rescale, by_tile=True, early=op.residual)]
@@ -61,9 +62,9 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
 
 
 def keep_identity(plan: Plan, op: Linear) -> None:
-    """Add a product with the identity to a plan: all of its parts have the same weights.
+    """Add a product with the identity matrix to a decoder's plan.
 
-    These are in the scratchpad, once for all layers.
+    All parts of the product have the same weights, which are in the scratchpad once for all layers.
     """
     cols, size, columns = plan.config.array.cols, len(op.weight), op.target.columns
     products = []

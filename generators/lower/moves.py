@@ -17,9 +17,11 @@ def load(
     *,
     once: bool = False,
 ) -> Draft:
-    """Return a load of rows, ``step`` bytes apart in the scratchpad and ``outside`` bytes outside.
+    """Return a load of rows from external memory to the scratchpad.
 
-    If ``step`` or ``outside`` is 0, rows are contiguous there.
+    Rows are ``outside`` bytes apart in external memory and ``step`` bytes apart in the scratchpad,
+    or contiguous if the number is 0. ``defines`` is the buffer whose old content is not needed any
+    more. With ``once`` only the first run executes the load.
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)
     return Draft(Opcode.LOAD, operands, defines=defines, once=once)
@@ -28,7 +30,7 @@ def load(
 def load_piece(
     target: Ref, piece: Piece, defines: str = "", step: int = 0, *, once: bool = False
 ) -> Draft:
-    """Return the load of a piece of external memory, as :func:`load` does it."""
+    """Return the load of a piece of external memory; other arguments are as for :func:`load`."""
     return load(target, piece.addr, piece.m, piece.row_bytes, defines, step, once=once)
 
 
@@ -50,7 +52,10 @@ def _moved(
 
 
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
-    """Return (first byte, rows, bytes per row) of the moves of ``size`` contiguous bytes."""
+    """Return (first byte, rows, bytes per row) of each move of ``size`` contiguous bytes.
+
+    A row has at most ``longest`` bytes.
+    """
     row = min(size, longest)
     rest = size % row
     moves = ((0, size // row, row), (size - rest, 1, rest))

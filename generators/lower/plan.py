@@ -56,26 +56,34 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def columns(self, op: Linear, cols: int) -> int:
-        """Return the number of drained columns of the layer's result, including zeros."""
+        """Return the number of drained columns of the layer's result.
+
+        The number includes columns of zeros between the queries of different heads.
+        """
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return a tile column's index among the drained tile columns."""
+        """Return a tile column's index among the drained tile columns, which include zeros."""
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
-        """Return the tile columns (first, count) in a range of drained tile columns."""
+        """Return the layer's tile columns (first, count) in a range of drained tile columns.
+
+        The range also contains the tile columns of zeros between queries, which are not the
+        layer's.
+        """
         if not self.places:
             return first, count
         begin = bisect_left(self.places, first)
         return begin, bisect_left(self.places, first + count) - begin
 
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Yield the tile columns (first, count) of each product in a range, with their spacing.
+        """Yield ((first, count), index, distance) of each product for a range of tile columns.
 
-        The range is ``count`` tile columns from ``first`` on. After (first, count) follow the
-        drained index of the first tile column, relative to the range, and the distance between
-        drained indices.
+        The range is ``count`` of the layer's tile columns from ``first`` on; (first, count) are
+        those of one product. ``index`` is the place of a product's first tile column among the
+        drained tile columns of the range, and ``distance`` the difference between neighbouring
+        indices.
         """
         places = self.places[first : first + count]
         if not places:
@@ -130,7 +138,10 @@ class Plan:
         return self.cuts.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
-        """Return whether slots contain the keys and values of a text in pairs."""
+        """Return whether each weight slot contains two tile columns of a text's values, as a pair.
+
+        Keys and values of fewer than 8 bits are stored in pairs; those of a source are not.
+        """
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
     @property
@@ -155,7 +166,8 @@ class Plan:
     def head_parts(self) -> list[tuple[int, int]]:
         """Tile columns (first, end) of each part of an output head that is streamed in parts.
 
-        Groups of ``STAGES`` parts are alike, so that one loop runs all groups.
+        Parts form groups of ``STAGES`` parts with the same sizes, so that one loop runs all groups
+        but the last.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -172,7 +184,8 @@ class Plan:
     def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
         """Add requantization parameters to the plan as consecutive words; return their address.
 
-        ``early`` words are for the requantization of sums in SOFTMAX or NORM.
+        With ``by_tile`` every tile column begins a new word, as DRAIN reads parameters. ``early``
+        words requantize the sums that SOFTMAX and NORM read from the accumulators.
         """
         words = rescale_words(self.config, *rescales, by_tile=by_tile)
         if not self.way.passing:
@@ -183,7 +196,10 @@ class Plan:
 
     @functools.cached_property
     def scores(self) -> Piece:
-        """The vocabulary's scores in external memory, in the setup image if all data stay."""
+        """The place of the vocabulary's scores in external memory.
+
+        If all data stay on the chip, the scores overwrite the setup image.
+        """
         size, alone = self.logits_bytes, self.cuts.resident and self.way.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
 
@@ -195,10 +211,10 @@ class Plan:
 
     @property
     def cache_strides(self) -> dict[str, int]:
-        """Bytes per token of a layer's ``keys`` and ``values``, if these are not in slots.
+        """Bytes per token of a layer's ``keys`` and ``values``, if these are not in weight slots.
 
-        If each run computes keys and values anew, the dictionary has the bytes of a token's
-        ``inputs``.
+        If each run computes keys and values anew, the only entry is ``inputs``: the bytes of a
+        token's input of an attention.
         """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
@@ -213,11 +229,11 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Runs of layers with or without rotations: first layer, rotated or not, and count.
+        """Runs of successive layers: (first layer, True if the layers have rotations, count).
 
-        The list is empty if all layers rotate. Otherwise each layer has a place for its rotations,
-        at the same distance from the place of the layer before, so that layers are iterations of a
-        loop.
+        The list is empty if all layers rotate, or if positions are not rotary. Otherwise each layer
+        has separate rows of rotations. The rows of successive layers are equally far apart, so that
+        layers are iterations of a loop.
         """
         model = self.decoder.description
         layers = [model.rotates(layer) for layer in range(model.layers)]
@@ -228,7 +244,7 @@ class Plan:
         return [(run[0], rotates, len(run)) for rotates, run in runs]
 
     def turned(self, layer: int, row: int = 0) -> Ref:
-        """Return the scratchpad address of a layer's rotations for the run's token ``row``."""
+        """Return the scratchpad address of a layer's rotations for token ``row`` of a run."""
         rows = max(self.way.rows, self.texts)
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
 
@@ -258,16 +274,16 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
-    """Return a conversion as a product with the identity matrix, whose weights serve every part.
+    """Return a conversion as a product with an identity matrix, used for each part of the columns.
 
-    A part is as many columns as fill whole tile columns and hold a head.
+    The matrix has a head's columns, rounded up to whole tile columns, or all columns if fewer.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)
 
 
 def context_of(op: Attention) -> Rescale:
-    """Return the requantization parameters of an attention's context for every column."""
+    """Return the requantization parameters of an attention's result, for every column."""
     parts = [(head.context.bias, head.context.multiplier, head.context.shift) for head in op.heads]
     return Rescale(*map(np.concatenate, zip(*parts, strict=True)))
 
@@ -280,7 +296,7 @@ def part(rescale: Rescale, first: int, count: int) -> Rescale:
 
 
 def runs(rescale: Rescale, total: int) -> list[tuple[int, int]]:
-    """Return (first, count) of the runs of equal parameters among ``total`` columns."""
+    """Return (first, count) of each run of columns with equal parameters, among ``total``."""
     if rescale.per_tensor:
         return [(0, total)]
     columns = np.stack((rescale.bias, rescale.multiplier, rescale.shift)).T  # [total, 3]

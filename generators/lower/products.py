@@ -1,6 +1,6 @@
 """Matrix products of linear layers, with weights in slots or in memory.
 
-Encoders and decoders cut weights into different parts; a part is treated alike in both.
+Encoders and decoders cut weights into different parts; the instructions of a part are the same.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,10 +37,10 @@ class Product:
     """Kind of the buffers that streamed weights are loaded into."""
 
     def within(self, first: int, end: int, cols: int) -> "Product | None":
-        """Return the product restricted to a range of tile columns, or None outside of the part.
+        """Return the product of the tile columns from ``first`` to ``end`` - 1; None without any.
 
-        A part in slots is divided by tile columns; a part in memory is included as a whole or not
-        at all.
+        Weights in slots are divided by tile columns. Weights in memory are included as a whole if
+        their first tile column is in the range.
         """
         if not self.k_tiles:
             tile = self.held.tile
@@ -79,7 +79,7 @@ def product_flags(op: Linear, config: Config, model: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Room:
-    """The memory that weights are placed in, and the means to bring them there."""
+    """The memory in which weights are placed, with the functions that store and load weights."""
 
     memory: Memory
     home: WeightHome
@@ -93,10 +93,10 @@ class Room:
     def place(
         self, op: Linear, whole: Held, parts: Sequence[Held], height: int = 0, plane: int = 0
     ) -> list[Product]:
-        """Place parts of weights, and return their products.
+        """Place parts of weights in the memory, and return their products.
 
-        If the zero-skip unit is faster for ``height`` rows, the ``whole`` is coded as a sparse
-        matrix; never for 0 rows, or in slots.
+        If the zero-skip unit is faster for ``height`` rows, the ``whole`` is coded as one sparse
+        matrix instead. With 0 rows, or in slots, weights are never coded.
         """
         config = self.memory.config
         flags = product_flags(op, config, self.memory.name)

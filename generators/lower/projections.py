@@ -79,24 +79,24 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> Sequence[int | None]:
-        """Texts whose rows are multiplied and drained one by one; ``[None]`` for all at once."""
+        """Texts whose rows are multiplied and drained one by one; ``[None]`` for all together."""
         return range(self.texts) if self.texts > 1 and self.plan.cuts.apart else [None]
 
     def acc(self, name: str, rows: int) -> int:
         """Return the first of ``rows`` accumulator rows for the sums with a name.
 
-        Attention and MLP may share rows: all sums of attention are drained before the sums of an
-        MLP, or of the output head, are computed.
+        Sums of attention may share rows with sums of the MLP or of the output head, because all
+        sums of attention are drained before those are computed.
         """
         return self.accumulators.named(name, rows, later=name in BEHIND)
 
     def stride(self, op: Linear) -> int:
         """Return the distance between tile columns of a product's sums (accumulator rows).
 
-        Rows alternate between two banks. The product of one token uses the rows of one bank, so
-        that it can be drained while another product writes the other bank. Attention's contexts are
-        different. They are drained from both banks beside the output projection, which uses both
-        banks alternately.
+        Even and odd rows are in different banks. The sums of one token are in every other row, and
+        so in one bank: they are drained while another product writes the other bank. The output
+        projection uses adjacent rows, and so both banks alternately, because the contexts that are
+        drained beside it are in both banks.
         """
         if self.rows > 1:
             return self.rows
@@ -118,10 +118,11 @@ class Instructions(Rules):
         return self.stage.take()
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Return the address of each range of parameter words in the parameter memory.
+        """Return the parameter memory's address of each range of parameter words.
 
-        A range is (words, index of the first word, number of words); a number of 0 stands for all
-        words. Words in external memory are loaded, unless exactly these ranges were loaded last.
+        A range is (words, index of the first word, number of words); the number 0 stands for all
+        words from the first on. Words in external memory are loaded, unless the last call had the
+        same ranges.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -164,11 +165,11 @@ class Instructions(Rules):
     ) -> None:
         """Add the product of rows and a linear layer's weights.
 
-        ``source`` are the rows, by default those of the layer's source; with ``row`` only one is
-        multiplied. ``tiles`` (first, count) restricts the product to tile columns, ``split`` to a
-        part, and ``text`` to the row of one text. Sums are in the layer's accumulator rows, or from
-        ``acc`` on. A low-rank correction is added with the last part; the first tile columns also
-        compute its thin tensor.
+        ``source`` are the rows, by default those of the layer's source; with ``row`` only one row
+        is multiplied. ``tiles`` (first, count) restricts the product to tile columns, ``split`` to
+        one range of the weights' rows, and ``text`` to the row of one text. Sums are in the layer's
+        accumulator rows, or from row ``acc`` on. A low-rank correction is added with the last
+        range; the first tile columns also compute the correction's thin tensor.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
@@ -189,7 +190,7 @@ class Instructions(Rules):
                 self.stage.add(product)
 
     def arrived(self, product: Product) -> Product:
-        """Return a product whose weights are loaded if they are in external memory."""
+        """Return a product with an address, after a load if its weights are in external memory."""
         if not isinstance(product.place, Piece):
             return product
         return replace(product, place=self.stage.piece(product.place, product.stage))
@@ -209,9 +210,10 @@ class Instructions(Rules):
     ) -> None:
         """Add the requantization of a layer's sums, or of some tile columns (first, count).
 
-        With ``row`` only one row is drained, with the row factor of index ``factor``. The same
-        instruction also applies the first operation ``behind``. ``text`` restricts the drain to the
-        row of one text.
+        With ``row`` only one row is drained, scaled by the factor number ``factor`` if a deferred
+        norm left factors. The operations ``behind`` follow the layer; if the first is a rotation or
+        a gate, the same instruction applies it. ``text`` restricts the drain to the row of one
+        text.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None
@@ -249,7 +251,7 @@ class Instructions(Rules):
         )
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return how many rows a run has: a register's for all of a chunk, else ``count``."""
+        """Return ``count`` or, if it is all rows of a chunk, the register with their number."""
         return count if count < self.rows else self.m
 
     def _part(self, text: int | None, row: bool = False) -> Part:
@@ -287,7 +289,11 @@ class Instructions(Rules):
         return self.normalize(op, *self._part(text), words)
 
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
-        """Add queries or keys up to the norm of each head; return the product that rotates them."""
+        """Add the product of queries or keys, and the norm of each head.
+
+        Return the product with the identity that follows the norm, and its rotation, both not added
+        yet.
+        """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"
         assert isinstance(convert, Convert), "then they become sums"
@@ -306,9 +312,9 @@ class Instructions(Rules):
     def multiply_ready(self, tensor: Tensor, columns: int, text: int | None = None) -> None:
         """Add the partial products that need only the first ``columns`` columns of a tensor.
 
-        The product belongs to the linear layer that reads the tensor. Partial products are added
-        only once. If weights are streamed, the product is added as a whole. ``text`` restricts the
-        product to the row of one text.
+        The products belong to the linear layer that reads the tensor and has a residual. Each
+        partial product is added only once. If weights are streamed, the product is not divided.
+        ``text`` restricts the product to the row of one text.
         """
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name
@@ -319,7 +325,7 @@ class Instructions(Rules):
             self._ready[name, text] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add the rest of a product, the addition to the residual stream, and the operations after.
+        """Add the rest of a product, its addition to the residual stream, and the operations after.
 
         The operations ``behind`` are the norm of the next layer's input, or several norms and
         conversions.
@@ -347,5 +353,5 @@ class Instructions(Rules):
 
 
 def factored(words: int, first: int) -> int:
-    """Return the operand that contains a parameter word's address and a row factor's number."""
+    """Return an operand with two fields: a parameter word's address and a row factor's number."""
     return words + (first << FACTOR_SHIFT)

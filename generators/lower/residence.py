@@ -1,4 +1,4 @@
-"""On-chip addresses of a decoder's tensors, and the registers that select a token's part."""
+"""On-chip addresses of a decoder's tensors, and the registers with a token's addresses."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ MOST_TEXTS = (REGISTERS - 1) // TEXT_REGISTERS
 
 
 def of_text(register: int, text: int) -> int:
-    """Return the register of text ``text`` that corresponds to the first text's ``register``."""
+    """Return the register of text number ``text`` that has the meaning of the first text's."""
     return register + TEXT_REGISTERS * text
 
 
@@ -124,7 +124,7 @@ class Cache:
 class Slots:
     """Weight slots of a matrix [k, n].
 
-    Tile (nt, kt) is in slot ``first + nt * k_tiles + kt``.
+    Row ``kt`` of tile column ``nt`` is in slot ``first + nt * k_tiles + kt``.
     """
 
     first: int
@@ -166,14 +166,15 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def line(self, register: Register) -> int | Given:
-        """Return the line in a weight slot at which a run's first token is appended."""
+        """Return the row or column of a weight slot from which a run's tokens are appended."""
         own = of_text(register, self.text)
         return Given(own, 0) if self.grows and not self.made else 0
 
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the weight slot to which a run's first token is appended.
 
-        ``first`` is the tensor's first slot.
+        ``first`` is the tensor's first slot. The text's ``register`` is added to it, unless each
+        run begins the keys and values anew.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -215,7 +216,7 @@ class Memory:
         return Ref(name)
 
     def take_slots(self, k: int, n: int) -> Slots:
-        """Allocate weight slots for a matrix [k, n]; :meth:`check_slots` refuses too many."""
+        """Allocate weight slots for a matrix [k, n]; :meth:`check_slots` checks the limit later."""
         slots = Slots(self.slots, -(-k // self.config.array.rows), -(-n // self.config.array.cols))
         self.slots += slots.k_tiles * slots.n_tiles
         return slots
@@ -232,10 +233,10 @@ class Memory:
             )
 
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
-        """Allocate parameter words [words, bytes], even beyond the size of the parameter memory.
+        """Allocate parameter words [words, bytes], without a limit.
 
-        :meth:`check_words` refuses a model with too many words. ``early`` words are for the
-        requantization of sums in SOFTMAX and NORM.
+        :meth:`check_words` compares the sum with the configuration, after all allocations.
+        ``early`` words requantize the sums that SOFTMAX and NORM read from the accumulators.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words

@@ -27,7 +27,7 @@ class Rows:
     """The row after each chunk, and the chunk's instructions."""
 
     def items(self) -> list[Item]:
-        """Return the operations as an item of their program; empty without instructions."""
+        """Return the operations as one item with their loads; empty if there are none."""
         nodes = [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
         return [Item(self.loads, nodes)] if nodes else []
 
@@ -39,9 +39,9 @@ def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
 
 
 def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
-    """Lower rowwise operations: all operations on a chunk of rows, then the next chunk.
+    """Return rowwise operations in chunks: all operations on a chunk of rows, then the next chunk.
 
-    Parameters are in the words from ``first_word`` on, counted without the spare words.
+    Parameters are in the words from ``first_word`` on, counted after the :data:`SPARE_WORDS`.
     """
     lowered = Rows()
     if not ops:
@@ -79,13 +79,17 @@ def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_wor
 
 
 def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
-    """Return the parameter word and the row of weights for the mean over the first rows."""
+    """Return the constants with which a product computes the mean over the first ``rows`` rows.
+
+    The constants are a parameter word, and a row of ``total`` weights: 1 for the first rows, else
+    0.
+    """
     ones = np.arange(total) < rows
     return np.concatenate([rescale_words(config, op.rescale(rows)).ravel(), ones.astype(np.uint8)])
 
 
 def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
-    """Return the item of a pooling: the product of a row of ones and each sequence's rows."""
+    """Return the item of a mean over rows: a row of ones is multiplied by each sequence's rows."""
     config, batch = lowering.config, lowering.batch
     total = op.source.rows // batch
     source = lowering.blocks[op.source.buffer]

@@ -1,4 +1,4 @@
-"""Rules of linear layers, norms and conversions, for rows of any run and tensors in blocks."""
+"""Rules that lower linear layers, norms and conversions, for encoders and decoders alike."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from celosia.generators.program.draft import Draft, Ref, Written
 class Rules(ABC):
     """Makes the instructions of linear layers and rowwise operations.
 
-    A subclass has the order of instructions, the places of parameters, and the rows of a run.
+    A subclass decides the order of instructions, the addresses of parameters, and a run's rows.
     """
 
     def __init__(self, memory: Memory, blocks: Mapping[str, Blocks], *, lasting: bool):
@@ -30,24 +30,27 @@ class Rules(ABC):
 
     @abstractmethod
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return how many of ``count`` rows from ``first`` on a run has.
+        """Return how many of ``count`` rows from ``first`` on a run has: a number or a register.
 
         ``total`` is the number of all rows of the tensor.
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
-        """Return whether an operation can be lowered together with the next, rowwise operations."""
+        """Return whether an operation and its rowwise followers can be lowered together."""
         return True
 
     def walk(self, ops: Sequence[Op], table: Mapping[type[Op], Callable[[Step], None]]) -> None:
-        """Lower operations in steps, each by the rule that a table has for its type."""
+        """Lower operations one after another, each together with the rowwise operations after it.
+
+        ``table`` has the function that lowers each type of operation.
+        """
         for step in steps(ops, self.fits):
             # The first write to each buffer replaces the old content.
             self._written.clear()
             table[type(step.op)](step)
 
     def arrived(self, product: Product) -> Product:
-        """Return a product whose weights are on the chip; a subclass may have to bring them."""
+        """Return a product whose weights are on the chip; a subclass may add their load first."""
         return product
 
     def multiply(
@@ -59,10 +62,10 @@ class Rules(ABC):
         source: View | None = None,
         tiles: Part | None = None,
     ) -> Iterator[Draft]:
-        """Yield the products of ``m`` rows and parts of weights, of some ``tiles`` if given.
+        """Yield the products of ``m`` rows and parts of weights.
 
-        The rows are those of the ``source`` or, by default, of the operation's source from ``row``
-        on. ``tiles`` are tile columns (first, count).
+        The rows are those of ``source`` or, by default, of each product's source tensor from
+        ``row`` on. ``tiles`` (first, count) restricts the products to some tile columns.
         """
         for part in products:
             first, count = tiles or (0, -(-part.held.n // self.config.array.cols) + part.held.tile)
@@ -90,10 +93,11 @@ class Rules(ABC):
         beside: View | None = None,
         anew: bool = False,
     ) -> Draft:
-        """Return the requantization of a product's sums, with the first operation ``behind``.
+        """Return the requantization of a product's sums, with the first operation of ``behind``.
 
-        ``rows`` and ``columns`` are those of the result, which is written to ``target`` or, by
-        default, to its place in the blocks. With ``anew`` the buffer's old content ends here.
+        ``rows`` and ``columns`` (first, count) of the result are written to ``target`` or, by
+        default, to the result's buffer. With ``anew`` the buffer's old content is not needed any
+        more.
         """
         m = self.run_rows(*rows, op.row + op.source.rows)
         made = (op, *behind)[-1].target
@@ -101,7 +105,7 @@ class Rules(ABC):
         return drain(op, work, *flags, behind=behind, table=table, beside=beside)
 
     def normalize(self, op: Op, row: int, m: int, params: int) -> list[Draft]:
-        """Return the norms or conversions of ``m`` rows, one for each of the blocks of columns."""
+        """Return the norms or conversions of ``m`` rows, an instruction per block of columns."""
         assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
         source, nodes = self.blocks[op.source.buffer], list[Draft]()
         count, rows = self.run_rows(row, m, op.target.rows), (row, m)
@@ -113,14 +117,14 @@ class Rules(ABC):
         return nodes
 
     def row_rescales(self, op: Op) -> list[Rescale]:
-        """Return the requantization parameters of each part of the columns, or one set for all."""
+        """Return the requantization parameters of each block of columns, or one set for all."""
         assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
         if op.rescale.per_tensor:
             return [op.rescale]
         return [op.rescale.columns(*part) for part in self.column_parts(op)]
 
     def column_parts(self, op: Norm | Convert) -> list[Part]:
-        """Return the parts of an operation's columns that are in one block."""
+        """Return the parts (first, count) of an operation's columns, each inside one block."""
         source, target = self.blocks[op.source.buffer], self.blocks[op.target.buffer]
         return cut(op.target.columns, [*source.column_marks, *target.column_marks])
 
@@ -138,17 +142,18 @@ class Rules(ABC):
     ) -> Work:
         """Return the :class:`Work` of an instruction that writes rows and columns of a tensor.
 
-        They are written to ``place`` or, by default, to their place in the blocks. Without ``anew``
-        the instruction needs the buffer's old content.
+        ``rows`` and ``columns`` are (first, count). They are written to ``place`` or, by default,
+        to the tensor's buffer. Without ``anew`` the instruction needs the buffer's old content.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the name of a view's buffer if this is the operation's first write to it.
+        """Return the buffer whose old content is not needed when an instruction writes a view.
 
-        Otherwise return "".
+        This is the view's buffer if the operation writes it for the first time, and ``anew`` is
+        true. Otherwise the result is "".
         """
         if self.lasting:
             return ""

@@ -79,10 +79,10 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: Refusal) -> bool:
-        """Return whether smaller loads and blocks cannot help after a refusal of the choices.
+        """Return whether a refusal of the choices shows that smaller loads and blocks cannot help.
 
-        With ``spills``, or loops that reload, smaller blocks may still need fewer program words. If
-        ``patient``, tensors that do not fit do not end the search.
+        With ``spills``, or loops that reload, smaller blocks may need fewer program words. If
+        ``patient``, tensors that have no room do not end the search.
         """
         if refusal.stage == TOO_LONG:
             varied = plan.reloads and plan.loop_parts
@@ -90,9 +90,10 @@ class Search:
         return refusal.hopeless and not self.patient
 
     def try_out(self, plan: Choices) -> Trial | Refusal:
-        """Return a trial of the choices on the first layers, with early loads if they fit.
+        """Return a trial of the choices on the first layers, or the reason why it does not fit.
 
-        If the buffers do not fit, loads are placed closer to their use.
+        Loads are as early as the scratchpad allows: if buffers do not fit, loads move closer to
+        their use.
         """
         lowered = self._lower(plan)
         longest = max(len(section) for section in lowered.layers) - 1
@@ -203,7 +204,7 @@ class Search:
         return best
 
     def finish(self, best: Trial) -> Trial | Refusal:
-        """Return the whole program of a trial, or the reason why it does not fit."""
+        """Return a trial with the program of all layers, or the reason why it does not fit."""
         placed = self._whole(best)
         if isinstance(placed, Refusal):
             self.refusals.append(placed)

@@ -1,9 +1,10 @@
 """Spilling: blocks that leave the scratchpad for external memory until their next use.
 
-If not all buffers fit together, each instruction's buffers are loaded. If the scratchpad is full,
-the block with the furthest next use leaves (Belady 1966). A buffer that has not changed since it
-left is only dropped. A :class:`Repeat` counts as one instruction here. No block stays in the
-scratchpad from section to section, so that equal sections stay equal.
+If the buffers do not all fit the scratchpad, each instruction's buffers are loaded before it. If
+there is no room for a buffer, the block with the furthest next use is stored to external memory
+(Belady 1966). A block that has not changed since it was last stored is not stored again. A
+:class:`Repeat` counts as one instruction here. No block stays in the scratchpad at the end of a
+section, so that equal sections stay equal.
 """
 
 from collections import defaultdict

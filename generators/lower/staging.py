@@ -21,7 +21,10 @@ WEIGHTS, WORDS, THIN = "stage", "words", "thin"
 
 @dataclass
 class Stage:
-    """Streams pieces from external memory into buffers by kind, each load as early as possible."""
+    """Streams pieces of external memory through scratchpad buffers, each load as early as possible.
+
+    Pieces of each kind (weights, parameter words, thin matrices) have separate buffers.
+    """
 
     memory: Memory
     image: ImageBuilder
@@ -38,9 +41,10 @@ class Stage:
             self.memory.buffer(f"{WEIGHTS}{index}", self.size)
 
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
-        """Load a piece of external memory, and return its scratchpad address.
+        """Add the load of a piece of external memory, and return its scratchpad address.
 
-        Rows are contiguous in the scratchpad or, if ``stride`` is not 0, ``stride`` bytes apart.
+        ``kind`` selects the buffers. Rows are ``stride`` bytes apart in the scratchpad, or
+        contiguous if ``stride`` is 0.
         """
         starts = self._starts[kind]
         place = Ref(f"{kind}{len(starts) % STAGES}")
@@ -49,11 +53,14 @@ class Stage:
         return place
 
     def add(self, *drafts: Draft) -> None:
-        """Append instructions to the program of the stage."""
+        """Append instructions that follow all loads and instructions added so far."""
         self.nodes += drafts
 
     def take(self) -> list[Draft]:
-        """Return all added instructions, loads as early as their buffers are free; begin anew."""
+        """Return all added instructions and loads, and begin an empty program.
+
+        Each load is as early as its buffer is free.
+        """
         placed: list[list[Draft]] = [[] for _ in range(len(self.nodes) + 1)]
         # What the program begins with is not kept waiting.
         loads = (place for place, draft in enumerate(self.nodes) if draft.opcode != Opcode.LOAD)
@@ -100,9 +107,9 @@ def least_size(config: Config) -> int:
 
 
 def stage_size(config: Config, occupied: int, most: int) -> int:
-    """Return the size of a buffer (bytes) if ``occupied`` scratchpad bytes are in use.
+    """Return the size of a weight buffer (bytes) if ``occupied`` scratchpad bytes are in use.
 
-    The size is at most ``most`` bytes, if that fits every piece.
+    The size is at most ``most`` bytes, or :func:`least_size` if that is larger.
     """
     free = max(0, config.scratchpad.bytes - occupied) // 2
     line = config.line_bytes

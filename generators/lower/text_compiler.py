@@ -1,4 +1,4 @@
-"""Compilation of a decoder: chooses, of the plans that fit a machine, the fastest."""
+"""Compilation of a decoder: chooses the fastest of the plans that fit a machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ def skips_zeros(config: Config) -> bool:
 
 
 def check_sparse(config: Config) -> None:
-    """Raise :class:`InputError` if a machine cannot skip zeros in a decoder's weights."""
+    """Raise :class:`InputError` unless a machine can skip zeros in a decoder's weights."""
     if not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
     if config.array.weight_depth > RING_SLOTS:
@@ -84,28 +84,30 @@ def compile_text(
 ) -> TextProgram:
     """Return a compiled decoder whose KV cache has room for ``context`` tokens.
 
-    For later tokens, the first ``sinks`` tokens and the most recent tokens stay in the cache. At
-    most ``rows`` tokens of a prompt are processed at once, as far as accumulators allow. If the
-    program memory has no room for such chunks, tokens are processed one by one.
+    A full cache keeps the first ``sinks`` tokens and the most recent tokens. At most ``rows``
+    tokens of a prompt are processed at once, as far as accumulators allow. If the program memory
+    has no room for such chunks, tokens are processed one by one.
 
     With more than two weight slots all weights stay on the chip, and are loaded in parts of at most
     ``memory_bytes`` of external memory. The vocabulary and positions are read from external memory
     for each token if they do not fit the scratchpad.
 
-    With two weight slots, weights are streamed from external memory for each step, and keys and
+    With two weight slots, weights are streamed from external memory in each run, and keys and
     values stay in the scratchpad. If keys and values or parameter words do not fit, they are
     streamed as well, and layers are iterations of a loop. If external memory cannot hold all
-    streamed data, the vocabulary and positions go to the scratchpad. Then data that are loaded once
-    come before the data that stay in external memory.
+    streamed data, the vocabulary and positions go to the scratchpad. Then setup programs load the
+    vocabulary and positions first, and the host writes the streamed data to external memory
+    afterwards.
 
-    Deferred norms need weights that stay, and exclude chunks. With two ``texts`` a step processes
-    one token of each text, with separate caches; then there are no chunks, and parameter words,
-    keys and values must fit the chip. With ``recompute`` the cache stores the inputs of attention,
-    from which each run computes the keys and values of all tokens, with identical results. With
-    ``sparse`` streamed weights are coded as sparse matrices if one token's product is faster then.
+    Deferred norms need weights that stay on the chip, and exclude chunks. With two ``texts`` a run
+    processes one token of each text, with separate caches; then there are no chunks, and parameter
+    words, keys and values must fit the chip. With ``recompute`` the cache stores the inputs of
+    attention, from which each run computes the keys and values of all tokens, with identical
+    results. With ``sparse`` streamed weights are coded as sparse matrices if that makes one token's
+    product faster.
 
     Raises :class:`FitError` if a memory or a unit does not suffice, and :class:`InputError` if the
-    context or the size of external memory is impossible, in one sentence.
+    context or the size of external memory is impossible.
     """
     if sparse:
         check_sparse(config)

@@ -38,9 +38,10 @@ def text_entries(plan: Plan) -> dict[str, list[Node]]:
 
 
 def text_calls(plan: Plan) -> dict[str, Call]:
-    """Return how the host computes the registers of each program, by entry point name.
+    """Return the rules by which the host computes the registers of each program.
 
-    Each entry is a dictionary from register number to :class:`Value`.
+    The result is a dictionary from entry point name to a dictionary from register to
+    :class:`Value`.
     """
     config, strides = plan.config, plan.cache_strides
     model, key_dim = plan.decoder.description, plan.decoder.key_dim

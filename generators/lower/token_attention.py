@@ -86,7 +86,7 @@ class TokenAttention:
         """
 
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add the computation of all tokens' keys or values, in parts of tile columns."""
+        """Add the computation of all tokens' ``keys`` or ``values``, in parts of tile columns."""
         parts, target = self.plan.made_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)
         for place, (first, end) in enumerate(parts):
@@ -96,15 +96,17 @@ class TokenAttention:
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
-        """Return the steps of one token, whose query heads of a key head are rows of a product.
+        """Return the steps of one token: functions that add scores and softmax, sums, and contexts.
 
-        ``drain`` follows the first product of a token that is ``ahead``.
+        The query heads that share a key head are rows of one product. If all products of scores
+        precede the first softmax (``ahead``), ``drain`` is called after the first of these
+        products.
 
         If softmax reads sums directly, it may be split into two instructions. The first begins
         while other scores are still multiplied, and values are multiplied while the second ends.
-        With several texts each text has one or two softmaxes, followed by the next text's. Only the
-        first text's softmax has to wait for scores. Only the values of the last text's last key
-        head wait for a softmax.
+        With several texts, the softmaxes of a text precede those of the next text. Only the first
+        text's softmax waits for scores, and only the last key head's values of the last text wait
+        for a softmax.
         """
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         group, several = self.op.group, self.make.texts > 1
@@ -220,7 +222,11 @@ class TokenAttention:
         return whole and (alike or counts == {self.tiles * self.config.lane_groups})
 
     def of_chunk(self) -> tuple[Steps, ...]:
-        """Return the steps of a chunk's tokens, head by head."""
+        """Return the steps of a chunk's tokens, head by head: functions that add instructions.
+
+        The first list has the scores and softmax of each head, the second list its sums and
+        context.
+        """
         op, m, rows = self.op, self.make.m, self.rows
         tiles, width = (-(-n // self.config.array.cols) for n in (self.kept.capacity, op.head_dim))
 

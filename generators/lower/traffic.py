@@ -23,7 +23,7 @@ from celosia.generators.program.image import LONGEST_ROW, Bytes, ImageBuilder, P
 
 
 class Traffic(Rules):
-    """The memory image, the scratchpad buffers, and the loads and stores between them."""
+    """An encoder's memory image and scratchpad buffers, and the loads and stores between them."""
 
     def __init__(
         self, model: QuantizedModel, config: Config, choices: Choices, blocks: dict[str, Blocks]
@@ -44,8 +44,8 @@ class Traffic(Rules):
         """Return how many of ``count`` rows from ``first`` on an inference has.
 
         The result is a register that the host sets if the tensor has a row for each token, the
-        model accepts any length and a register is free. Otherwise all rows are processed, as in
-        loops that need the registers, or whose parts have different counts.
+        model accepts any length and a register is free. Otherwise it is ``count``, and all rows are
+        processed. In loops over heads or parts only the register of the whole sequence is used.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -70,7 +70,10 @@ class Traffic(Rules):
         return self.choices.home != WeightHome.STREAM
 
     def load(self, item: Item, buffer: str, data: Bytes) -> None:
-        """Add bytes to the image, and load them into a buffer; only once if they stay."""
+        """Add bytes to the memory image, and their load into a buffer to an item.
+
+        If the bytes stay on the chip, only the first run executes the load.
+        """
         self.load_piece(item, buffer, self.image.add(data), once=self.keeps)
 
     def load_piece(
@@ -89,9 +92,9 @@ class Traffic(Rules):
         item.loads.append(replace(load_piece(target, piece, defines, once=once), plane=plane))
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
-        """Load a tensor whose rows are consecutive in external memory.
+        """Add the loads of a tensor, whose rows are consecutive in external memory, to an item.
 
-        With ``reloads`` blocks of columns are loaded by :meth:`reload`.
+        With the choice ``reloads``, blocks of columns are not loaded here but by :meth:`reload`.
         """
         if self.in_columns(tensor):
             if self.choices.reloads:
@@ -111,7 +114,7 @@ class Traffic(Rules):
                 item.loads.append(load(at, addr + first, m, row_bytes, define))
 
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
-        """Store a tensor as consecutive bytes, in moves of the longest possible rows."""
+        """Return the stores of a tensor as consecutive bytes, in rows as long as possible."""
         nodes: list[Node] = []
         for place, addr, size, rows in self._runs(tensor, piece):
             moved: list[tuple[int, int | Given, int]] = [*moved_rows(size, piece.row_bytes)]
@@ -127,7 +130,10 @@ class Traffic(Rules):
         return self.blocks[tensor.buffer].column_step < tensor.columns
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
-        """Return the load of the input's block that begins at a column, if it is loaded again."""
+        """Return the load of the input's block that begins at a column, for a part of a product.
+
+        The list is empty unless ``tensor`` is an input that each part loads again (``reloads``).
+        """
         if self.arriving is None or self.arriving[0] != tensor:
             return []
         return [each for first, each in self._column_loads(*self.arriving) if first == column]
@@ -153,7 +159,11 @@ class Traffic(Rules):
         ]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
-        """Return the store of the output's block that ends at a column; empty if none does."""
+        """Return the store of the output's block whose columns end before ``end``.
+
+        The list is empty if no block ends there, or if ``tensor`` is no output in blocks of
+        columns.
+        """
         if self.leaving is None or self.leaving[0] != tensor or not self.in_columns(tensor):
             return []
         return [

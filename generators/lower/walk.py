@@ -1,4 +1,4 @@
-"""The order of operations: each operation with its rowwise followers."""
+"""The order of lowering: each operation together with the rowwise operations after it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ Fits = Callable[[Op, Sequence[Rowwise]], bool]
 
 @dataclass(frozen=True)
 class Step:
-    """An operation of an encoder, and the row-wise operations that follow it.
+    """An operation of a model, and the rowwise operations that follow it.
 
-    They process each row of the result as soon as it is complete.
+    The following operations process each row of the result as soon as the row is complete.
     """
 
     place: int
@@ -28,9 +28,9 @@ class Step:
 
 
 def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[Step]:
-    """Yield a section's operations in steps, each with its rowwise followers.
+    """Yield a section's operations in steps: an operation and the rowwise operations after it.
 
-    Rowwise operations join the step of the operation before them, if ``fits`` allows it.
+    A rowwise operation belongs to the step of the operation before it if ``fits`` allows it.
     """
     place = 0
     while place < len(ops):
@@ -47,10 +47,10 @@ def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[S
 
 
 def ending_ahead(graph: IntegerGraph) -> list[tuple[Op, ...]]:
-    """Return the operations before the layers, of each layer, and after the layers.
+    """Return the operations before the layers, of each layer, and after the layers, shifted by one.
 
-    Each part except the last ends with the first operation of the next part, the norm of the
-    residual stream.
+    The norm of the residual stream, with which each part but the first begins, is moved to the end
+    of the part before.
     """
     first, *rest = graph.before, *graph.layers, graph.after
     sections = [first]

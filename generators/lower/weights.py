@@ -52,10 +52,11 @@ class Held:
 def cuts(
     op: Linear, rows: slice, size: int, config: Config, bounds: Sequence[int] = ()
 ) -> Iterator[Held]:
-    """Yield parts of the weights in ``rows``, with at most ``size`` bytes each.
+    """Yield parts of the weights in the range ``rows``, with at most ``size`` bytes each.
 
-    A part is several tile columns, or a part of one tile column if that is too large. No part
-    crosses the tile columns ``bounds``, between which parts have about equal sizes.
+    A part is several whole tile columns, or some rows of one tile column if a tile column exceeds
+    ``size``. No part crosses one of the tile columns ``bounds``. Parts between two bounds have
+    about equal sizes.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -74,7 +75,7 @@ def cuts(
 
 
 def split(total: int, parts: int) -> list[tuple[int, int]]:
-    """Return (first, end) of at most ``parts`` parts of ``total`` with about equal sizes."""
+    """Return (first, end) of at most ``parts`` parts of ``total``, with about equal sizes."""
     parts = min(parts, total)
     bounds = [total * part // max(parts, 1) for part in range(parts + 1)]
     return list(pairwise(bounds))
@@ -83,12 +84,13 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def tiles_held(
     op: Linear, whole: Held, config: Config, used: Mask | None, ratio: int, height: int
 ) -> list[Held]:
-    """Return the stored parts of some weights, without tiles of zeros.
+    """Return the parts of some weights that are stored; tiles of zeros are left out.
 
-    ``used`` is False for weights that are zero, [k, n]; None if all weights are one part. A run is
-    zero tiles below each other, in adjacent tile columns. It is left out if its cycles, in products
-    of ``height`` rows, are at least ``ratio`` times the words of a product. A tile column of zeros
-    is always left out: its sums stay zero. Weights in groups are left out by groups.
+    ``used`` [k, n] is False for weights that are zero; if it is None, all weights are one part.
+    Adjacent zero tiles are left out if this saves enough: their cycles, in products of ``height``
+    rows, must be at least ``ratio`` times the words of a product instruction. A whole tile column
+    of zeros is always left out, because its sums stay zero. Of weights with scales of groups, only
+    whole groups are left out.
     """
     if used is None:
         return [whole]
@@ -111,10 +113,11 @@ def tiles_held(
 
 
 def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | None:
-    """Return False for weights of a layer that are zero, [k, n].
+    """Return a mask of a layer's weights, [k, n], which is False for weights that are zero.
 
-    If the model's layers are iterations of a loop, they are zero in all of these layers. The result
-    is None for nested weights and for the thin matrices of a correction, which keep all zeros.
+    If the model's layers are iterations of a loop (``looped``), False stands for weights that are
+    zero in all these layers. The result is None for nested weights and for the thin matrices of a
+    correction, which keep all zeros.
     """
     if op.planes or not any(other is op for other in model.ops):
         return None
@@ -151,10 +154,10 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 def slotted(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return the form in which rows of a product's weights are preloaded into slots.
+    """Return some rows of a product's weights in the form in which weight slots store them.
 
-    The result is (product with the preloaded weights, its rows, flags of PRELOAD, flags of the
-    product that reads the slots). ``flags`` are the flags of the weight format.
+    The result is (product with the stored weights, its rows, flags of PRELOAD, flags of the product
+    that reads the slots). ``flags`` are the flags of the weight format.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -166,7 +169,7 @@ def slotted(
 def stored_parts(
     op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
 ) -> Iterator[tuple[Held, Bytes]]:
-    """Yield the parts ``held`` of weights with their bytes, or the ``whole`` as sparse matrix.
+    """Yield the parts ``held`` of weights with their bytes, or ``whole`` as a sparse matrix.
 
     The sparse matrix is used if the zero-skip unit is predicted to be faster in products of
     ``height`` rows, and never for 0 rows.
@@ -201,9 +204,10 @@ def _coded(
 
 
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
-    """Return the bytes of all linear layers' weights, as sparse matrices if faster for one row.
+    """Return the bytes of all linear layers' weights, some of them as sparse matrices.
 
-    In a compiled model the choice may differ for each part of a matrix.
+    A matrix is sparse if this makes a product of one row faster. In a compiled model the choice may
+    differ for each part of a matrix.
     """
     total = 0
     for op in (

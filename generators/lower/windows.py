@@ -1,7 +1,7 @@
-"""Keys of a row group under a window with global tokens, in the order of its scores' columns.
+"""Keys to which a group of rows attends in a window with global tokens, in columns of the scores.
 
-The global tokens' columns are inside the window's, where the windows of all rows overlap. So the
-columns of each row are one interval, which moves by one column from row to row.
+The columns of the global tokens are inside the columns of the window, where the windows of all rows
+overlap. So the columns of each row are one interval, which moves by one column from row to row.
 """
 
 import math
@@ -30,17 +30,20 @@ class Span:
 
     @property
     def pieces(self) -> tuple[Part, ...]:
-        """All key rows, in the order of columns."""
+        """All key rows (first, count), in the order of the scores' columns."""
         return tuple(piece for run in self.runs for piece in run)
 
     @property
     def columns(self) -> int:
-        """Number of columns."""
+        """Number of keys, which is the number of the scores' columns."""
         return sum(count for _, count in self.pieces)
 
 
 def most_rows(op: Attention, config: Config, most: int) -> int:
-    """Return the rows of a group, at most ``most``: few, so that its keys are few."""
+    """Return the number of rows in a group, at most ``most``.
+
+    With a window a group has few rows, so that it attends to few keys.
+    """
     if not op.window:
         return most
     overlap = op.window + 2 if op.global_tokens else most

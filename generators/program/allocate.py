@@ -115,8 +115,8 @@ def allocate(
 def across(rows: int, stride: int, config: Config) -> int | None:
     """Return an address that puts the two halves of a buffer's rows into adjacent banks.
 
-    No row is in both banks. Return None if there is no room, or if the rows need at most half of a
-    bank.
+    No row is in both banks. The result is None if there is no room, or if all rows need at most
+    half of a bank.
     """
     size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
     start = middle - half_bytes(rows, stride, config)
@@ -133,9 +133,9 @@ def half_bytes(rows: int, stride: int, config: Config) -> int:
 def inside(
     held: Mapping[str, int], sizes: Mapping[str, int], bank: int, config: Config
 ) -> list[Interval]:
-    """Return the byte ranges (first, end) of a bank that are occupied.
+    """Return the occupied byte ranges (first, end) of a bank, relative to the bank's start.
 
-    They are those of buffers with fixed addresses.
+    The buffers in ``held``, which have fixed addresses, occupy the ranges.
     """
     begin, line = bank * config.bank_bytes, config.line_bytes
     intervals = []

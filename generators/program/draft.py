@@ -29,9 +29,10 @@ Rows = Mapping[int, tuple[int, int]]
 
 
 def row_counts(rows: Rows, length: int) -> dict[int, int]:
-    """Return each register's value for an inference of ``length`` rows: a part's row count.
+    """Return the values of registers for an inference of ``length`` rows, by register number.
 
-    An instruction has at least one row, so a part after the last row also has one.
+    A value is the number of rows in the register's part of the sequence. An instruction has at
+    least one row, so the value is 1 for a part after the last row.
     """
     return {number: min(max(length - first, 1), count) for number, (first, count) in rows.items()}
 
@@ -53,7 +54,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Written:
-    """The part of a tensor that a vector instruction writes; no columns if it writes no tensor."""
+    """The part of a tensor that a vector instruction writes; ``columns`` is 0 if it writes none."""
 
     name: str
     """Name of the tensor in the float model, or a description if no tensor is written."""
@@ -78,7 +79,7 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """The parts of tensors that an instruction writes, as separate entries."""
+        """The parts of tensors that an instruction writes, one entry for each part."""
         return [replace(self, below=()), *self.below]
 
 
@@ -100,18 +101,18 @@ class Draft:
 
     @cached_property
     def buffers(self) -> dict[str, int]:
-        """Number of operands that are addresses in each buffer, in the order of the names."""
+        """Number of operands that are addresses in a buffer, by buffer name in sorted order."""
         values = [v.base if isinstance(v, Given) else v for v in self.operands.values()]
         return dict(sorted(Counter(v.buffer for v in values if isinstance(v, Ref)).items()))
 
     def begins(self, buffer: str) -> bool:
-        """Return whether it overwrites a whole buffer without reading its old content."""
+        """Return whether the instruction overwrites a buffer without reading its old content."""
         return self.defines == buffer and self.buffers.get(buffer) == 1
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """Iterations of the same instructions with different operands; a loop if possible."""
+    """Iterations of the same instructions with different operands; encoded as a loop if it fits."""
 
     iterations: Sequence[Sequence["Draft | Repeat"]]
 
@@ -138,9 +139,9 @@ def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
 
 
 def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
-    """Return instructions without those that read the lower bit planes of nested weights.
+    """Return instructions that read only the upper ``planes`` bit planes of nested weights.
 
-    The result reads the upper ``planes`` planes.
+    Instructions that read a lower plane are left out.
     """
     return [
         Repeat([upper(each, planes) for each in node.iterations])
@@ -156,7 +157,8 @@ def arrange(
 ) -> list[Sequence[Node]]:
     """Return the instructions of each section, with loads ``ahead`` items before their use.
 
-    With ``across`` a load may move into the previous section.
+    With ``across`` a load may move into the previous section, otherwise only to its section's
+    start.
     """
     flat = [(index, item) for index, section in enumerate(sections) for item in section]
     starts = [sum(len(section) for section in sections[:index]) for index in range(len(sections))]

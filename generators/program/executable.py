@@ -1,9 +1,9 @@
 """Programs of encoders and decoders in program memory, and their entry points.
 
 An encoder has the entry point ``encode``, also ``again`` if its weights stay on the chip, and
-``encode.4`` and ``encode.2`` if they are nested. A decoder has ``step`` for one token, ``words``
-and ``chunk`` if it takes chunks of a prompt, and ``logits``, which stores the scores after the last
-token. An encoder-decoder also has ``lookup`` and ``encode``.
+``encode.4`` and ``encode.2`` if its weights are nested. A decoder has ``step`` for one token, and
+``logits``, which stores the scores after the last token. It has ``words`` and ``chunk`` if several
+tokens of a prompt are processed at once. An encoder-decoder also has ``lookup`` and ``encode``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +74,7 @@ def joined(
 ) -> tuple[list[int], dict[str, Entry]] | None:
     """Return the words of several programs one after another, and their entry points by name.
 
-    Return None if ``assemble`` returns None for a program.
+    ``assemble`` returns the words of a program. If it returns None, the result is None.
     """
     words, entries = list[int](), {}
     for name, nodes in programs.items():

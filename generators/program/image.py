@@ -36,11 +36,11 @@ class ImageBuilder:
         self.size = 0
 
     def reserve(self, count: int) -> Piece:
-        """Append ``count`` zero bytes, rounded up to whole rows of whole words."""
+        """Append ``count`` zero bytes, rounded up to whole rows of words; return the piece."""
         return self.add(np.zeros(count, np.uint8))
 
     def add(self, data: Bytes) -> Piece:
-        """Append bytes [count], padded with zeros to whole rows of whole words."""
+        """Append bytes [count], padded with zeros to whole rows of words; return the piece."""
         piece = piece_of(self.size, len(data), self._config)
         padded = np.zeros(piece.size, np.uint8)
         padded[: len(data)] = data
@@ -72,7 +72,7 @@ class ImageBuilder:
 
 
 def piece_of(addr: int, count: int, config: Config) -> Piece:
-    """Return the piece of external memory at an address, with room for ``count`` bytes."""
+    """Return the piece of external memory at an address, with at least ``count`` bytes."""
     m = -(-count // LONGEST_ROW)
     words = -(-count // (m * config.mem_bytes))
     return Piece(addr, m, words * config.mem_bytes)

@@ -2,9 +2,9 @@
 
 A loop's dependency tokens must be the same in every iteration, and no token may cross the loop's
 ends. So the vector engine executes a barrier, a cheap separate instruction, before each loop, at
-the start of the body, and after the loop. The first barrier waits for everything before the loop.
-The second starts every other engine of the body. The body's last instruction, one of the vector
-engine, waits for all of them.
+the start of the loop's body, and after the loop. The first barrier waits for everything before the
+loop. All other engines wait for the second barrier before they begin an iteration. The body's last
+instruction, one of the vector engine, waits for all of them.
 
 A loop needs no barriers if consecutive iterations need the same tokens. An engine may then begin
 the next iteration while others are still in the current one (:func:`words`).
@@ -57,7 +57,7 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
 
 
 def least_words(nodes: Sequence[Node]) -> int:
-    """Return the number of program words of instructions, without those that set loop registers."""
+    """Return the program words of instructions, except the words that set loop registers."""
     total = 0
     for node in nodes:
         if isinstance(node, Draft):
@@ -115,9 +115,10 @@ def lines(
 ) -> list[Line | Loop] | None:
     """Return nodes with addresses and detected loops, or None if a loop is impossible.
 
-    A loop is possible if operands change by constant steps. ``made`` caches the lines of earlier
-    instructions, so that equal instructions are checked once. Raises :class:`ProgramError` if an
-    instruction cannot run on the configuration.
+    A loop is possible if its iterations have the same instructions, and operands grow by constants
+    from iteration to iteration. ``made`` caches the lines of earlier instructions, so that equal
+    instructions are checked once. Raises :class:`ProgramError` if an instruction cannot run on the
+    configuration.
     """
     placed: list[Line | Loop] = []
     made = {} if made is None else made

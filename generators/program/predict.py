@@ -57,7 +57,7 @@ def predict(
     registers: Mapping[int, int] | None = None,
     start: int = 0,
 ) -> Prediction:
-    """Return the predicted cycles of a program.
+    """Return the predicted cycles and other figures of a program's run.
 
     External memory has a ``latency`` to the first word and an ``interval`` between words (cycles).
     ``registers`` are register values from the host; ``start`` is the address of the program's first

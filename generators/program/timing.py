@@ -29,7 +29,7 @@ from celosia.sim.flow import Step
 
 @dataclass(frozen=True)
 class Reads:
-    """Cycles ``begin`` to ``end`` in which a matrix product reads a scratchpad bank."""
+    """A span of cycles, ``begin`` to ``end`` - 1, in which a product reads scratchpad banks."""
 
     begin: int
     end: int
@@ -42,7 +42,7 @@ class Reads:
 
 @dataclass(frozen=True)
 class Sums:
-    """Cycles in which products write accumulator rows of one parity, for which drains wait."""
+    """A span of cycles in which products write accumulator rows of one parity; drains wait."""
 
     begin: int
     end: int
@@ -51,10 +51,7 @@ class Sums:
     """Cycles between sums."""
 
     def wait(self, now: int) -> int:
-        """Return the cycles that a drain waits for the sums of products.
-
-        The drain requests a row of this parity in cycle ``now``.
-        """
+        """Return the cycles that a drain waits if it requests such a row in cycle ``now``."""
         if not self.begin <= now < self.end or (now - self.begin) % self.every:
             return 0
         return self.end - now if self.every == 1 else 1
@@ -69,9 +66,9 @@ def _reads(step: Step) -> bool:
 
 
 def parts(step: Step, config: Config) -> int:
-    """Return how often the array processes each vector of a product.
+    """Return how many times the array processes each vector of a product.
 
-    It is more than once if weights are multiplied part by part, or elements have two bytes.
+    The number exceeds 1 if weights are multiplied some bits at a time, or elements have two bytes.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -113,8 +110,8 @@ class VectorTiming:
     ) -> int:
         """Return the cycle in which a command that is offered in cycle ``begin`` completes.
 
-        ``others`` are scratchpad reads and ``sums`` accumulator writes of products, which have
-        priority over the command.
+        ``others`` are scratchpad reads of products, and ``sums`` are their accumulator writes.
+        Products have priority over the command.
         """
         begin += self._waits(step, begin, sums)
         beats = self.beats(step)
@@ -144,10 +141,10 @@ class VectorTiming:
         return now + round(left) + self.cycles(step) - beats - 1 + self._turns(step, beats)
 
     def read(self, step: Step, done: int) -> int:
-        """Return the first cycle in which the command after a ``followed`` command can be read.
+        """Return the first cycle in which the engine can accept the command after this command.
 
-        The ``followed`` command completes in cycle ``done``. In the returned cycle this command has
-        requested its last row of sums and the last line of its second input.
+        This command has the flag ``followed`` and completes in cycle ``done``. Before the returned
+        cycle it has requested its last row of sums and the last line of its second input.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
@@ -243,11 +240,12 @@ class VectorTiming:
 class MatrixTiming:
     """Cycles in which the matrix engine processes the tiles of successive commands.
 
-    The lines of a tile's weights arrive one per cycle while the previous tile computes, into the
-    slot of the tile before that. Activations follow the first line, or the last line in an array of
-    adder trees. If weights and activations are in one bank, lines take cycles from the activations.
-    For weights in a format only stored lines are read. Resident weights need no lines. A PRELOAD's
-    tile takes one of the cycles in which vectors are sent.
+    The lines of a tile's weights arrive one per cycle while the previous tile is multiplied. They
+    replace the weights of the tile before the previous tile. Activations follow the first line, or
+    the last line in an array of adder trees. If weights and activations are in one bank, each line
+    delays the activations by a cycle. For weights in a format of fewer bits only the stored lines
+    are read. Weights in slots need no lines. A tile of a PRELOAD takes one cycle in which no vector
+    is sent.
     """
 
     def __init__(self, config: Config):
@@ -267,7 +265,10 @@ class MatrixTiming:
         """Accumulations of the last resident products of one row, or of rows in pairs."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return three cycles for the next command: its products begin, it is accepted, it ends."""
+        """Return three cycles of the next command: its first product, its acceptance, and its end.
+
+        ``ready`` is the first cycle in which the command could be accepted.
+        """
         if step.opcode == Opcode.SPARSE:
             return self._take_sparse(step, ready)
         config, product = self._config, step.opcode == Opcode.MATMUL

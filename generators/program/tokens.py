@@ -18,7 +18,7 @@ from celosia.sim.regions import Memory, Region, regions
 
 @dataclass
 class Access:
-    """Memory regions that an instruction reads and writes, and other instructions it depends on."""
+    """Memory regions that an instruction reads and writes, and instructions that come before it."""
 
     engine: Engine
     reads: Sequence[Region]
@@ -36,7 +36,7 @@ class Tokens:
 
 
 def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
-    """Return for each instruction the tokens that order all hazards, in program order.
+    """Return the tokens of each instruction, in program order, so that all hazards are ordered.
 
     An instruction waits for the latest conflicting instruction of each other engine, unless an
     earlier wait already orders the two. So each token is pushed once and popped once, and tokens
