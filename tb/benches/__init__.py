@@ -1,1 +1,1 @@
-"""cocotb benches, one for each unit, with random commands and models of external memory."""
+"""cocotb benches of the units, with random commands and models of external memory."""

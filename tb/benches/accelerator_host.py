@@ -31,7 +31,7 @@ _MATRIX_IDLE = {"QUEUE", "FETCH", "OVER"}
 class Events:
     """Counts of events at the trace port ``events``, to compare with the circuit's counters.
 
-    ``words`` are the command words that the run sent to the engines' queues.
+    ``words`` are the words of commands that the run has sent to the engines' queues.
     """
 
     def __init__(self, dut: Any):
@@ -44,7 +44,7 @@ class Events:
         self.clear()
 
     def clear(self) -> None:
-        """Reset all counts, and forget the words of earlier cycles."""
+        """Set all counts to 0, and drop the words of earlier cycles."""
         self.words: list[dict[str, Any]] = []
         self.busy, self.waits, self.done = ([0] * len(Engine) for _ in range(3))
         self.span = self._pause = 0
@@ -111,11 +111,11 @@ class Events:
 
 
 class Host:
-    """The accelerator's host, which drives its clock, external memory and trace port.
+    """The accelerator's host: runs the clock and external memory, and monitors the trace port.
 
-    While ``quiet`` is true the line ``irq`` must be 0. While ``follows`` is true the trace port's
-    events and writes are recorded. ``told`` is the level of ``irq`` at the latest register read,
-    and ``raised`` the level of ``irq`` when STATUS reported the end of a run.
+    While ``quiet`` is true, the interrupt line ``irq`` must be 0. While ``follows`` is true, the
+    trace port's events and writes are recorded. ``told`` is the level of ``irq`` at the latest read
+    of a register. ``raised`` is its level at the read of STATUS that reported the end of a run.
     """
 
     def __init__(self, dut: Any, config: Config, memory: Any):
@@ -166,7 +166,7 @@ class Host:
             self._sum = 0
 
     def clear(self) -> None:
-        """Forget the events and writes recorded so far."""
+        """Drop the events and writes recorded so far."""
         self.signatures.clear()
         self._sum = self.writes = 0
         if self.events is not None:
@@ -200,7 +200,7 @@ class Host:
         return (await self.sweep([REGISTER_MAP[name].addr]))[0]
 
     async def sweep(self, addrs: Sequence[int]) -> list[int]:
-        """Return the values of the host port's registers at addresses, read one per cycle."""
+        """Read the host port's registers at ``addrs``, one per cycle, and return their values."""
         values = []
         for place, addr in enumerate([*addrs, 0]):
             self._dut.host__addr.value = addr
@@ -224,7 +224,7 @@ class Host:
         await self.write("PC", pc)
 
     async def start(self) -> None:
-        """Wait until STATUS is not busy (it is during recovery from a reset), and start a run."""
+        """Wait until STATUS is not busy, as it is while the machine recovers, and start a run."""
         while await self.read("STATUS") & STATUS_BUSY:
             pass
         await self.write("CONTROL", CONTROL_START)
@@ -237,7 +237,7 @@ class Host:
         return await self.ends()
 
     async def ends(self, limit: int = LIMIT) -> int:
-        """Wait until the accelerator is not busy, at most ``limit`` cycles; return its STATUS."""
+        """Wait at most ``limit`` cycles until the accelerator is not busy; return its STATUS."""
         begin = self.cycles
         while (status := await self.read("STATUS")) & STATUS_BUSY:
             assert self.cycles < begin + limit, f"Run has not ended after {limit} cycles"
@@ -246,10 +246,11 @@ class Host:
 
 
 def words_of(steps: Sequence[Step], words: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the command words that a program's steps send to the engines' queues.
+    """Return the words of commands that a program's run sends to the engines' queues.
 
-    Each word is a dictionary of the fields ``engine``, ``first``, ``last`` and ``word``, as in
-    :class:`Events`. ``words`` is the program.
+    ``steps`` are the instructions that the golden machine executed, ``words`` is the program. Each
+    word is a dictionary of ``engine``, ``first``, ``last`` and ``word``, as in
+    :attr:`Events.words`.
     """
     sent_words = []
     for step in steps:

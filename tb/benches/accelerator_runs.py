@@ -34,7 +34,7 @@ SHORT = 20_000
 class Counts:
     """Expected values of the accelerator's counters, from the golden machine's steps.
 
-    ``vectors`` are the vectors that enter the array, ``gated`` the zeros in them.
+    ``vectors`` is the number of vectors that enter the array, ``gated`` the number of their zeros.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Runs:
     """Runs of the accelerator through its host port, each checked against the golden machine.
 
     ``enable`` is the value of INTERRUPT_ENABLE. ``totals`` are the sums of the counters over all
-    runs, and ``shortest`` is the length of the shortest run of a short program (cycles).
+    runs. ``shortest`` is the number of cycles of the fastest run of a short program.
     """
 
     def __init__(
@@ -89,7 +89,10 @@ class Runs:
         await self.host.write("INTERRUPT_ENABLE", self.enable | int(self.random.integers(2)) << 9)
 
     async def interrupted(self, wanted: int) -> None:
-        """Check that INTERRUPT is ``wanted`` and ``irq`` agrees; clear the bits one by one."""
+        """Check INTERRUPT, which must be ``wanted``, and the line ``irq``; then clear INTERRUPT.
+
+        ``irq`` must be 1 exactly if INTERRUPT_ENABLE has the wanted bit, until this bit is cleared.
+        """
         host = self.host
         host.quiet = False
         assert host.raised == int(self.enable & wanted != 0)

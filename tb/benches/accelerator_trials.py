@@ -28,9 +28,9 @@ _DEEP = 12  # nested loops
 
 
 def refused() -> dict[Cause, list[list[int]]]:
-    """Return invalid programs: a dictionary from STATUS's cause to lists of instruction words.
+    """Return invalid words: a dictionary from the cause in STATUS to lists of instruction words.
 
-    The words stop a run with that cause when they follow valid instructions.
+    A program in which these words follow valid instructions stops with this cause.
     """
     loop = Instruction(Opcode.LOOP, {"count": 1})
     return {
@@ -78,7 +78,7 @@ class Trials:
     async def begin(self, tail: list[int] | None = None) -> int:
         """Start a short program, whose HALT is replaced by the words ``tail`` if given.
 
-        Return a number of cycles in which the program does not end.
+        Return a number of cycles that is less than the program's run takes.
         """
         runs, host, golden = self.runs, self.host, Interpreter(self.config)
         program = short_program(self.config, self.random)
@@ -112,7 +112,7 @@ class Trials:
         return cycles
 
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
-        """Wait until the machine has recovered from a stopped run; check STATUS and stored bytes.
+        """Wait until the machine has recovered from a stopped run; check STATUS and the memory.
 
         ``cause`` is the run's cause in STATUS; the run must end within ``cycles`` cycles.
         """
@@ -180,7 +180,7 @@ class Trials:
         await self.exact()
 
     async def nothing(self) -> None:
-        """An abort without a run has no effect, and a start during a run has none."""
+        """An abort without a run has no effect; a start during a run has no effect."""
         host = self.host
         await self._mem("mem_error")
         assert await host.read("STATUS") == 0
@@ -198,7 +198,7 @@ class Trials:
         await self.exact()
 
     async def reset(self) -> None:
-        """``rst`` resets the accelerator during a run; external memory continues."""
+        """``rst`` resets the accelerator during a run, but not external memory."""
         host, dut = self.host, self.dut
         await self.some(await self.begin())
         dut.rst.value = 1

@@ -1,4 +1,4 @@
-"""Trials of the accelerator with waits: silent memory, and tokens that never arrive."""
+"""Trials of the accelerator with long waits: memory does not answer, or tokens never arrive."""
 
 from collections.abc import Awaitable, Callable
 
@@ -56,7 +56,7 @@ class LongTrials(Trials):
         assert (self._ticks[-1] - self._ticks[0] + 2) % self.config.control.watchdog <= 4
 
     async def silent_reset(self) -> None:
-        """After a reset, memory never reports an earlier write; the watchdog reports SILENCE."""
+        """After a reset, memory never completes an earlier write; the watchdog reports SILENCE."""
         host, memory, dut = self.host, self.memory, self.dut
         await self.begin()
         while not memory.owes_reports:
@@ -135,7 +135,7 @@ class LongTrials(Trials):
         await self.exact()
 
     async def pause(self) -> None:
-        """The array pauses for longer than SPAN_MATRIX can count; the counter stays exact.
+        """The array pauses longer than the counter of its pauses can count; SPAN_MATRIX is exact.
 
         All engines are idle during the pause.
         """

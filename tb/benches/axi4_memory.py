@@ -21,9 +21,9 @@ class AxiMemory:
     """cocotbext-axi's ``AxiRam`` at the bridge's AXI4 ports, and a monitor of the bus.
 
     ``bytes`` is the content of the RAM; bus addresses are taken modulo the RAM's size. In each
-    cycle each channel pauses with probability ``stall``. Accesses from the address ``broken`` on
-    are answered with errors; ``broken`` may change. The bench calls :meth:`sample` at each falling
-    edge.
+    cycle each channel pauses with probability ``stall``. Accesses at or above the address
+    ``broken`` are answered with errors; ``broken`` may change. The bench calls :meth:`sample` at
+    each falling edge.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class AxiMemory:
         """Do nothing: ``AxiRam`` drives the bus signals itself."""
 
     def sample(self) -> None:
-        """Check the AXI rules in this cycle; add its words to ``loaded`` and ``stored``."""
+        """Check the AXI rules in this cycle; add the words moved to ``loaded`` and ``stored``."""
         self._rules.sample()
         self.loaded += self._rules.moves("r")
         self.stored += self._rules.moves("w")

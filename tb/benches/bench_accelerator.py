@@ -1,10 +1,11 @@
 """Bench of the whole accelerator: random programs against the golden machine, and stopped runs.
 
 Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, the number of
-random programs and of instructions in each; ``stall`` and ``latency`` of external memory; ``bus``,
-a bus memory instead, by its name in ``MODELS`` of ``celosia.tb.benches.slow_memory``; ``trials``,
-the number of trials of ``celosia.tb.benches.accelerator_waits``; ``happens``, true if every counter
-in ``HAPPENS`` must count.
+random programs and of instructions in each; ``stall`` and ``latency`` of external memory. Optional
+``bus`` is a memory's name in ``MODELS`` of ``celosia.tb.benches.slow_memory``: a bus bridge then
+connects this memory. ``trials`` is the number of trials of
+``celosia.tb.benches.accelerator_waits``. If ``happens`` is true, every counter in ``HAPPENS`` must
+be above 0 at the end.
 
 If the configuration has ``trace``, every vector instruction and each engine's activity in each
 cycle is compared, otherwise only the stored results. Machines that are too small for

@@ -1,10 +1,10 @@
 """Bench of ``celosia.hdl.memory.accumulator.AccumulatorMemory`` against an array of rows.
 
 Parameters: ``config``, every field of the configuration; ``cycles``, the number of cycles;
-``rate``, the probability that a row is accumulated in a cycle, and that a row is drained. Every row
-is scrubbed first, and a third of the rows again after half of the cycles; all rows are drained at
-the end. In every cycle the drain port is compared: whether a request waits, and the time and
-content of each answer.
+``rate``, the probability that a row is added to in a cycle, and also that a row is drained. First
+every row is set to zero by the scrub port, and a third of the rows again after half of the cycles.
+All rows are drained at the end. In every cycle the drain port is compared: ``ready`` of its
+request, and the time and content of each answer.
 """
 
 from collections import deque
@@ -43,9 +43,10 @@ class Rows:
         self.cycles = self.answers = self.waited = 0
 
     def near(self) -> list[int]:
-        """Return addresses that a wrong address bit would confuse: a random one and its neighbours.
+        """Return addresses that differ in few bits, so that a wrong address bit is detected.
 
-        They are a random row, the rows one address bit away, and the last row.
+        They are those of a random row, of rows whose address differs in one bit, and of the last
+        row.
         """
         depth = self.config.accumulators.depth
         first = int(self.random.integers(depth))
@@ -53,7 +54,7 @@ class Rows:
         return [first, *(row for row in others if row < depth), depth - 1]
 
     async def scrub(self, rows: NDArray[np.int64]) -> None:
-        """Set rows to zero through the scrub port, without other requests meanwhile."""
+        """Set rows to zero through the scrub port, with no requests at other ports meanwhile."""
         self.dut.accumulate__valid.value = 0
         self.dut.drain__request__valid.value = 0
         self._waiting = None
@@ -71,7 +72,7 @@ class Rows:
     async def use(self, rows: list[int]) -> None:
         """Run a cycle that may accumulate to one of ``rows``, and may drain one of ``rows``.
 
-        Each happens with probability ``rate``. The memory's answer is compared.
+        Each of the two has the probability ``rate``. The memory's answer is compared.
         """
         adds, drains = (
             int(self.random.choice(rows)) if self.random.random() < self.rate else None

@@ -3,7 +3,7 @@
 Parameters: ``lanes`` and ``max_row`` of the unit; ``commands``, the number of commands; ``beats``,
 about the largest number of beats of a command; ``stall``, the probability of a stall on each stream
 in each cycle; ``n``, the length of rows if it is not random; ``latency`` of the unit, which is
-checked if given.
+compared if given.
 """
 
 from typing import Any
@@ -42,14 +42,14 @@ def random_rows(generator: np.random.Generator, m: int, n: int) -> Rows:
 
 
 def beats_of(rows: Rows, lanes: int) -> Rows:
-    """Return rows as beats, [m * ceil(n / lanes), lanes], padded with 77."""
+    """Return rows [m, n] as beats [m * ceil(n / lanes), lanes]; padding elements are 77."""
     padding = -rows.shape[1] % lanes
     padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=77)
     return padded.reshape(-1, lanes)
 
 
 def masks_of(m: int, n: int, lanes: int) -> tuple[list[int], list[int]]:
-    """Return the lists of ``mask`` and ``last`` of all beats of m rows of n elements."""
+    """Return two lists, ``mask`` and ``last`` of each beat, for m rows of n elements."""
     beats = -(-n // lanes)
     masks = [(1 << lanes) - 1] * (beats - 1) + [(1 << (n - lanes * (beats - 1))) - 1]
     return masks * m, ([0] * (beats - 1) + [1]) * m
@@ -112,7 +112,7 @@ async def values_and_sums_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def no_beat_waits(dut: Any) -> None:
-    """Without stalls the unit outputs a beat in each cycle, for short rows and ``max_row``."""
+    """Without stalls the unit outputs a beat in each cycle, for short rows and the longest rows."""
     settings = parameters()
     lanes, max_row, latency = settings["lanes"], settings["max_row"], settings.get("latency")
     await start_clock(dut, rng())

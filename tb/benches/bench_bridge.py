@@ -3,9 +3,10 @@
 Parameters: ``config``, every field of the configuration; ``model`` of the memory (a name in
 ``MODELS`` of ``celosia.tb.benches.slow_memory``); ``bursts``, the number of bursts in each
 direction; ``stall``, the probability of a pause of each channel on both sides; ``reader_stall``,
-the probability of a pause of the consumer of read data; ``broken``, the share of the memory, from
-the highest address down, that answers with errors; ``errors``, the same share for a second run;
-``words`` of each burst (default: random); ``limit``, the largest total number of cycles.
+the probability of a pause of the consumer of read data; ``broken``, the share of the memory, at its
+highest addresses, that answers with errors; ``errors``, this share in a second test, which runs
+only if it is given; ``words`` of each burst (default: random); ``limit``, the largest total number
+of cycles.
 """
 
 from itertools import pairwise
@@ -112,7 +113,7 @@ class Surroundings:
 
 
 def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int]:
-    """Return the words that a bus memory holds at the addresses of bursts, in their order."""
+    """Return the words that a bus memory holds at the addresses of ``bursts``, in their order."""
     width = config.mem_bytes
     return [
         int.from_bytes(memory[place : place + width].tobytes(), "little")

@@ -1,4 +1,7 @@
-"""Bench of the DDR3 core's start: delays and bit slips of two lanes, good and bad chips."""
+"""Bench of the DDR3 start sequence: search of read delays and bit slips of two byte lanes.
+
+The chips are models, good and bad (``celosia.tb.devices.ddr3``).
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +51,7 @@ def _accesses(
 
 @cocotb.test(timeout_time=_LIMIT * len(_CASES) * PERIOD_NS, timeout_unit="ns")
 async def chips_are_started(dut: Any) -> None:
-    """The start sequence has its order and waits; each lane gets the middle of its delays."""
+    """Accesses are in order, with their waits; each lane gets the middle of its working delays."""
     random = rng()
     start = start_of(CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))
     woken = len(start.wake)

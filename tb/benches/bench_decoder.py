@@ -2,8 +2,8 @@
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, the number
 of matrices; ``stall``, the probability of a cycle without input. The bench computes the decoder's
-steps itself, independent of the circuit's counter; lines of a format alternate with lines of plain
-bytes.
+control inputs itself, independent of the circuit's counter. After each line of weights in a format
+comes a line of uncompressed bytes.
 """
 
 from typing import Any

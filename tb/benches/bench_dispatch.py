@@ -31,8 +31,9 @@ class EngineModel:
     """A model of an engine: it accepts a command and completes it after a random time.
 
     Each of the first ``PHASE`` commands takes up to ``speeds[0]`` cycles, each of the next
-    ``PHASE`` commands up to ``speeds[1]``, and so on. With ``holds`` a command is accepted at its
-    end, otherwise at its start. ``due`` are the expected commands.
+    ``PHASE`` commands up to ``speeds[1]``, and so on. If ``holds`` is true, the engine accepts a
+    command (``ready``) when it completes it, otherwise when it begins. ``due`` are the expected
+    commands.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class EngineModel:
         self.fields: dict[str, int] = {}
 
     def get(self, kind: str, suffix: str = "") -> int:
-        """Return the value of the unit's port ``kind`` for this engine, such as ``waiting``."""
+        """Return the value of the unit's port of a kind, such as ``waiting``, for this engine."""
         return int(getattr(self.dut, f"{kind}_{self.name}{suffix}").value)
 
     def drive(self) -> None:
@@ -195,8 +196,8 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 async def every_token_and_every_command_counts(dut: Any) -> None:
     """``MAX_TOKENS`` commands are in flight at once, and each pushes tokens to all engines.
 
-    ``MAX_TOKENS`` later commands consume these tokens without waiting. A command more waits until
-    tokens arrive. The unit is idle after the last command.
+    ``MAX_TOKENS`` later commands consume these tokens without waiting. One more command waits until
+    new tokens arrive. The unit is idle after the last command.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
@@ -268,9 +269,9 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
 
 
 async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) -> None:
-    """Send a command to an engine, accept it, and complete it with the tokens ``push``.
+    """Send a command to an engine, accept it, and complete it; then it pushes the tokens ``push``.
 
-    Without ``sends`` the command is one that already waits in the engine's queue.
+    If ``sends`` is false, no command is sent, and the command that waits in the queue is accepted.
     """
     name = engine.name.lower()
     getattr(dut, f"o_{name}__ready").value = 1
@@ -294,7 +295,7 @@ async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) 
 
 @cocotb.test()
 async def too_many_tokens_are_reported(dut: Any) -> None:
-    """``MAX_TOKENS`` tokens of a pair of engines are counted; one more sets ``overflow``.
+    """A pair of engines may have ``MAX_TOKENS`` tokens; one more token sets ``overflow``.
 
     ``clear`` resets the token counts and ``overflow``.
     """
@@ -340,8 +341,8 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
     """At the largest count one token may be consumed and another pushed in the same cycle.
 
-    A push one cycle earlier is an overflow, so no token is consumed. With ``registered`` the
-    overflow is known one cycle later, so a command may still be accepted.
+    A push in any earlier cycle is an overflow, and the command is not accepted. If ``registered``,
+    the overflow is reported one cycle later, so the command is accepted for one such cycle.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

@@ -42,12 +42,13 @@ FACTOR_CYCLES = 60
 
 @dataclass
 class Work:
-    """Matrices of one command, or of SOFTMAX commands that follow each other at once.
+    """A random command for the front ends, or several SOFTMAX commands in immediate succession.
 
-    ``fields`` are the command's fields of each matrix, ``beats`` the input beats, ``second`` the
-    beats of ``r``. ``expected`` are pairs (values, ``keep``) of the output beats; a value that does
-    not matter is None. ``sums`` are the beats of ``o_sum``. ``factors`` are triples (number,
-    mantissa, right shift); the number of a NORM's factor is None.
+    ``fields`` has a dictionary of command fields for each command's matrix. ``beats`` are the input
+    beats, ``second`` the beats of the stream ``r``. ``expected`` are pairs (values, ``keep``) of
+    the output beats; a value of None is not compared. ``sums`` are the beats of ``o_sum``.
+    ``factors`` are triples (row number, mantissa, right shift); a NORM's factor has the number
+    None.
     """
 
     opcode: str
@@ -61,7 +62,7 @@ class Work:
 
 
 class Drawn:
-    """Random commands of a machine, with the results of the golden models."""
+    """Generator of random commands for a machine, with the results of the golden models."""
 
     def __init__(self, config: Config, random: np.random.Generator):
         self.config, self.random = config, random
@@ -74,7 +75,7 @@ class Drawn:
         return kinds[self.random.integers(len(kinds))]()
 
     def others(self) -> Work:
-        """Return a random command for which no front end moves data."""
+        """Return a random command that no front end executes, so that none may move data."""
         fronts = {"map", "softmax", "norm"}
         names = sorted(set(opcode_layout().members) - fronts)
         return Work(str(self.random.choice(names)), self._flags("wide_in", "add", "diagonal"))
@@ -98,7 +99,7 @@ class Drawn:
         return work
 
     def softmax(self) -> Work:
-        """Return random SOFTMAX commands; each starts before the previous input has ended."""
+        """Return random SOFTMAX commands; each starts before the previous one has ended."""
         random, lanes, factors = self.random, self.config.beat_lanes, self.config.row_factors
         drains = ["drain"] * int(self.config.fused is not None and random.random() < 0.5)
         several = int(random.integers(1, MOST_MATRICES + 1))

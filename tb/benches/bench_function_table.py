@@ -1,6 +1,6 @@
-"""Bench of the activation LUTs with polynomials: loads every slot, then looks up with pauses.
+"""Bench of the activation tables of bytes or polynomials: loads all, then looks up with pauses.
 
-Parameters: ``lanes``, ``slots`` and ``operand_width`` of the unit.
+Parameters: ``lanes``, ``slots`` (the number of tables) and ``operand_width`` of the unit.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ CYCLES = 3000
 
 
 def tables(slots, random):
-    """Return a LUT for each slot: polynomials of smooth functions, random bytes in the last."""
+    """Return the contents of all tables: polynomials of smooth functions, and random bytes last."""
     smooth = [
         pack_polynomial(function_polynomial(FUNCTIONS[name], 4 / 32768, 4 / 128, -7 * place))
         for place, name in enumerate(SMOOTH_FUNCTIONS[: slots - 1])
@@ -32,9 +32,9 @@ def tables(slots, random):
 
 
 def write(dut, place, value):
-    """Drive the write port of the activation tables with a slot, an index and a value.
+    """Drive the write port of the activation tables with a table number, an index and a value.
 
-    ``place`` is 256 * slot + index.
+    ``place`` is 256 * table number + index.
     """
     dut.write__slot.value = place >> 8
     dut.write__index.value = place & 255
@@ -43,7 +43,7 @@ def write(dut, place, value):
 
 @cocotb.test()
 async def test_functions(dut):
-    """Every lane outputs the entry at its index, or the polynomial of its input, from a LUT."""
+    """Every lane outputs the table's byte at its index, or the polynomial of its operand."""
     settings, random = parameters(), rng()
     lanes, slots, width = (settings[name] for name in ("lanes", "slots", "operand_width"))
     wide, narrow = (data.ArrayLayout(signed(bits), lanes) for bits in (16, 8))

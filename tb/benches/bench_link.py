@@ -40,7 +40,7 @@ class Registers:
         return self.values[addr]
 
     def write(self, addr: int, value: int) -> None:
-        """Record a write to the register at an address, and set the register unless STATUS."""
+        """Record a write to the register at an address; set the register, unless it is STATUS."""
         self.writes.append((addr, value))
         if addr != STATUS:
             self.values[addr] = value
@@ -99,7 +99,7 @@ class Line:
 
 
 def random_request(random: np.random.Generator, config: Config, identity: Identity) -> bytes:
-    """Return the bytes of a random request; most requests are valid."""
+    """Return the bytes of a random request to the host link; most requests are valid."""
     command = int(random.choice([*Command, *Command, 0, 8, 255]))
     places = {
         Command.HELLO: 5,
@@ -128,7 +128,7 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
 
 
 def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | None]:
-    """Return a damaged request, and the index of the byte with a broken stop bit or None."""
+    """Return a damaged request, and the index of a byte to send with a wrong stop bit (or None)."""
     kind = random.integers(4)
     place = int(random.integers(1, len(frame)))
     if kind == 0:
@@ -198,9 +198,10 @@ async def requests_are_answered(dut: Any) -> None:
 
 @cocotb.test()
 async def a_start_is_not_repeated(dut: Any) -> None:
-    """A repeated START with the same tag starts no second run; after another request it does.
+    """A START with the tag of the latest valid request, a START too, does not start another run.
 
-    Corrupt requests in between do not count.
+    A corrupt request between the two changes nothing. After any other valid request it starts a
+    run.
     """
     settings = parameters()
     config = Config.of(**settings["config"])

@@ -92,13 +92,13 @@ class Machine:
         return int(getattr(self.dut, name).value)
 
     def set(self, name: str, value: int) -> None:
-        """Drive the engine's port ``name``."""
+        """Drive the engine's port ``name`` with a value."""
         getattr(self.dut, name).value = value
 
     def fires(self, name: str) -> bool:
         """Return whether the stream ``name`` moves a payload in this cycle.
 
-        Assert that a payload that waits stays unchanged.
+        Assert that an offered payload does not change before it is accepted.
         """
         payload = self.get(name + "__payload") if self.get(name + "__valid") else None
         moves = payload is not None and bool(self.get(name + "__ready"))
@@ -148,8 +148,8 @@ class Machine:
     async def step(self, drive: Any, react: Any) -> None:
         """Run one clock cycle: offer commands and check the engine's status.
 
-        ``drive`` sets the inputs for data before the falling edge; ``react`` reads the outputs
-        after it.
+        ``drive`` sets the data inputs before the falling edge; ``react`` reads the outputs after
+        that edge.
         """
         self.offer("i", self.commands[0] if self.commands else None)
         self.set("memory__request__ready", not self.pause(self.refuse))
@@ -177,8 +177,8 @@ def load_side(
 ) -> tuple[Any, Any]:
     """Return the functions (drive, react) of :meth:`Machine.step` for a load engine.
 
-    ``expected`` are the engine's writes in order, pairs (scratchpad address, bytes). ``ends`` has
-    for each command the number of writes up to the command's end.
+    ``expected`` are the engine's writes in order, pairs (scratchpad address, bytes). ``ends`` has,
+    for each command, the number of writes until the command is complete.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0
@@ -228,7 +228,7 @@ def store_side(
 ) -> tuple[Any, Any]:
     """Return the functions (drive, react) of :meth:`Machine.step` for a store engine.
 
-    The arguments are those of :func:`load_side`, with writes to external memory.
+    The arguments are those of :func:`load_side`, but for writes to external memory.
     """
     answers: deque[int | None] = deque([None] * machine.config.sram_latency)
     addresses: deque[tuple[int, bool]] = deque()

@@ -1,14 +1,14 @@
 """Bench of ``celosia.hdl.matrix.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
-commands (opcode, m, k, n, flags[, slot, line]), each with random addresses and zero points, or
-``random``, the number of random commands. ``stall`` is the probability that a scratchpad port
-pauses in a cycle, for the port ``b`` only before a tile's first line. With ``alone`` each command
-waits for the end of the previous command.
+commands, or ``random``, the number of random commands. A command is (opcode, m, k, n, flags[, slot,
+line]), with its weight slot and first line; its addresses and zero points are random. ``stall`` is
+the probability that a scratchpad port pauses in a cycle; the port ``b`` pauses only before the
+first line of a tile. If ``alone`` is true, each command waits for the end of the previous command.
 
-``report`` is the path of a JSON file that receives cycle counts. ``cycles`` are the cycles to each
-``done`` from the first accepted command, with ``alone`` from the same command. ``working`` are the
-lengths of the intervals in which the output ``working`` is 1.
+``report`` is the path of a JSON file that receives cycle counts. ``cycles`` are the cycles from the
+first accepted command to each ``done``; if ``alone``, from the acceptance of the same command.
+``working`` are the lengths of the intervals in which the output ``working`` is 1.
 
 At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
 and counters are checked. With ``random`` and INT8 weights, products must take the cycles stated in

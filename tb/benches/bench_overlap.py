@@ -1,4 +1,4 @@
-"""Bench of ``celosia.hdl.vector.overlap``: random commands, with random times of each stage.
+"""Bench of ``celosia.hdl.vector.overlap``: random commands, with random times in each stage.
 
 Parameters: ``config``, every field of the configuration; ``commands``, the number of commands.
 """
@@ -20,8 +20,8 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
     """Return a random command of the vector engine, a dictionary from field to value.
 
-    Two of three commands have the flag ``followed``. The command's opcode is ``opcode``, or differs
-    from ``opcode`` in one bit.
+    Two of three commands have the flag ``followed``. The command's opcode is the argument
+    ``opcode``, or this value with one bit inverted.
     """
     layout = command_layout(Engine.VECTOR)
     fields = {
@@ -35,7 +35,7 @@ def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
 
 
 def word(fields: dict[str, int]) -> int:
-    """Return the bits of a command, given by its fields, as the value of the port ``i``."""
+    """Return the value of the port ``i`` for a command, a dictionary from field to value."""
     layout = command_layout(Engine.VECTOR)
     return sum(value << layout[name].offset for name, value in fields.items())
 
@@ -44,8 +44,8 @@ def word(fields: dict[str, int]) -> int:
 async def commands_overlap_by_one(dut: Any) -> None:
     """A ``followed`` command leaves the front end as soon as its operands are read.
 
-    It does not leave while the back end is reading, owes factors, or has an earlier command. It
-    remains the back end's command until it is written.
+    It does not leave while the back end reads, waits for row factors, or has an earlier command.
+    Then it is the back end's command until its results are written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

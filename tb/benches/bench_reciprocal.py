@@ -25,7 +25,7 @@ from celosia.tb.machine.packing import unpack
 
 
 def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[int]:
-    """Return random operands for which an error of one in the polynomial's sum changes the result.
+    """Return random operands for which an error of 1 in the polynomial's sum changes the result.
 
     ``width`` is the operands' width (bits); ``root`` selects the reciprocal square root.
     """
@@ -39,7 +39,7 @@ def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[i
 
 @cocotb.test()
 async def test_results(dut):
-    """Every result equals the golden model's result, ``latency`` enabled cycles later, in order."""
+    """Every result equals the golden model's, ``latency`` enabled cycles after its operand."""
     settings, random = parameters(), rng()
     width = settings["width"]
     x = [

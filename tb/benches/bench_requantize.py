@@ -23,7 +23,8 @@ _EDGES = (0, 1, -1, 2, -2, 3, -3, (1 << 30), -(1 << 30), (1 << 31) - 1, -(1 << 3
 def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDArray[np.int64]]:
     """Return random operands: a dictionary from input name to values [count].
 
-    They include all bit lengths, extreme values, ties of rounding, and bounds of 8 and 16 bits.
+    They include values of all bit lengths, extreme values, rounding ties, and 8-bit and 16-bit
+    bounds.
     """
 
     def words() -> NDArray[np.int64]:
@@ -106,7 +107,7 @@ def _make_marginal(
 
 @cocotb.test()
 async def results_are_exact(dut: Any) -> None:
-    """Every result equals the golden model's result, ``latency`` enabled cycles later."""
+    """Every result equals the golden model's, ``latency`` enabled cycles after its operands."""
     settings = parameters()
     generator = rng()
     count, stall = settings["count"], settings["stall"]

@@ -34,8 +34,9 @@ def random_elements(random: np.random.Generator, count: int, width: int) -> NDAr
 def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np.int64]) -> None:
     """Change the inputs of some lane pairs so that a rotated result is a rounding tie.
 
-    ``y`` and ``pairs`` [lanes] are the unit's inputs, changed in place: y becomes 1 in one lane of
-    such a pair, and the sine fits. Wide results are then at a tie, or just below a tie.
+    ``y`` [lanes] are the unit's elements, ``pairs`` [lanes] its cosines and sines in turn; both are
+    changed in place. In such a pair one element becomes 1, and the sine is chosen for an exact
+    result at a tie or just below it.
     """
     for first in range(0, len(y), 2):
         if random.random() < 0.5:

@@ -19,10 +19,10 @@ from celosia.tb.machine.packing import unpack
 
 
 class Factors:
-    """The factors in the order in which they leave the unit, pairs (cycle, factor).
+    """Monitor of the factors that leave the unit: ``factors`` are pairs (cycle, factor), in order.
 
-    ``ends`` are the cycles in which a row's last beat left. ``together`` is whether both streams
-    have always output their beats in the same cycles.
+    ``ends`` are the cycles in which the last beat of each row leaves. ``together`` is true if the
+    streams ``o`` and ``o_sum`` have moved their beats in the same cycles so far.
     """
 
     def __init__(self, dut: Any, lanes: int):
@@ -53,7 +53,7 @@ class Factors:
 
 @cocotb.test()
 async def sums_and_factors_are_exact(dut: Any) -> None:
-    """Sums, their copies and the factors equal the golden model's, in the expected cycles."""
+    """Sums, copies of sums and factors equal the golden model's, in the expected cycles."""
     settings, random = parameters(), rng()
     lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]
     latency = RowFactors(lanes=lanes, max_row=max_row).latency

@@ -66,9 +66,10 @@ def _drive(dut: Any, port: _Port, config: Config, random: np.random.Generator) -
 
 @cocotb.test()
 async def every_access_finds_its_bytes(dut: Any) -> None:
-    """Reads return earlier writes; the first port that requests a bank is accepted.
+    """Reads return written bytes; of several ports that request a bank, the first is accepted.
 
-    Answers arrive after the scratchpad's latency.
+    The order of the ports is that of ``readers`` and ``writers``. Answers come after the
+    scratchpad's latency.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])

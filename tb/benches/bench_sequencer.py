@@ -112,7 +112,7 @@ def expected_words(words: list[int], start: int, registers: list[int]) -> list[d
 
 
 class Host:
-    """Host of the sequencer: writes programs and registers, runs, and collects command words."""
+    """Host of the sequencer: writes programs and registers, starts runs, collects command words."""
 
     def __init__(self, dut: Any, random: np.random.Generator, stall: float):
         self.dut, self.random, self.stall = dut, random, stall
@@ -211,7 +211,7 @@ async def programs_mean_what_they_say(dut: Any) -> None:
 
 @cocotb.test()
 async def long_loops_run_on(dut: Any) -> None:
-    """A loop of 2^n iterations and a few more does not end too early, for each n.
+    """A loop of 2^n + 1 or 2^n + 2 iterations does not end too early, for each n.
 
     The loop is at a random level of the deepest nest. Each run is stopped by a reset.
     """

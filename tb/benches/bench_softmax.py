@@ -1,8 +1,8 @@
 """Bench of the softmax unit: random rows, masks and stalls against the golden model.
 
 Parameters: ``lanes`` and ``max_row`` of the unit; ``rows``, the number of rows of any length
-(default 90); ``short``, the number of short rows after them (default 400), which fill the queues of
-rows; ``latency`` of the unit (cycles), without which no cycles are checked.
+(default 90); ``short``, the number of short rows after these (default 400), which fill the unit's
+queues; ``latency`` of the unit (cycles), which is compared if given.
 """
 
 from itertools import pairwise
@@ -24,7 +24,7 @@ BLOCK = 30
 
 
 def row_beats(q, mask, lanes):
-    """Return a row's input payloads and the expected outputs, a list of each with one per beat.
+    """Return two lists for a row, with one entry for each beat: input payloads, expected outputs.
 
     ``q`` and ``mask`` [n] are the row's scores and mask.
     """
@@ -63,7 +63,7 @@ def random_row(random, index, lanes, max_row):
 
 
 def short_row(random, longest):
-    """Return random scores [n] of a short row and a mask [n] of ones.
+    """Return random scores [n] of a short row, and a mask [n] of ones.
 
     n is at most ``longest``, most often 1 or 2; the scores are close to each other.
     """

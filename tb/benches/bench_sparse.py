@@ -42,7 +42,7 @@ def random_weight(generator: np.random.Generator, k: int, n: int, sparsity: floa
 
 
 class Memory:
-    """A scratchpad whose ports answer a fixed number of cycles after they accepted a request."""
+    """A scratchpad whose ports answer each request a fixed number of cycles after accepting it."""
 
     def __init__(self, dut: Any, config: Config, stall: float):
         self._config, self._stall = config, stall

@@ -1,9 +1,9 @@
-"""Benches of the SPI peripheral and a link over SPI: a host with another clock, cut transfers.
+"""Benches of the SPI peripheral and of a host link over SPI, with a host of another clock.
 
-Parameters of the peripheral's bench: ``transfers``, the number of transfers; ``stall``, the
-probability that a byte to be sent comes late; ``half_ns``, the least half period of the host's
-clock; ``wire_ns``, the delay of each line; ``setup_ns``, the time before a sample in which the
-host's input must not change.
+Some transfers end within a byte. Parameters of the peripheral's bench: ``transfers``, the number of
+transfers; ``stall``, the probability that the stream has no byte when it must be sent; ``half_ns``,
+the least half period of the host's clock; ``wire_ns``, the delay of each line; ``setup_ns``, the
+time before a sample in which the host's input must not change.
 """
 
 from typing import Any
@@ -94,7 +94,7 @@ class Host:
 async def bytes_pass_both_ways(dut: Any) -> None:
     """The peripheral receives every whole byte; it sends the stream's bytes in order.
 
-    Filling bytes are 0, and are sent only if no byte of the stream waits.
+    If the stream has no byte, the peripheral sends a byte of 0.
     """
     settings, random = parameters(), rng()
     await start_clock(dut)

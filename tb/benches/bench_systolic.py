@@ -34,8 +34,8 @@ class Schedule:
 
     The schedule uses the earliest cycles that the array's contract allows. A tile's first line may
     follow one cycle after the last vector that uses its weight slot. A vector may follow one cycle
-    after a tile's last line, or after the first line if the lines come in consecutive cycles. With
-    a tree a line may come in any cycle without a vector that uses its slot.
+    after a tile's last line, or after the first line if the lines come in consecutive cycles. For a
+    tree array, a line may come in any cycle without a vector that uses the line's slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

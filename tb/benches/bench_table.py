@@ -1,6 +1,6 @@
-"""Bench of the activation LUTs: loads the LUT of every slot, then looks up bytes with pauses.
+"""Bench of the activation tables: loads every table, then looks up bytes, with pauses.
 
-Parameters: ``lanes`` and ``slots`` of the unit.
+Parameters: ``lanes`` and ``slots`` (the number of tables) of the unit.
 """
 
 import cocotb
@@ -17,7 +17,7 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def test_tables(dut):
-    """Every lane outputs the entry at its index in the LUT of the requested slot."""
+    """Every lane outputs the entry at its index in the requested table."""
     settings, random = parameters(), rng()
     lanes, slots = settings["lanes"], settings["slots"]
     layout = data.ArrayLayout(signed(8), lanes)

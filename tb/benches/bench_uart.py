@@ -1,8 +1,9 @@
 """Benches of the UART's receiver and transmitter.
 
-They are compared with a golden model, partners with other clocks, and cocotbext-uart. Parameters:
-``divisor``, the clock cycles per bit; ``count``, the number of bytes. The receiver has the line
-``rx`` and the output ``o``; the transmitter has the stream ``i`` and the line ``tx``.
+The circuits are compared with a golden model and with cocotbext-uart, and are connected to senders
+and receivers with other clocks. Parameters: ``divisor``, the clock cycles per bit; ``count``, the
+number of bytes. The receiver has the line ``rx`` and the output ``o``; the transmitter has the
+stream ``i`` and the line ``tx``.
 """
 
 from typing import Any
@@ -33,7 +34,10 @@ def _baud(divisor: float) -> int:
 
 @cocotb.test()
 async def bytes_are_received(dut: Any) -> None:
-    """The golden model receives the same bytes, with gaps, glitches and broken stop bits."""
+    """The receiver receives the golden model's bytes from a line with gaps and glitches.
+
+    Some bytes have a broken stop bit, which both must report.
+    """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
     dut.rx.value = 1
@@ -84,7 +88,7 @@ async def _send(line: Any, data: bytes, bit: float) -> None:
 
 @cocotb.test()
 async def bytes_of_another_clock_are_received(dut: Any) -> None:
-    """The receiver accepts bytes of a sender with nearly the largest allowed clock error.
+    """The receiver accepts the bytes of a sender whose clock error is almost the largest allowed.
 
     The sender's bits begin at a random time within a clock cycle.
     """
@@ -172,7 +176,7 @@ async def bytes_are_heard_by_another_clock(dut: Any) -> None:
 async def bytes_are_sent(dut: Any) -> None:
     """The line ``tx`` decodes to the bytes sent, by the golden model and by cocotbext-uart.
 
-    Bytes that wait are sent without a gap.
+    If the next byte waits, it follows without a gap.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]

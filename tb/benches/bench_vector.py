@@ -362,7 +362,7 @@ def _stated(config: Config, step: Step) -> int:
 
 @cocotb.test()
 async def cycles_are_as_stated(dut: Any) -> None:
-    """Without stalls every command takes the cycles in the engine's docstring, with any flags."""
+    """Without stalls every command takes the cycles that the engine's docstring states."""
     room = await _surroundings(dut, 0.0)
     for step in _random_steps(room.config, room.random):
         cycles = await room.run(step)

@@ -71,9 +71,9 @@ def noise(rng: np.random.Generator, port: Any) -> int:
 class StreamDriver:
     """Producer of payloads for the input stream ``name`` of the component.
 
-    Before each payload is offered, each cycle is a pause with probability ``stall``. An offered
-    payload stays until it is accepted. While no payload is offered the port's payload is random,
-    unless coverage is measured. A payload wider than the port loses its upper bits, so that
+    Before it offers a payload, the driver pauses in each cycle with probability ``stall``. An
+    offered payload stays until it is accepted. While no payload is offered the port's payload is
+    random, unless coverage is measured. A payload wider than the port loses its upper bits, so that
     negative numbers may be given.
     """
 
@@ -88,7 +88,7 @@ class StreamDriver:
         self._noise = self._payload is not None and "CELOSIA_COVERAGE" not in os.environ
 
     async def send(self, payloads: Iterable[int]) -> None:
-        """Send payloads in order; return just after the rising edge that accepted the last."""
+        """Send payloads in order; return just after the clock edge that accepts the last."""
         for payload in payloads:
             while self._stall and self._rng.random() < self._stall:
                 await RisingEdge(self._dut.clk)
@@ -137,7 +137,7 @@ class StreamMonitor:
     async def receive(
         self, count: int, check: Callable[[int, int], None] | None = None
     ) -> list[int]:
-        """Return the next ``count`` payloads, just after the rising edge that accepted the last.
+        """Return the next ``count`` payloads, just after the clock edge that accepts the last.
 
         ``check(index, payload)`` is called as soon as each payload is received, so that a bench
         fails at the first wrong payload.

@@ -12,7 +12,7 @@ Tokens = dict[tuple[Engine, Engine], int]
 
 
 def no_tokens() -> Tokens:
-    """Return token counts of 0, a dictionary from pairs (source, sink) of engines to counts."""
+    """Return a dictionary from each pair (source, sink) of engines to a token count of 0."""
     return {(source, sink): 0 for source in Engine for sink in Engine if source != sink}
 
 
@@ -60,7 +60,7 @@ def random_program(random: np.random.Generator, count: int) -> list[dict[str, An
 
 
 def program_words(program: list[dict[str, Any]]) -> list[int]:
-    """Return the payloads that the sequencer would send for commands, one per command word."""
+    """Return the payloads, one per command word, that the sequencer would send for commands."""
     words = []
     for command in program:
         opcode, push, flags, *operands = command["fields"].values()
@@ -79,7 +79,7 @@ def program_words(program: list[dict[str, Any]]) -> list[int]:
 
 
 def shortest_words(engine: Engine, pop: list[Engine]) -> list[int]:
-    """Return the payloads of an engine's shortest command, which pops tokens of ``pop``."""
+    """Return the payloads of an engine's shortest command that pops a token of each of ``pop``."""
     own = [definition for definition in DEFINITIONS.values() if definition.engine == engine]
     shortest = min(own, key=lambda definition: definition.words)
     fields = {"opcode": int(shortest.opcode), "push": 0, "flags": 0}

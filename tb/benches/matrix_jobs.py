@@ -1,4 +1,4 @@
-"""Random commands of the matrix engine, the sums that must result, and their number of cycles."""
+"""Random commands of the matrix engine, with the expected sums and numbers of cycles."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +80,7 @@ class Jobs:
         slot: int = 0,
         line: int = 0,
     ) -> None:
-        """Append a command of given sizes and flags, with random addresses and zero points."""
+        """Append a command with given sizes and flags, and random addresses and zero points."""
         config = self._config
         kt, nt = -(-k // config.array.rows), -(-n // config.array.cols)
         zeros = self._rng.choice([-128, 0, 3, 127], 2) if config.array.zero_points else (0, 0)
@@ -203,7 +203,7 @@ class Jobs:
             self.gated += int(np.count_nonzero(part == 0))
 
     def add_random(self) -> None:
-        """Append random commands: a MATMUL, or PRELOADs and resident MATMULs if they fit."""
+        """Append random commands: a MATMUL, or PRELOADs and MATMULs on them, if they fit."""
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
         k, n = (
@@ -245,9 +245,9 @@ class Jobs:
             self.add(Opcode.MATMUL, self._rows(n), k, n, b_flags | a_flags)
 
     def append_random(self, transpose: bool) -> None:
-        """Append a few PRELOADs that append lines to weight slots, between products on them.
+        """Append PRELOADs that add further lines to weight slots, each followed by products.
 
-        With ``transpose`` the first PRELOAD is transposed.
+        If ``transpose`` is true, the first PRELOAD transposes its weights.
         """
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
@@ -300,8 +300,8 @@ class Jobs:
 def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     """Return the cycles of one product [m, k] by [k, n] on the matrix engine.
 
-    They count from its first request to its last sum. Tiles must be whole, or m at least the number
-    of lines of a tile.
+    They count from the engine's first request to its last sum. Tiles must be whole, or m must be at
+    least the number of lines of a tile.
     """
     rows, cols = config.array.rows, config.array.cols
     tiles = -(-k // rows) * -(-n // cols)

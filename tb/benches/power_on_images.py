@@ -25,9 +25,10 @@ _END = record(Op.END)
 
 
 def images(random: np.random.Generator) -> Iterator[Image]:
-    """Yield triples (image, STATUS of its runs, function that changes answers or None).
+    """Yield flash images: triples (image, STATUS at the end of its runs, change of answers).
 
-    Short refused images come before long images.
+    The last is a function that changes the link's answer to a request, or None. Short invalid
+    images come before long images.
     """
     good = _good(random)
     image = seal(CONFIG, good + _END)

@@ -15,11 +15,11 @@ from cocotb_tools.runner import Icarus, Verilator
 
 
 class PortsOnly(Verilator):
-    """cocotb's runner for Verilator, which keeps only the signals of a control file public.
+    """cocotb's runner for Verilator, but only signals that a control file names are accessible.
 
-    Verilator may optimize all others away, and writes no description of them: a build takes half
-    the time. The program contains no path to cocotb's libraries, as another checkout may run it.
-    ``options`` are those of make.
+    Verilator may remove all other signals, and does not describe them, so that a build takes half
+    the time. The built program contains no path to cocotb's libraries, because another checkout may
+    also run it. ``options`` are options of make.
     """
 
     def __init__(self, options: list[str]):
@@ -39,7 +39,7 @@ class PortsOnly(Verilator):
 
 
 class Dumper(Icarus):
-    """cocotb's runner for Icarus; the ending of a waveform file selects its form."""
+    """cocotb's runner for Icarus; the extension of a waveform file selects its format."""
 
     def _test_command(self):
         vcd = any(
@@ -50,7 +50,7 @@ class Dumper(Icarus):
 
 
 def main(path: Path) -> int:
-    """Build a bench or run its tests as the JSON file ``path`` says; return 0 if all went well."""
+    """Build a bench or run its tests, as in the JSON file ``path``; return 0 if nothing failed."""
     job = json.loads(path.read_text(encoding="utf-8"))
     simulator = job["simulator"]
     runner = PortsOnly(job["make"]) if simulator == "verilator" else Dumper()

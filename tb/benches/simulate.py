@@ -66,13 +66,13 @@ def simulate(
     """Run every cocotb test of a bench module, or only the tests ``testcase``, on a component.
 
     ``simulator`` is ``verilator`` or ``icarus``. ``parameters`` (any JSON values) are returned by
-    ``celosia.tb.benches.common.parameters`` in the bench; ``seed`` is printed, and starts
-    ``celosia.tb.benches.common.rng``. ``waves`` names a file that receives the waveforms (FST if
-    its name ends so, else VCD). ``timeout`` is in seconds, for the build and for the run each.
+    ``celosia.tb.benches.common.parameters`` in the bench; ``seed`` is printed, and is the seed of
+    ``celosia.tb.benches.common.rng``. ``waves`` is the file for waveforms, in FST if its extension
+    is ``.fst``, else in VCD. ``timeout`` is the limit in seconds of the build, and also of the run.
     ``verilog`` replaces the component's Verilog; its top module must be named ``top`` and have the
-    same ports. ``mutants`` is the folder of a job of :mod:`celosia.tb.verify.mutation.forks`, for a
-    netlist that has mutations. ``coverage`` names a file that receives Verilator's line and toggle
-    coverage. Builds are cached by the hash of the Verilog.
+    same ports. If ``verilog`` is a netlist with mutations, ``mutants`` is the folder of the job for
+    :mod:`celosia.tb.verify.mutation.forks`. ``coverage`` is the file for Verilator's line and
+    toggle coverage. Builds are cached by the hash of the Verilog.
 
     Raises :class:`RunError` with the log's end if a test fails, and :class:`InputError` if the
     simulator is unknown or missing.

@@ -34,10 +34,10 @@ class ExternalMemory:
     """External memory at the accelerator's ports ``mem_read`` and ``mem_write``.
 
     ``bytes`` is the content of the memory. In each cycle each channel does nothing with probability
-    ``stall``; each burst takes up to ``latency`` cycles more. The memory reads a word as late as it
-    may, just before delivery, and writes a burst only when ``written`` reports it. Every rule of
-    the ports is asserted. The bench calls :meth:`drive` after a rising edge and :meth:`sample` at
-    the falling edge, in every cycle.
+    ``stall``; each burst is delayed by 0 to ``latency`` cycles. The memory reads a word as late as
+    the port's rules allow, just before delivery, and writes a burst only when ``written`` reports
+    it. Every rule of the ports is asserted. The bench calls :meth:`drive` after a rising edge and
+    :meth:`sample` at the falling edge, in every cycle.
 
     The channels (``CHANNELS``) in ``silent`` do nothing. While ``stray`` is true, the memory offers
     a word and reports a burst as written without a request; the word must not be accepted.
@@ -64,14 +64,14 @@ class ExternalMemory:
         )
 
     def forget(self) -> None:
-        """Drop all outstanding requests, as a memory does at a reset."""
+        """Drop all requests that are not completed, as a memory does at a reset."""
         for queue in (self._reads, self._writes, self._written):
             queue.clear()
         self._word, self._pending = None, []
         self.let_go()
 
     def let_go(self) -> None:
-        """Do not assert in this cycle that ``valid`` stays 1 until ``ready``: there is a reset."""
+        """Allow ``valid`` to fall before ``ready`` in this cycle: the accelerator is reset."""
         self._offered.clear()
 
     @property

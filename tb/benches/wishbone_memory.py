@@ -1,4 +1,4 @@
-"""External memory behind Wishbone for cocotb benches: two models, and the rules of the bus."""
+"""External memory on a Wishbone bus for cocotb benches: two models, and the rules of the bus."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -37,11 +37,11 @@ class WishboneRules:
         self._words = 0  # of the bus cycle
 
     def get(self, name: str) -> int:
-        """Return the value of the bus signal ``name``, without the prefix."""
+        """Return the value of the bus signal ``name`` (a port's name without its prefix)."""
         return int(getattr(self._dut, f"{PREFIX}_{name}").value)
 
     def sample(self) -> dict[str, int]:
-        """Assert the rules in this cycle; return the bus signals, a dictionary by name."""
+        """Assert the rules in this cycle; return the bus signals' values, a dictionary by name."""
         now = {name: self.get(f"{name}_o") for name in ("cyc", "stb", "we", "adr", "cti", "bte")}
         now |= {name: self.get(f"{name}_i") for name in ("ack", "err")}
         now |= {"sel": self.get("sel_o"), "dat": self.get("dat_o")}
@@ -79,9 +79,9 @@ class WishboneMemory:
     """A Wishbone memory with registered feedback: one word per cycle in a burst, random waits.
 
     ``bytes`` is the memory's content; bus addresses are reduced modulo the memory's size. In each
-    cycle the memory does nothing with probability ``stall``. It answers with ``err`` from the
-    address ``broken`` on. The bench calls :meth:`drive` after a rising edge and :meth:`sample` at
-    the falling edge, in every cycle.
+    cycle the memory does nothing with probability ``stall``. Accesses at or above the address
+    ``broken`` are answered with ``err``. The bench calls :meth:`drive` after a rising edge and
+    :meth:`sample` at the falling edge, in every cycle.
     """
 
     def __init__(
@@ -143,9 +143,9 @@ class WishboneMemory:
 class WishbonePackage:
     """cocotbext-wishbone's slave as a memory with the content ``bytes``, and a check of the bus.
 
-    The slave answers each word separately, in two cycles or more, with any cycle type; ``stall`` is
-    the probability of each further cycle. It answers with ``err`` from the address ``broken`` on;
-    ``broken`` may change.
+    The slave answers each word separately, for any cycle type, in two cycles; before the answer it
+    waits another cycle with probability ``stall``, repeatedly. Accesses at or above the address
+    ``broken`` are answered with ``err``; ``broken`` may change.
     """
 
     def __init__(
