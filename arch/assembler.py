@@ -1,8 +1,9 @@
 """Programs as text: one instruction a line.
 
-A line is the opcode's name, the operands as ``name=value``, the flags by name, and the tokens as
-``pop=ENGINE,ENGINE`` and ``push=ENGINE``. A value is an integer, ``rN`` or ``INTEGER+rN``. Operands
-that are 0 may be left out; a ``#`` starts a comment::
+A line is the opcode's name, the operands as ``name=value``, the flags by name, and the tokens. The
+instruction waits for tokens of the engines ``pop=ENGINE,ENGINE`` and gives one to ``push=ENGINE``.
+A value is an integer, ``rN`` or ``INTEGER+rN``. Operands that are 0 may be left out; a ``#`` starts
+a comment::
 
     SET register=1 value=64
     LOOP count=4

@@ -52,7 +52,7 @@ class Ddr3Chip:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one burst of eight columns, the only access size of LiteDRAM's core."""
+        """Size of one burst of eight columns, the only access size of LiteDRAM's core (bytes)."""
         return 8 * self.lanes
 
 

@@ -65,7 +65,7 @@ class Fields:
 
     @property
     def low_rows(self) -> int:
-        """Last rows of a key's weight slot, with lower bits of the key; 0 without packed cache."""
+        """Number of a key slot's last rows, which hold lower key bits; 0 without packed cache."""
         return self.packed_cache.low_rows if self.packed_cache else 0
 
     @property
@@ -80,7 +80,7 @@ class Fields:
 
     @property
     def weight_group(self) -> int:
-        """Consecutive weights of a column that may share a scale (weights); 0: no such groups."""
+        """Number of consecutive weights of a column that share a scale; 0: no such groups."""
         return self.weights.group if self.weights else 0
 
     @property
@@ -113,12 +113,12 @@ class Fields:
 
     @property
     def pre_depth(self) -> int:
-        """Requantization words that SOFTMAX and NORM can use for accumulator inputs; 0: all."""
+        """Number of parameter words that SOFTMAX and NORM can use for accumulators; 0: no limit."""
         return self.fused.words if self.fused else 0
 
     @property
     def row_factors(self) -> int:
-        """Number of stored row factors of softmaxes and RMS norms; 0 if no factors are stored."""
+        """Number of stored factors that normalize rows of softmax or RMS norm; 0 without such."""
         return self.factors.rows if self.factors else 0
 
     @property
@@ -187,7 +187,7 @@ class Fields:
 
     @property
     def high_rows(self) -> int:
-        """First rows of a key's weight slot, always with upper bits of the key: a power of two."""
+        """Number of a key slot's first rows, which hold upper key bits: a power of two."""
         return max(1, next_power_of_two(self.array.rows) // 2)
 
     @property
@@ -220,23 +220,23 @@ class Fields:
 
     @property
     def mem_bytes(self) -> int:
-        """Bytes of one external memory word."""
+        """Size of one external memory word (bytes)."""
         return self.memory.word_bytes
 
     @property
     def line_bytes(self) -> int:
-        """Bytes that one scratchpad access can move (a power of two)."""
+        """Largest size of one scratchpad access, a power of two (bytes)."""
         elements = max(self.array.rows, self.array.cols) << self.array.wide
         return next_power_of_two(max(elements, 2 * self.beat_lanes, self.mem_bytes))
 
     @property
     def access(self) -> Access:
-        """The shape of an access to the scratchpad."""
+        """Address width and largest size of an access to the scratchpad."""
         return Access(self.sp_addr_width, self.line_bytes)
 
     @property
     def bank_bytes(self) -> int:
-        """Bytes of one scratchpad bank."""
+        """Size of one scratchpad bank (bytes)."""
         return self.scratchpad.bytes // self.scratchpad.banks
 
     @property
@@ -246,7 +246,7 @@ class Fields:
 
     @property
     def lane_stages(self) -> int:
-        """Register stages of the strobes of each vector lane; 0 without the unit ``fused``."""
+        """Register stages of the signals that select the source of a lane; 0 unless ``fused``."""
         return self.stages * bool(self.fused)
 
     @property
@@ -279,7 +279,7 @@ class Fields:
 
     @property
     def acc_settle(self) -> int:
-        """Cycles from the accumulation of a row to the first drain request that reads it."""
+        """Cycles from the accumulation of a row to the first drain request that reads the sum."""
         return 3 + self.stages + self.acc_corrected
 
     @property
@@ -299,7 +299,7 @@ class Fields:
 
     @property
     def lane_groups(self) -> int:
-        """Beats of ``lanes`` elements that the vector engine needs for one accumulator row."""
+        """Number of beats of ``lanes`` elements that the vector engine needs for one array row."""
         return -(-self.array.cols // self.vector.lanes)
 
     @property

@@ -84,7 +84,7 @@ class FlashChip:
     def at(self, clock: float) -> FlashTiming:
         """Return the chip's timing in cycles of a machine with the clock ``clock`` (Hz).
 
-        One period of the chip's clock covers the whole round trip of a data bit. Raises
+        One period of the chip's clock is long enough for the whole round trip of a data bit. Raises
         :class:`InputError` if the clock is not above 0.
         """
         if clock <= 0:

@@ -56,7 +56,7 @@ class WeightFormat:
 
     @property
     def bits(self) -> float:
-        """Stored bits of one weight, without the scales of groups."""
+        """Average size of a stored weight, without the scales of groups (bits)."""
         return 8 / self.digits if self.digits else self.width
 
     @property

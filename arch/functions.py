@@ -29,7 +29,7 @@ PROBABILITY_FRACTION = 24
 def gelu_erf(x: Floats) -> Floats:
     """Return the exact GELU ``x * Phi(x)``, ``Phi`` the normal CDF (Hendrycks and Gimpel 2016).
 
-    ``Phi`` is its Taylor polynomial around the nearest tabulated place, with an absolute error
+    ``Phi`` is its Taylor polynomial around the nearest tabulated point, with an absolute error
     below 2**-51.
     """
     place = np.rint(np.clip(x, -_NORMAL_REACH, _NORMAL_REACH) * _NORMAL_STEPS)

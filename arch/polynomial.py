@@ -62,7 +62,7 @@ class Polynomial:
 
     @property
     def widths(self) -> tuple[int, int, int]:
-        """Signed widths that hold every ``c0``, ``c1`` and ``c2`` (bits)."""
+        """Signed widths that hold all values of ``c0``, of ``c1`` and of ``c2``, a tuple (bits)."""
         c0, c1, c2 = (max(_signed_width(row[i]) for row in self.coefficients) for i in range(3))
         return c0, c1, c2
 

@@ -27,10 +27,10 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
     """Return the configuration of a preset's name or a TOML file's path, changed by ``overrides``.
 
     A TOML file has a table for each record that it changes. It may start from a preset with
-    ``preset = "NAME"``; ``false`` for a unit's record removes the unit. Fields outside of tables,
-    as in files of earlier versions, are accepted with a line on standard error. Raises
-    :class:`InputError` if the source is neither a preset nor a TOML file, or its content is
-    invalid.
+    ``preset = "NAME"``; ``false`` for a unit's record removes the unit. ``overrides`` are texts
+    such as ``rows=4``. Fields outside of tables, as in files of earlier versions, are accepted with
+    a line on standard error. Raises :class:`InputError` if the source is neither a preset nor a
+    TOML file, or its content is invalid.
     """
     if source in PRESETS:
         config = PRESETS[source]

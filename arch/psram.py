@@ -82,7 +82,7 @@ class PsramChip:
 
     @property
     def column_bytes(self) -> int:
-        """Bytes of one column over all dies."""
+        """Size of one column over all dies (bytes)."""
         return 2 * self.dies
 
     @property

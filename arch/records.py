@@ -36,12 +36,12 @@ class Array:
 
     @property
     def packed(self) -> bool:
-        """True if two columns share each multiplier, which makes both products in one."""
+        """True if two columns share each multiplier, which computes both products at once."""
         return bool(CHOICES["multiplier"][self.multiplier]["packed"])
 
     @property
     def pass_width(self) -> int:
-        """Bits of a weight that an element multiplies in a cycle (bits); wider: several passes."""
+        """Bits of a weight that a multiplier takes per pass; wider weights take several passes."""
         return int(CHOICES["multiplier"][self.multiplier]["pass_width"])
 
     @property
@@ -62,7 +62,7 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCache:
-    """KV cache of 4-bit keys and values: a byte of a weight slot has elements of two heads."""
+    """KV cache of 4-bit keys and values: a byte of a weight slot holds elements of two heads."""
 
     low_rows: int = 0
     """Last rows of key slots, which hold the other four bits of the first ``low_rows`` elements of
@@ -114,7 +114,7 @@ class Accumulators:
 
 @dataclass(frozen=True, kw_only=True)
 class Vector:
-    """The vector engine: lanes, requantization parameters, and the units that have no record."""
+    """The vector engine: lanes, requantization parameters, and units without a separate record."""
 
     lanes: int = 4
     """Elements that the vector engine processes per cycle (elements)."""
@@ -155,7 +155,7 @@ class Activation:
 
 @dataclass(frozen=True, kw_only=True)
 class Fused:
-    """SOFTMAX and NORM can read accumulators and requantize them on the way."""
+    """Inputs of SOFTMAX and NORM from accumulators, which are requantized on the way."""
 
     words: int = 0
     """Parameter words, from the first on, that SOFTMAX and NORM can use for accumulators (words of
@@ -164,7 +164,7 @@ class Fused:
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
-    """RMS norms and softmaxes pass their row factors to the drains of the products that follow."""
+    """Row factors of RMS norms and softmaxes, stored for the drains of the products that follow."""
 
     rows: int
     """Rows of RMS norms and softmaxes whose factors are kept (rows); no norm or softmax has more
@@ -241,7 +241,7 @@ class Throttle:
 
 @dataclass(frozen=True, kw_only=True)
 class Micro:
-    """One microcoded core does the work of all engines except the array: the smallest machine."""
+    """A microcoded core in place of all engines except the array: the smallest machine."""
 
     requantizer: bool = True
     """The core has a requantization unit."""

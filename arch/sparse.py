@@ -28,7 +28,7 @@ LEAST_K = 1 << RUN_WIDTH
 
 
 def beat_bytes(lanes: int) -> int:
-    """Return the bytes of a beat of ``lanes`` entries."""
+    """Return the size of a beat of ``lanes`` entries (bytes)."""
     return -(-lanes * ENTRY_WIDTH // 8)
 
 

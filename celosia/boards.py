@@ -62,8 +62,8 @@ SPI = "spi:"
 def open_port(port: str, config: Config | None, baud: int = BAUD) -> Device:
     """Return the machine that a board at a serial or SPI port contains.
 
-    Without ``config`` the configuration is the preset or board's machine whose fingerprint the
-    board reports.
+    If ``config`` is None, the configuration is the preset or board's machine with the fingerprint
+    that the board reports.
     """
     link = "spi" if port.startswith((SPI, FTDI)) else "uart"
     return Device.open(port.removeprefix(SPI), config, baud=baud, link=link)

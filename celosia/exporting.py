@@ -47,7 +47,7 @@ def files(
     ``inputs`` are rows of the machine's inputs, or prompts that are continued by ``steps`` tokens.
     ``names`` are the names of the output's columns. ``attachment`` selects the buses that connect
     the accelerator, whose Verilog module is named ``top``. Cycles are predicted for a memory with
-    this ``timing``. ``bits`` are read of each nested weight. ``origin`` is the
+    this ``timing``. ``bits`` upper bits of each nested weight are read. ``origin`` is the
     :meth:`celosia.Model.origin` of an encoder.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}

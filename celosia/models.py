@@ -92,7 +92,7 @@ class Model(Shown):
         ]
 
     def origin(self, folder: str | Path) -> dict[str, Any]:
-        """Return the entry of saved files that finds the float model again, a dictionary.
+        """Return a dictionary for saved files, from which :func:`open` finds the float model again.
 
         ``model`` is the model's name, or its path relative to ``folder``. ``tokens`` is the longest
         input.

@@ -123,7 +123,7 @@ class Program(Shown):
 
     @property
     def cycles(self) -> int | None:
-        """Predicted cycles of an inference, or of a token at the last position of a text.
+        """Predicted cycles of an encoder's inference, or of a text's token at the last position.
 
         The memory timing is :data:`celosia.tb.machine.memory_timing.FAR`. None for a microcoded
         machine.

@@ -10,7 +10,7 @@ class Shown(ABC):
 
     @abstractmethod
     def lines(self) -> Sequence[Mapping[str, Any]]:
-        """Return the table's lines: cells by column name; all lines have the same columns."""
+        """Return the table's lines: dictionaries from column name to cell, with equal columns."""
 
     def __repr__(self) -> str:
         lines = self.lines()
@@ -24,7 +24,7 @@ class Shown(ABC):
 
 
 def facts(**values: Any) -> list[dict[str, Any]]:
-    """Return the lines of a table of ``values``, a figure and its value each; None is left out."""
+    """Return a table line for each of ``values`` that is not None: its name and its value."""
     return [
         {"figure": name.replace("_", " "), "value": value}
         for name, value in values.items()

@@ -28,7 +28,7 @@ def mantissas(values: Ints, exponent: Ints) -> Ints:
 
 
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
-    """Return the 8-bit operands [..., count] by which products replace values with these mantissas.
+    """Return the 8-bit operands [..., count] that products use in place of values, from mantissas.
 
     An operand is the middle of all values that have the mantissa at the exponent [...].
     """

@@ -69,7 +69,7 @@ def _summed(x: ArrayLike, r: ArrayLike | None, eps: int) -> NDArray[np.int64]:
 
 
 def quantize_eps(epsilon: float, *, n: int, scale: float) -> int:
-    """Return the integer that a norm adds to the variance of rows of ``n`` elements.
+    """Return the integer that a norm adds to ``n**2`` times the variance of rows of ``n`` elements.
 
     The integer is ``n**2 * epsilon / scale**2``, at most ``2**56 - 1``. ``epsilon`` is the constant
     of the float norm, and ``scale`` the quantization scale of the rows' elements.

@@ -9,7 +9,7 @@ from celosia.arch.polynomial import Polynomial, unpack_polynomial
 
 
 def evaluate(polynomial: Polynomial, x: NDArray[Any]) -> NDArray[np.int64]:
-    """Return a piecewise polynomial's values at integer operands, in units of its last bit.
+    """Return a piecewise polynomial's integer results for integer operands.
 
     ``x`` holds integers of any shape. Only their low ``x_width`` bits count, so two's complement
     operands need no conversion. Rounding is that of :class:`Polynomial`.

@@ -133,6 +133,6 @@ def decode(code: NDArray[np.uint8], lanes: int, cols: int, k: int) -> Decoded:
 
 
 def multiply(a: Ints, decoded: Decoded, n: int) -> Ints:
-    """Return rows a [m, k] times the matrix [k, n] as exact sums, [m, n]."""
+    """Return the exact products of rows a [m, k] and a decoded matrix of ``n`` columns, [m, n]."""
     # Exact: no sum of max_k products reaches 2**53.
     return (a.astype(np.float64) @ decoded.matrix(a.shape[1], n)).astype(np.int64)

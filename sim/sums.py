@@ -18,7 +18,7 @@ _PRODUCTS = (Opcode.MATMUL, Opcode.SPARSE)
 
 
 class Sums:
-    """The columns of each accumulator row that every product since its last read has summed.
+    """The columns of each accumulator row that every product since the row's last read has summed.
 
     A row without products is zero, and all its columns may be read.
     """

@@ -25,9 +25,9 @@ _HALF = 1 << (IMMEDIATE_WIDTH - 1)
 class Microcode:
     """Micro-instructions, labels and constants assembled from a text.
 
-    ``registers`` maps register names to numbers; the attribute adds the names that the text
-    defines. Raises :class:`ProgramError` if a line is no micro-instruction, a label is missing or
-    defined twice, or an immediate does not fit.
+    ``registers`` maps register names to numbers; the attribute ``registers`` also has the names
+    that the text defines. Raises :class:`ProgramError` if a line is no micro-instruction, a label
+    is missing or defined twice, or an immediate does not fit.
     """
 
     def __init__(self, text: str, registers: Mapping[str, int] = MappingProxyType({})):

@@ -59,7 +59,7 @@ class Operation:
 
 
 class Signal(enum.IntEnum):
-    """Events that the micro-instruction SIGNAL reports to other units, by its immediate."""
+    """Events that the micro-instruction SIGNAL reports to other units; the value selects one."""
 
     FAIL = 0
     """STATUS reports an unknown instruction or too many nested loops."""

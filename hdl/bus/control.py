@@ -19,10 +19,11 @@ class ControlledAccelerator(Component):
     """A Transformer accelerator with its host port on a standard bus.
 
     ``accelerator`` is :class:`celosia.hdl.accelerator.Accelerator` or
-    :class:`celosia.hdl.bus_accelerator.BusAccelerator`; all ports but the host port are its ports.
-    ``control`` is the bus, ``axi4-lite`` or ``wishbone``; :class:`Axi4LiteControl` and
-    :class:`WishboneControl` define signals and timing. Register n of ``celosia.arch.registers`` is
-    the word at byte address 4n. Raises :class:`InputError` if the bus is unknown.
+    :class:`celosia.hdl.bus_accelerator.BusAccelerator`; all of its ports except the host port are
+    also ports of this component. ``control`` is the bus, ``axi4-lite`` or ``wishbone``;
+    :class:`Axi4LiteControl` and :class:`WishboneControl` define signals and timing. Register n of
+    ``celosia.arch.registers`` is the word at byte address 4n. Raises :class:`InputError` if the bus
+    is unknown.
     """
 
     def __init__(self, accelerator: Component, control: str):

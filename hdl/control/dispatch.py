@@ -177,11 +177,12 @@ class CommandQueue(Component):
 
 
 class StagedCommandQueue(CommandQueue):
-    """A :class:`CommandQueue` with shorter timing paths, because each entry is filled by itself.
+    """A :class:`CommandQueue` with shorter timing paths, for ``registered`` machines.
 
-    An entry is filled only while it is empty, and the next operand is known one cycle ahead. With a
-    memory (``stored``) commands leave in every other cycle at most. The signal that a command
-    leaves is late in its cycle, so counters change one cycle later, in time for the next command.
+    No entry depends on another: an entry is filled only while it is empty, and the operand that the
+    next word holds is known one cycle ahead. With a memory (``stored``) commands leave in every
+    other cycle at most. The signal that a command leaves is late in its cycle, so counters change
+    one cycle later, in time for the next command.
     """
 
     stages = 1

@@ -15,11 +15,11 @@ class Recovery(Component):
 
     After ``abort`` it isolates the core from external memory, resets the core, clears memories, and
     waits for outstanding answers of external memory. After reset it begins with the reset of the
-    core. ``close``, ``closed`` and ``owed`` connect to the
-    :class:`celosia.hdl.memory.guard.MemoryGuard`: isolate the core, isolated, and answers
-    outstanding. ``clear`` resets the core for ``FLUSH`` cycles. Then ``scrub`` is 1 while
-    ``scrub_addr`` counts through ``depth`` addresses, at least ``FLUSH``. ``idle`` is 1 when a run
-    may begin: ``FLUSH + depth + 3`` cycles after ``abort`` if no answers are outstanding.
+    core. With :class:`celosia.hdl.memory.guard.MemoryGuard`, ``close`` isolates the core,
+    ``closed`` is 1 once it is isolated, and ``owed`` is 1 while answers are outstanding. ``clear``
+    resets the core for ``FLUSH`` cycles. Then ``scrub`` is 1 while ``scrub_addr`` counts through
+    ``depth`` addresses, at least ``FLUSH``. ``idle`` is 1 when a run may begin: ``FLUSH + depth +
+    3`` cycles after ``abort`` if no answers are outstanding.
     """
 
     def __init__(self, depth: int):

@@ -24,12 +24,13 @@ from celosia.hdl.stream.slice import RegisterSlice
 class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD on the array selected by the configuration's field ``array``.
 
-    Weights are loaded up to one tile ahead of the activations. A tile takes ``m`` cycles if port
-    ``a`` answers without waits and the tile's weights are in place. Loading these takes one cycle
-    for each row, or for each of ``cols`` columns if transposed, while the previous tile computes.
-    So a tile takes the larger of the two numbers, across commands too. Resident weights need no
-    loading. Port ``b`` must deliver the lines of a tile without a wait after the first line. If
-    weights have several parts (``pass_width``), ``m`` counts once for each part.
+    Weights are loaded up to one tile ahead of the activations. A tile takes one cycle for each of
+    the ``m`` rows of A if port ``a`` answers without waits and the tile's weights are in place.
+    Loading these takes one cycle for each row, or for each of ``cols`` columns if transposed, while
+    the previous tile computes. So a tile takes the larger of the two numbers, across commands too.
+    Resident weights need no loading. Port ``b`` must deliver the lines of a tile without a wait
+    after the first line. If weights have several parts (``pass_width``), ``m`` counts once for each
+    part.
 
     PRELOAD takes one cycle for each line that it writes: all lines of a tile or, with ``append``,
     some. Lines are read while products on other slots run; each tile of the PRELOAD delays these by

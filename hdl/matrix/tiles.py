@@ -297,7 +297,7 @@ def _fits(count, before, size: int):
 
 
 def appends(command):
-    """Return 1 if a command is a PRELOAD that writes only some lines of its tiles."""
+    """Return 1 if a command is a PRELOAD that writes only some lines of its tiles, else 0."""
     bit = DEFINITIONS[Opcode.PRELOAD].flag_bit("append")
     return (command.opcode == Opcode.PRELOAD) & command.flags[bit]
 

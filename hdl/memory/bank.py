@@ -21,10 +21,10 @@ class Bank(Component):
 
     ``read_data`` holds the bytes from ``read_addr`` on, two cycles after ``read_en``. Byte ``i`` of
     ``write_data`` is written to byte ``i`` of a row if ``write_mask`` has bit ``i``: of the
-    address's row or, in memories before its offset, of the next. A read in the cycle after a write
-    sees it; a read in the same cycle is undefined there. Throughput is one read and one write per
-    cycle. An access past the last byte continues at the first. With a ``level`` of protection,
-    ``errors`` reports the words that were read
+    address's row or, in memories before its offset, of the next. A read in a later cycle than a
+    write returns the written bytes; these bytes are undefined for a read in the same cycle.
+    Throughput is one read and one write per cycle. An access past the last byte continues at the
+    first. With a ``level`` of protection, ``errors`` reports the words that were read
     (:class:`celosia.hdl.memory.protected.ProtectedRam`).
 
     Raises :class:`InputError` if a size is not a power of two or too small.

@@ -23,7 +23,7 @@ engine."""
 
 
 def written_bytes(config: Config, writer: str) -> int:
-    """Return the largest number of bytes in one write of a writer of ``WRITERS``."""
+    """Return the largest number of bytes in one write of ``writer``, a name of ``WRITERS``."""
     return config.mem_bytes if writer == "load" else max(2 * config.vector.lanes, config.beat_lanes)
 
 

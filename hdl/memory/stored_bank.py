@@ -1,4 +1,4 @@
-"""Banks of accumulator rows in block RAM; one kind corrects flipped bits, one leaves them."""
+"""Banks of accumulator rows in block RAM, with flipped bits corrected by bank or by reader."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data

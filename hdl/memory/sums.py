@@ -39,7 +39,7 @@ class DirectSums:
         return AccumulatorBank(depth, self._layout, self._level, later=self.later)
 
     def begin(self, m, marks, early):
-        """Return two select bits for a column's adder: the value to which a sum is added.
+        """Return two bits that select the value to which a column's adder adds.
 
         The first bit selects the column's last sum; otherwise the second bit selects the row from
         memory, and 0 is selected if both bits are 0. ``marks`` are these bits in the cycle of the

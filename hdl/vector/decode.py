@@ -32,9 +32,10 @@ def flag_layout() -> data.StructLayout:
 class VectorDecoder(Component):
     """Decodes a command's opcode and flags into one bit each.
 
-    Each flag has the same position in the flags field of every instruction. It is 0 in instructions
-    without the flag, because the sequencer stops at other words. The outputs for instructions that
-    the configuration does not have are always 0, and so are flags that only such instructions have.
+    Each flag has the same position in the flags field of every instruction. A flag is 0 in
+    instructions without the flag, because the sequencer stops at other words. The outputs for
+    instructions that the configuration does not have are always 0, and so are flags that only such
+    instructions have.
     """
 
     def __init__(self, instructions: Iterable[Definition]):
