@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Time:
-    """A time of a data sheet, in nanoseconds or clock periods; with two values, the longer."""
+    """A time in a data sheet: nanoseconds or clock periods; the longer if both are given."""
 
     ns: float = 0.0
     clocks: int = 0
@@ -20,7 +20,7 @@ class Time:
 
 @dataclass(frozen=True, kw_only=True)
 class SdramSheet:
-    """Figures of an SDR SDRAM chip's data sheet; ``rcd`` is the sheet's tRCD, and so on."""
+    """Figures of an SDR SDRAM chip's data sheet; field ``rcd`` is tRCD, and so on."""
 
     source: str
     seen: bool
@@ -54,7 +54,8 @@ class SdramSheet:
     def figures(self, period: float) -> dict[str, float]:
         """Return all figures for a clock period (ns), a dictionary from field name to value.
 
-        Field names are in upper case. Times that a clock's period may determine are in nanoseconds.
+        Names are in upper case. Times that the sheet may give in clock periods (:class:`Time`) are
+        in nanoseconds; other figures have the sheet's units.
         """
         by_name: dict[str, float] = {f"CL{cas}": self.frequency[f"CL{cas}"] for cas in (2, 3)}
         for name, value in vars(self).items():
@@ -67,7 +68,7 @@ class SdramSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class PsramSheet:
-    """Figures of the data sheet of a PSRAM die with HyperBus; ``rp`` is its tRP, and so on (ns)."""
+    """Figures of a HyperBus PSRAM die's data sheet; field ``rp`` is tRP, and so on (ns)."""
 
     source: str
     seen: bool
@@ -93,8 +94,8 @@ class PsramSheet:
     def figures(self) -> dict[str, float]:
         """Return all figures, a dictionary from field name to value.
 
-        For each latency code, ``periods_N`` and ``mhz_N`` are its clock periods and highest clock
-        (MHz), with the code as a hexadecimal digit N.
+        For each latency code N, a hexadecimal digit, ``periods_N`` is the latency in clock periods
+        and ``mhz_N`` the highest clock frequency (MHz).
         """
         left = ("source", "seen", "latency")
         by_name = {name: value for name, value in vars(self).items() if name not in left}
@@ -105,7 +106,7 @@ class PsramSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashSheet:
-    """Data sheet of an SPI flash chip; the fields are its times without the ``t`` (ns or µs)."""
+    """Figures of an SPI flash chip's data sheet; field ``shsl`` is tSHSL, and so on (ns or µs)."""
 
     source: str
     seen: bool
@@ -126,7 +127,7 @@ class FlashSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3Sheet:
-    """Data sheet of a DDR3 SDRAM chip; times in nanoseconds."""
+    """Figures of a DDR3 SDRAM chip's data sheet; field ``rp`` is tRP, and so on (ns)."""
 
     source: str
     seen: bool

@@ -15,12 +15,13 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 class Bus:
     """A model of the registers through which LiteDRAM's core and two byte lanes are started.
 
-    ``windows`` has for each lane a dictionary from bit slip to the range of delays that pass. At
-    other delays one bit of one word of a test is wrong, or the strobe of one of its two bursts is
-    missing; the fault depends on the delay and the bit slip.
+    ``windows`` has, for each lane, a dictionary from bit slip to the range of read delays that
+    work. At another delay, one bit of one word of a test is wrong, or the strobe of one of the
+    test's two bursts is missing; delay and bit slip determine the fault.
 
-    ``late`` lanes pass in the last test only, like a chip that warms up. In that test ``wrong``
-    lanes return another byte, and ``silent`` lanes no strobe.
+    ``late``, ``wrong`` and ``silent`` are numbers of bad lanes. In the last test late lanes work at
+    any delay, like a chip that has warmed up; wrong lanes return a wrong byte, and silent lanes no
+    strobe.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Bus:
         return self.seen >= 2 * 8 * 4
 
     def passes(self, lane: int) -> bool:
-        """Return whether a byte lane reads the written data at its present delay and bit slip."""
+        """Return whether a byte lane reads the written data correctly with its present settings."""
         if self.last and lane in self.late:
             return True
         if self.last and lane in self.wrong:

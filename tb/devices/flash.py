@@ -15,11 +15,11 @@ _DUMMY = 8  # clocks of both
 
 @dataclass
 class FlashModes:
-    """Modes of a flash chip before the first access; power-on ends all but ``four_at_power_on``.
+    """Modes in which a flash chip was left; at power-on it leaves all but ``four_at_power_on``.
 
-    ``continuous`` is the number of lines, 2 or 4, on which an address comes without a command, or
-    0; ``commands`` is the number of lines on which commands come; ``upper`` is the extended address
-    of chips with more than 16 MB.
+    ``continuous`` is the number of lines, 2 or 4, on which the chip expects an address without a
+    command; 0 if it expects a command. ``commands`` is the number of lines for commands; ``upper``
+    is the extended address of chips with more than 16 MB.
     """
 
     asleep: bool = False
@@ -36,11 +36,12 @@ class FlashModel:
 
     A broken rule raises :class:`AssertionError`. The chip starts in ``modes``, and contains
     ``contents`` from address 0, then bytes of 255. Times are checked for a clock of ``clock`` Hz;
-    ``way`` is a bit's delay to the chip and back (ns). ``quad`` is the chip's bit QE. ``commands``
-    are the received commands, pairs (command, address).
+    ``way`` is the delay of the wires to the chip and back (ns). ``quad`` is the chip's bit QE (quad
+    enable). ``commands`` are the received commands, pairs (command, address).
 
-    A line that neither side drives is a random bit. So is a line that the chip drives until its
-    data are valid and have come back. A broken chip inverts the bits ``wrong`` of each byte.
+    A line that neither side drives is a random bit. A line that the chip drives is random, too,
+    until its data are valid and have arrived. ``wrong`` is a mask of bits that a broken chip
+    inverts in each byte; 0 for a good chip.
     """
 
     def __init__(

@@ -16,7 +16,8 @@ class Host:
     """A model of the host link with a machine that only counts its runs.
 
     ``status`` is the STATUS at the end of a run. ``answers(number, answer)`` may change the answer
-    to the request with that number. ``begun`` is the number of runs, ``asked`` the requests.
+    to the request with that number. ``begun`` is the number of runs that were started, ``asked``
+    the list of requests.
     """
 
     def __init__(self, status=0, answers=None):

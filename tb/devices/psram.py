@@ -15,10 +15,10 @@ class PsramModel:
     """A model of a PSRAM chip at its pins, which checks the data sheet's rules.
 
     A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a machine's
-    clock of ``clock`` Hz. An unwritten byte is a hash of its address. If the latency is not fixed,
-    a refresh delays one command in four, chosen by ``seed``. ``counts`` has the numbers of reads,
-    writes and delaying refreshes. All ``dies`` of a chip act at the same time. A broken chip
-    inverts the bits ``wrong`` of its output.
+    clock of ``clock`` Hz. An unwritten byte is a hash of its address. If the latency is variable, a
+    refresh delays one command in four at random, from ``seed``. ``counts`` has the numbers of
+    reads, writes, and commands that a refresh delayed. All ``dies`` of a chip act at the same time.
+    ``wrong`` is a mask of output bits that a broken chip inverts; 0 for a good chip.
     """
 
     def __init__(

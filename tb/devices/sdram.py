@@ -13,8 +13,8 @@ class SdramModel:
 
     A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a clock of
     ``clock`` Hz. An unwritten byte is a hash of its address. ``counts`` is a dictionary from
-    command code to the number of commands. A broken chip has ``late`` more cycles from READ to its
-    data, and inverts the bits ``wrong`` of its output.
+    command code to the number of commands. A broken chip has ``late`` further cycles from READ to
+    its data, or inverts the output bits in the mask ``wrong``; both are 0 for a good chip.
     """
 
     def __init__(self, sheet: SdramSheet, clock: float, *, late: int = 0, wrong: int = 0):

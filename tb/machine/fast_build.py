@@ -39,7 +39,7 @@ _QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 def interface(config: Config) -> dict[str, int]:
     """Return the widths and bit positions of the fields of the accelerator's ports.
 
-    The result is a dictionary from names of C++ macros to numbers.
+    The result is a dictionary from names of C++ macros to numbers (bits).
     """
     burst, trace = burst_layout(config.memory), write_layout(config.access)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
@@ -119,13 +119,13 @@ def build_verilator(
     """Return the folder of the compiled Verilator simulation of a configuration's accelerator.
 
     The simulation is built if the cache lacks it. ``replacement`` is Verilog that replaces the
-    accelerator's Verilog; with ``quick`` this Verilog is compiled in less time, and runs more
-    slowly. With ``random_start`` registers and memories have no initial values; Verilator's
+    accelerator's Verilog; if ``quick``, its compilation takes less time, and its simulation more.
+    If ``random_start``, registers and memories have no initial values; Verilator's
     `+verilator+rand+reset+2` makes them random.
 
-    With ``faults`` the simulation can flip bits (``tb/machine/harness/faults.h``), and
-    ``sites.json`` lists the registers and memories found by ``celosia.tb.verify.faults.sites``.
-    With ``coverage`` the simulation measures Verilator's line and toggle coverage.
+    If ``faults``, the simulation can flip bits (``tb/machine/harness/faults.h``), and
+    ``sites.json`` lists the registers and memories found by ``celosia.tb.verify.faults.sites``. If
+    ``coverage``, the simulation measures Verilator's line and toggle coverage.
     """
     check_simulator("verilator")
     initial = "unique" if random_start else "fast"

@@ -19,7 +19,7 @@ _PLACE_SHIFT, _KIND_SHIFT = 40, 44
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A recorded command of an engine: its instruction, and its cycles in the run."""
+    """A recorded command of an engine: the instruction, and the cycles of its execution."""
 
     engine: Engine
     opcode: Opcode
@@ -48,7 +48,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded run: commands, waits of each engine in order, and counts for each window."""
+    """A recorded run: the commands, the engines' waits, and counts for each window of cycles."""
 
     cycles: int
     window: int
@@ -61,7 +61,7 @@ class Recording:
 
 
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
-    """Return the recording of a run of ``cycles`` cycles from the harness's events.
+    """Return the recording of a run of ``cycles`` cycles, made from the C++ harness's events.
 
     Each event is a pair (cycle, code); ``window`` is the length of a window (cycles).
 

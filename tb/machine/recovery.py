@@ -57,7 +57,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of a trial: a run disturbed by ``kind`` in a cycle, and the run after it.
+    """The outcome of a trial: a run with the disturbance ``kind`` in a cycle, and the next run.
 
     ``cause`` is the disturbed run's cause in STATUS, NONE if the run ended normally. ``mismatch``
     describes the error of the disturbed run or of the next run; it is empty if both runs were
@@ -88,15 +88,15 @@ class Campaign:
     - a reset of 1 to 4 cycles, of the machine alone or with external memory;
     - an abort of the host, or an abort and a start at once;
     - FORGET, with a memory that has lost its requests;
-    - an illegal instruction in the place of another;
+    - an illegal instruction word in the program;
     - a memory that stops answering until the host starts the next run, or some time later;
     - a memory that reports errors;
     - an abort while memory is silent, which answers again before or after the rest of the machine
       has recovered.
 
-    All random numbers follow from ``seed``. ``cold`` has a text for each program: how the results
-    of its first run differed, empty if they did not. The first program runs on a machine that never
-    ran before. ``machine`` is an existing machine to use instead of a new one.
+    All random numbers follow from ``seed``. ``cold`` has a text for each program on the errors of
+    its first run, after a reset; the text is empty if there were none. For the first program this
+    is the machine's first run. ``machine`` is an existing machine to use instead of a new one.
     """
 
     def __init__(

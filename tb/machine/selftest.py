@@ -69,7 +69,7 @@ def selftest(
     seed: int,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Test a machine that has ``memory_bytes`` of external memory, and return the results.
+    """Test a machine that has ``memory_bytes`` bytes of external memory; return a dictionary.
 
     All of external memory is written with random bytes and read back, then with their complement;
     ``memory_mismatches`` is the number of bytes that differ. ``register_mismatches`` is the number
@@ -77,9 +77,9 @@ def selftest(
 
     Then random programs run on the machine and on the golden machine. For each of ``UNITS`` that
     the configuration has, ``programs`` programs use only this unit, the units that it needs, and
-    the ``core``. The same number of programs use only the ``core``, and the same number use ``all``
-    units. A program fails if external memory, the scratchpad, counted products, or the largest
-    element differ.
+    the ``core`` (the units that every machine has). As many programs use only the core, and as many
+    use ``all`` units. A program fails if external memory, the scratchpad, counted products, or the
+    largest element differ.
 
     ``units`` is a dictionary from unit to its figures: ``programs``, ``failed`` programs, ``uses``
     (the number of instructions that used the unit), and ``result``. The result is ``pass``,
@@ -148,8 +148,8 @@ def selftest(
 def only(config: Config, unit: str) -> Config:
     """Return a configuration with no units but ``unit``, the core, and the units that it needs.
 
-    The unit ``all`` keeps all units. A program for the reduced configuration has the same results
-    on the whole configuration.
+    For ``all`` the result has all units. A program for the reduced configuration has the same
+    results on ``config``.
     """
     if unit == "all":
         return config

@@ -1,4 +1,4 @@
-"""Short programs that use each engine, and whose results depend only on the data they load."""
+"""Short programs that use every engine; their results depend only on the data that they load."""
 
 from dataclasses import dataclass, replace
 

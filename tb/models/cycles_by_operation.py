@@ -40,7 +40,7 @@ class Operation:
 
     @property
     def layer(self) -> str:
-        """The operation's layer: its name without the last part, or its name outside of layers."""
+        """The name of the operation's layer, or the operation's name if it is outside of layers."""
         return self.name.rpartition(".")[0] or self.name
 
     @property
@@ -49,16 +49,16 @@ class Operation:
         return self.name.rpartition(".")[2]
 
     def utilization(self, config: Config) -> float:
-        """Return the array's utilization: useful products over array elements times cycles."""
+        """Return the array's utilization: useful products divided by (array elements * cycles)."""
         return self.macs / (config.elements * self.cycles) if self.cycles else 0.0
 
 
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
     """Return the operations of a recorded run, in the order in which they begin.
 
-    A cycle counts for the operation of the matrix engine's command. If the matrix engine is idle,
-    it counts for the operation of the vector engine's command; if both engines are idle, for the
-    next operation. ``places`` has the place of each command.
+    Each cycle counts for one operation: that of the matrix engine's command, or else that of the
+    vector engine's command, or else, if both engines are idle, the next operation. ``places`` has
+    the place in the model of each command.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

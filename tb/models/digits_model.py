@@ -15,7 +15,7 @@ CALIBRATION_IMAGES = 256
 
 
 def compile_digits(model: str, config: Config, options: Options | None = None) -> CompiledModel:
-    """Return a model of the digits compiled for a configuration, calibrated on training images.
+    """Compile a model of the digits for a configuration, calibrated on training images.
 
     Raises :class:`InputError` if the model is unknown, does not accept the digits, or does not fit
     the configuration.

@@ -32,14 +32,14 @@ class ExportInputs:
 
 
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
-    """Return the first ``count`` of the given inputs, and the calibration inputs.
+    """Return the first ``count`` inputs from ``files``, the calibration inputs, and column names.
 
-    If only calibration inputs are given, they serve as inputs, too. If no inputs are given, a model
-    of texts gets the package's sentences. A model that comes with the package gets images of
-    digits: training images for calibration, and test images.
+    If only calibration inputs are given, they are the inputs, too. If none are given, a model that
+    comes with the package gets images of digits: training images for calibration, and test images.
+    Any other model of texts gets the package's sentences.
 
-    Raises :class:`InputError` if a file or the count cannot be used, or if another model has no
-    given inputs.
+    Raises :class:`InputError` if a file or the count cannot be used, or if no inputs are given for
+    any other model.
     """
     names = source.labels
     inputs: Inputs

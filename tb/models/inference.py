@@ -70,18 +70,18 @@ class Inferences:
     def figures(self) -> dict[str, Any]:
         """Return the figures of all inferences, a dictionary from name to value.
 
-        ``utilization`` is useful products over array elements times cycles; padding does not count.
-        Some figures are the mean of an inference: ``predicted_cycles``
+        ``utilization`` is useful products divided by (array elements * cycles); padding does not
+        count. Some figures are means over the inferences: ``predicted_cycles``
         (``celosia.generators.program.predict``; without refreshes), ``ideal_cycles``, ``macs``,
-        ``read_bytes`` (bytes read from external memory), and ``least_bytes`` (the fewest bytes that
-        must be read). ``where`` has the cycles by the array's activity
-        (``celosia.sim.report.where``), ``engines`` the cycles of each engine. Both are empty if the
-        configuration has no counters. ``macs``, ``ideal_cycles``, ``least_bytes`` and
-        ``kept_bytes`` are None if the programs come without their model.
+        ``read_bytes`` (read from external memory), and ``least_bytes`` (the fewest that must be
+        read). ``where`` has the cycles by the array's activity (``celosia.sim.report.where``),
+        ``engines`` the cycles of each engine. Both are empty if the configuration has no counters.
+        ``macs``, ``ideal_cycles``, ``least_bytes`` and ``kept_bytes`` are None if the programs come
+        without their model.
 
         ``kept_bytes`` are the bytes of weights and parameters that stay on the chip from run to
-        run. ``again`` has the mean cycles and bytes of the inferences that found them there; it is
-        empty if there was no such inference.
+        run. ``again`` has the mean cycles and bytes of the inferences for which they were on the
+        chip already; it is empty if there was no such inference.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, CompiledModel) else None
@@ -181,8 +181,8 @@ def infer(
     """Run a compiled model on inputs, on a given machine, and return the results.
 
     ``timing`` is the timing of the machine's external memory. Consecutive runs read nested weights
-    with the widths ``bits`` (bits) in turn. On a machine without a trace port only the outputs are
-    compared. On the golden machine nothing is compared if the programs come without their model.
+    with the widths ``bits`` (bits) in turn. Without a trace port only the outputs are compared; on
+    the golden machine nothing is compared if the programs come without their model.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

@@ -20,7 +20,7 @@ LONG = 100_000_000
 def golden_outputs(
     compiled: CompiledModel, inputs: Sequence[NDArray[np.floating]], bits: int = OPERAND_BITS
 ) -> list[bytes]:
-    """Return the golden machine's output for each input, as the bytes of whole memory words.
+    """Return the golden machine's output for each input, as its bytes in external memory.
 
     Nested weights are read with ``bits`` bits.
     """

@@ -33,8 +33,8 @@ def draw(
 ) -> None:
     """Draw recognized images [count, 8, 8] and models' cycles into a PNG file.
 
-    ``results`` are the results of ``run_files``, one for each model. The images shown have the
-    first model's classes, with some of its errors. ``recording`` is a recorded inference of the
+    ``results`` are the results of ``run_files``, one for each model. The images are shown with the
+    first model's predictions, and include some errors. ``recording`` is a recorded inference of the
     first model, or None if the machine has no clock.
 
     Raises :class:`InputError` if the file cannot be written.
@@ -59,7 +59,7 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the indices of the images to show: the first images, and up to four errors.
+    """Return the indices of the images to show: the first ones, then up to four errors.
 
     An error is an image whose predicted class is not its label.
     """

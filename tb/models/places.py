@@ -41,11 +41,11 @@ class Place:
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
     """Return the place in the model of each recorded command: the tensor that it helps to compute.
 
-    ``written`` has the tensor part that each vector command writes. If its length is not the number
-    of vector commands, because the program is no compiled model, a vector command's tensor is its
-    opcode's name. A vector command that writes no tensor, and a command of another engine, have the
-    place of the first later command that reads their data. A store has the place of the last
-    earlier command that wrote the stored data.
+    ``written`` has, for each vector command, the part of a tensor that it writes. If the program is
+    no compiled model, the length of ``written`` differs from the number of vector commands; then a
+    vector command's place has its opcode's name. A vector command that writes no tensor, or a
+    command of the matrix or load engine, has the place of the first later command that reads its
+    result. A STORE has the place of the last earlier command that wrote the stored data.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     fits = len(written) == len(vector)

@@ -35,7 +35,7 @@ _FIELDS = ("BURST_ADDR", "BURST_LAST", "WRITE_DATA", "WRITE_MASK")
 
 
 class Action(IntEnum):
-    """Action of a testbench's step: set a value, run a program, or compare a value."""
+    """Action of a testbench's step: set a word or register, run a program, or compare a value."""
 
     SET_WORD = 0
     SET_REGISTER = 1
@@ -76,7 +76,7 @@ class Steps:
         self.lines.append(f"// {text}")
 
     def add(self, action: Action, place: int = 0, value: int = 0) -> None:
-        """Add a step with an action on a word of external memory, or on a register.
+        """Add a step: an action on a word of external memory or a register, with a value.
 
         ``place`` is the number of the word, or the register's address.
         """
@@ -84,9 +84,9 @@ class Steps:
         self.count += 1
 
     def add_words(self, action: Action, addr: int, data: bytes) -> None:
-        """Add a step for each word of external memory from a byte address on.
+        """Add a step for each word of ``data``, which starts at a byte address of external memory.
 
-        An incomplete last word is filled with 0.
+        An incomplete last word is padded with 0.
         """
         step = self.config.mem_bytes
         padded = data + bytes(-len(data) % step)

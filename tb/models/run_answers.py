@@ -30,9 +30,9 @@ def run_answers(
 
     ``answers`` are pairs (question, right answer). Questions are the sources of an encoder-decoder,
     or the prompts of any other model. ``machine`` is as in
-    :class:`celosia.tb.models.text_session.TextSession`. The most likely token is chosen until the
-    text ends or all positions are used. After a prompt the answer also ends when it is longer than
-    the right answer; if no token ends a text, it ends at the right answer's length.
+    :class:`celosia.tb.models.text_session.TextSession`. The most likely token is chosen until a
+    token ends the text or all positions are used. The answer to a prompt also ends when it is
+    longer than the right answer, or as long if the tokenizer has no token that ends a text.
 
     ``accuracy`` is the share of answers in which every character is right; after a prompt, spaces
     at both ends do not count. ``float_accuracy`` is the accuracy of the float model ``source``, or
@@ -40,7 +40,7 @@ def run_answers(
     ``source_cycles`` are the cycles of all questions, ``answer_cycles`` the cycles of all answers.
     ``predicted_source_cycles`` and ``predicted_answer_cycles`` are their predictions. All cycles
     are None on a machine without a clock. ``progress`` receives the number of answers so far and
-    in all.
+    the number of all answers.
 
     Raises :class:`InputError` if a question has too many tokens.
     """

@@ -45,7 +45,7 @@ class Files:
     """Number of random inputs to run on, if no file is given."""
 
     def given(self) -> bool:
-        """Return whether inputs are given: a file of inputs or of answers, or random inputs."""
+        """Return whether inputs are given: a file of inputs, a file of answers, or random ones."""
         return bool(self.inputs or self.answers or self.random)
 
     @property
@@ -124,7 +124,8 @@ def cut_inputs(source: Source, files: Files, count: int | None) -> int:
 def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_Item]:
     """Return the first ``count`` inputs, or all inputs if ``count`` is None.
 
-    Raises :class:`InputError`, which calls the inputs ``name``, if there are fewer than ``count``.
+    ``name`` is the message's noun for the inputs. Raises :class:`InputError` if ``count`` is not
+    from 1 to their number.
     """
     count = len(inputs) if count is None else count
     if not 1 <= count <= len(inputs):

@@ -65,7 +65,7 @@ class Pieces:
         return self._grown(self._tokenizer.settled(self._tokens))
 
     def end(self) -> str:
-        """Return the rest of the text after its last token, which :meth:`add` held back."""
+        """Return the end of the text, which :meth:`add` held back; call it after the last token."""
         return self._grown(self._tokenizer.decode(self._tokens))
 
     def _grown(self, text: str) -> str:
@@ -229,10 +229,10 @@ def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
 
 
 def totals(program: TextHost, spent: Counter[str], *, counted: bool) -> dict[str, Any]:
-    """Return a program's sizes and the sums of its runs' counters, a dictionary by name.
+    """Return a program's sizes, and the counters of its runs, a dictionary by name.
 
-    ``spent`` are the sums of the counters. ``where`` and ``engines`` are empty without
-    ``counted``.
+    ``spent`` are the sums of the counters over the runs. Unless ``counted`` is true, the entries
+    ``where`` and ``engines`` are empty.
     """
     return {
         "program_words": len(program.words),

@@ -65,11 +65,11 @@ def run_texts(
 
     Every run processes one token of each text, also within the prompts, until the text has ended.
     ``texts`` lists for each text a dictionary of ``text``, ``tokens`` and ``prompt_tokens``.
-    ``cycles`` lists the cycles of each run. The following figures are of the runs with a token of
-    both texts: ``cycles_per_run`` (the last such run), ``cycles_per_token`` (half of it),
-    ``mean_cycles_per_token`` (half the mean of these runs) and ``predicted_cycles`` (the prediction
-    for the last such run). ``where`` and ``engines`` are sums over these runs, as in
-    :func:`celosia.tb.models.run_text.run_text`.
+    ``cycles`` lists the cycles of each run. The following figures are of the runs that processed a
+    token of both texts. ``cycles_per_run`` are the cycles of the last of these runs,
+    ``predicted_cycles`` their prediction, and ``cycles_per_token`` half of them.
+    ``mean_cycles_per_token`` is half the mean of these runs. ``where`` and ``engines`` are sums
+    over these runs, as in :func:`celosia.tb.models.run_text.run_text`.
 
     Consecutive runs read nested weights with the widths ``bits`` (bits) in turn. The random choice
     of the first text's tokens starts from ``seed``, of the second text's from ``seed + 1``.

@@ -27,7 +27,7 @@ class StepWriter:
         self._loads = 0
 
     def memory(self, size: int) -> bytes:
-        """Return the initial content of ``size`` bytes of external memory, in whole words."""
+        """Return the initial content of external memory: ``size`` bytes, padded to whole words."""
         padded = self._image + bytes(size - len(self._image))
         return padded + bytes(-size % self._config.mem_bytes)
 
@@ -69,7 +69,7 @@ class StepWriter:
         return self._machine.start(pc)
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return ``count`` bytes of external memory; the testbench compares their whole words."""
+        """Return ``count`` bytes of external memory; the testbench compares whole words."""
         whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
         self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))
         return self._machine.read_memory(addr, count)

@@ -1,4 +1,4 @@
-"""A session of a language model on a machine: a prompt in chunks, then one token at a time."""
+"""A session of a language model on a machine: a prompt in pieces, then token by token."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Turn:
-    """Result of the runs for one or several tokens: cycles, counters, and tensors compared."""
+    """Result of the runs that process tokens: cycles, counters, and comparison of tensors."""
 
     cycles: int = 0
     """Clock cycles of all programs; 0 on a machine that has no clock."""
@@ -116,9 +116,9 @@ class TextSession:
         self._decoded = self._empty()
 
     def encode(self, tokens: Sequence[int]) -> Turn:
-        """Begin the answer to a source: run the encoder on the source's tokens.
+        """Begin the answer to a source: run the encoder on its tokens; return cycles and counters.
 
-        The program allows only some numbers of tokens. Returns the cycles and counters of the run.
+        The program is made for certain numbers of tokens; ``tokens`` must have one of these.
         """
         self.begin()
         program, self.source, turn = self.program, len(tokens), Turn()
@@ -144,7 +144,8 @@ class TextSession:
     def take(self, tokens: Sequence[int]) -> Turn:
         """Run the decoder on tokens, and return the cycles and counters.
 
-        Tokens are processed in chunks while the KV cache has room, then one at a time.
+        While the KV cache has room, a run processes several tokens (``rows`` of the program);
+        otherwise a run processes one.
         """
         turn, rest = Turn(), list(tokens)
         while rest:

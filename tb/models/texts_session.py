@@ -29,10 +29,10 @@ class TextsSession(TextSession):
     ) -> list[int | None]:
         """Process the next token of each text; return the result of ``choose`` for each text.
 
-        ``choose`` receives the text's number, and is called while :meth:`choose` and
-        :meth:`logits` refer to this text. A token None is a pause of a text: its last token is
-        processed again at the same position, the text does not change, and the result is None. The
-        run's cycles are appended to ``turns``.
+        ``choose`` receives the text's number; when it is called, :meth:`choose` and :meth:`logits`
+        return values for this text. A text whose token is None pauses: its last token is processed
+        again at the same position, the text does not change, and the result is None. The run's
+        cycles are appended to ``turns``.
         """
         positions = [
             length if token is not None else max(length - 1, 0)

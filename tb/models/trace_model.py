@@ -46,7 +46,7 @@ def trace_model(
     """Run a model on the first input from ``files``, and return the recorded inference.
 
     Without files the input is the first image of the digits' test split. ``tokens`` is the number
-    of tokens of an encoder that does not fix it.
+    of tokens for an encoder that accepts any number.
 
     Raises :class:`InputError` if the model, the simulator or a file cannot be used.
     """

@@ -37,9 +37,10 @@ def colours(kinds: Iterable[str]) -> dict[str, tuple[float, ...]]:
 def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
     """Return a roofline plot: products per cycle over products per external byte.
 
-    Each operation is a dot. The limits are the number of array elements and, at low products per
-    byte, the memory port's bytes per cycle. An operation whose weights were loaded before it began
-    may be above the port's line. An operation that needs no external byte is at the right edge.
+    Each operation is a dot. The limit line is the number of array elements, or, at the left,
+    products per byte times the memory port's bytes per cycle. An operation whose weights were
+    loaded before it began may be above this line. An operation without external bytes is at the
+    right edge.
     """
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     axes = figure.subplots()
@@ -115,9 +116,10 @@ def utilization(
     """Return a plot over the cycles of a run: each operation's utilization, and array activity.
 
     In the upper part, an operation is a bar whose width is its cycles and whose height is its
-    utilization, so that its area is its useful products. The operation has several bars if other
-    operations come between. The outline adds products with padding, because tiles were not full.
-    The lower part shows the array's cycles by cause. ``total`` is the utilization of the run.
+    utilization, so that its area is its useful products. An operation that is interrupted has
+    several bars. The outline of a bar also counts products with padding, from tiles that are not
+    full. The lower part shows the array's cycles by activity. ``total`` is the utilization of the
+    run.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

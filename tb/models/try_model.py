@@ -39,7 +39,7 @@ _SEED = 2
 def try_model(path: Path, tokens: int = 0, tokenizer: Path | None = None) -> dict[str, Any]:
     """Run a model on random inputs on the golden machine; return figures, a dictionary by name.
 
-    ``tokens`` is the number of tokens of an encoder that does not fix it, ``tokenizer`` the
+    ``tokens`` is the number of tokens for an encoder that accepts any number, ``tokenizer`` the
     tokenizer's file for a checkpoint of llama2.c.
 
     ``mismatches`` counts the ``tensors`` that differ from the integer reference. ``cosine`` is the

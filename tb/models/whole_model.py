@@ -43,7 +43,7 @@ def differing(
 
     ``tensors`` is the result of :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for
     the input ``values``, with nested weights read with ``bits`` bits. Transposed copies are not
-    compared, nor are tensors that the configuration never writes to memory.
+    compared; tensors that the configuration never writes to memory are not compared either.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
     expected = _stacked(

@@ -39,17 +39,17 @@ def bench_decode(
 ) -> dict[str, Any]:
     """Measure one token of a decoder with random weights; return figures, a dictionary by name.
 
-    The decoder's ``layers`` are Llama's. The token attends to itself and to ``positions`` earlier
-    tokens, whose keys and values are zeros, since cycles do not depend on them. ``sparsity`` is the
-    share of the layers' weights that are 0, which a zero-skip unit skips if that is faster. With
-    ``recompute`` keys and values are recomputed from attention's input.
-    ``make_machine(config, memory_bytes)`` returns a machine with this configuration and external
-    memory; the configuration has rotary embeddings and a trace port. Nested weights are read with
-    ``bits`` bits.
+    The decoder has ``layers`` layers of Llama's kind. The token attends to itself and to
+    ``positions`` earlier tokens, whose keys and values are zeros, since cycles do not depend on
+    them. ``sparsity`` is the share of the layers' weights that are 0, which a zero-skip unit skips
+    if that is faster. If ``recompute``, the cache holds attention's input, from which keys and
+    values are computed again. ``make_machine(config, memory_bytes)`` returns a machine with this
+    configuration and external memory; the configuration has rotary embeddings and a trace port.
+    Nested weights are read with ``bits`` bits.
 
-    ``ideal_cycles`` is the number of words read over the memory port, one word per cycle, refresh
-    included. ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``. ``mismatches``
-    counts the tensors that differ from the golden machine's tensors.
+    ``ideal_cycles`` is the number of words read over the memory port: one word per cycle, without
+    waits for refresh. ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``.
+    ``mismatches`` counts the tensors that differ from the golden machine's tensors.
 
     Raises :class:`InputError` if the layer does not fit the configuration.
     """

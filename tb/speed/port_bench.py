@@ -24,9 +24,9 @@ _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wn
 class PortFigures:
     """Result of a benchmark of a memory controller, measured at its memory ports.
 
-    ``mismatches`` are the bytes that differed, ``ready`` the cycles until the memory was ready, and
-    ``cycles`` the cycles in which ``words`` words were read in order. ``told`` are the lines that
-    the circuit printed.
+    ``mismatches`` is the number of wrong bytes read, ``ready`` the number of cycles until the
+    memory was ready. In ``cycles`` cycles, ``words`` words were read in order. ``told`` are the
+    lines that the simulated circuit printed.
     """
 
     mismatches: int
@@ -39,10 +39,11 @@ class PortFigures:
 def bench_port(
     verilog: str, config: Config, *, seed: int, bursts: int, memory_bytes: int
 ) -> PortFigures:
-    """Simulate random bursts over the memory ports of a circuit, and return the figures.
+    """Simulate random bursts at the memory ports of a circuit, and return the figures.
 
-    ``verilog`` has the module ``top`` with the memory ports ``read`` and ``write``. Its output
-    ``ready`` is 1 when the memory may be used, and ``failed`` is 1 if the memory cannot be used.
+    ``verilog`` has the module ``top`` with the memory ports ``read`` and ``write``. The module's
+    output ``ready`` is 1 when the memory may be used, and ``failed`` is 1 if the memory cannot be
+    used.
     """
     check_simulator("verilator")
     source = _SOURCE.read_text(encoding="utf-8")

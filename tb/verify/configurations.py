@@ -36,11 +36,11 @@ Random = np.random.Generator
 def random_config(rng: Random) -> Config:
     """Return a random admissible configuration, small enough to be simulated.
 
-    Arrays are from 1x1 to 12x12, one in ten up to 24x24. Each unit is absent in one of four
-    configurations. Each of the other fields keeps its default in half of the configurations that
-    could have another value. Every memory is sometimes the smallest in which a random program still
-    fits: a scratchpad bank holds at least 8 lines and 2 words of parameters, external memory at
-    least 64 KB, the program 1,200 words.
+    Arrays are from 1x1 to 12x12, one in ten up to 24x24. Each unit is absent in a quarter of the
+    configurations. Each of the other fields has its default in half of the configurations, or if
+    the other fields allow no other value. Memories are sometimes as small as random programs allow:
+    a scratchpad bank of 8 lines and 2 words of parameters, 64 KB of external memory, 1,200 words of
+    program memory.
     """
     config = _base(rng)
     for option in _OPTIONS:

@@ -51,7 +51,7 @@ def random_model(rng: np.random.Generator) -> ModelDescription:
 
 
 def random_weights(rng: np.random.Generator, model: ModelDescription) -> Weights:
-    """Return random weights of an encoder, with which activations keep their size in all layers."""
+    """Return random weights of an encoder, scaled so that activations neither grow nor vanish."""
     weights = {}
     for name, shape in model.shapes().items():
         if len(shape) == 2:

@@ -28,7 +28,7 @@ _TRIES = 12
 
 
 def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
-    """Return a flag, together with the flags that an instruction must have to have this flag."""
+    """Return a set: a flag, and the flags that an instruction with this flag must also have."""
     flags = {flag} if flag else set()
     if flag in _COMPANIONS and _COMPANIONS[flag] in DEFINITIONS[opcode].flags:
         flags.add(_COMPANIONS[flag])
@@ -87,10 +87,10 @@ def build(
     *,
     least: bool = False,
 ) -> Instruction | None:
-    """Return an instruction with given flags and the sizes ``asked``, or None if there is none.
+    """Return an instruction with given flags and the sizes ``asked``, or None if it is impossible.
 
-    Other sizes are random, with ``least`` the smallest. There is none if the checker refuses the
-    instruction, or its matrices do not fit the scratchpad side by side.
+    Other sizes are random, or the smallest allowed if ``least`` is true. An instruction is
+    impossible if the checker refuses it, or if its matrices do not fit the scratchpad together.
     """
     if index_of(flags) > len(config.formats):
         return None

@@ -1,4 +1,4 @@
-"""Functional coverage: each instruction with each flag, at bounds of each size, by timing."""
+"""Functional coverage: each instruction with each flag, and with each size at its bounds."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -41,9 +41,9 @@ class Goal:
 def goals(config: Config) -> tuple[Goal, ...]:
     """Return the goals of functional coverage that a configuration's instructions can reach.
 
-    The bounds of a size are 1, the array's size, one more, and the largest size that the checker
-    accepts and that fits the scratchpad. Instructions that the checker refuses are no goals, such
-    as a flag whose unit is absent, or an odd number of columns with ``rotate``.
+    The bounds of a size are 1, n, n + 1 and the largest size that the checker and the scratchpad
+    allow; n is the number that the hardware processes at once, such as the array's rows.
+    Instructions that the checker refuses are no goals: for example, a flag whose unit is absent.
     """
     return tuple(_goals(config))
 

@@ -82,7 +82,7 @@ def run(case: Case) -> dict[str, Any]:
 
 
 class DirectedProgram:
-    """A program for goals of functional coverage, with its image of external memory.
+    """A program for goals of functional coverage, with the initial content of external memory.
 
     The program begins with instructions that fill the on-chip memories with random data.
     """
@@ -127,8 +127,8 @@ class DirectedProgram:
     def add(self, goal: Goal) -> None:
         """Add a goal's instruction to the program.
 
-        Instructions that prepare its data come before it, instructions that store its result after
-        it.
+        Instructions that prepare its data are added before it, and instructions that store its
+        result after it.
         """
         flags = companions(goal.opcode, goal.flag, self.config)
         sizes = {goal.size: goal.value} if goal.size else {}
@@ -157,9 +157,9 @@ class DirectedProgram:
             self._program.append(self._stored(instruction, value))
 
     def wait_for_store(self, goal: Goal) -> None:
-        """Add a STORE, and a goal's instruction that pops the STORE's token.
+        """Add a STORE, and a goal's instruction that waits for the STORE's token.
 
-        The instruction does not need the token for the order of accesses.
+        Their accesses would be in order without the token.
         """
         operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
         operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}

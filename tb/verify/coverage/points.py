@@ -23,9 +23,10 @@ _NO_CODE = re.compile(
 class Points:
     """Coverage points of a module, all of one kind: line or toggle.
 
-    ``all`` is the number of points; ``reached`` and ``impossible`` are bit masks over the points.
-    ``missed`` is a dictionary from the number of a missed point to its description. Points that
-    were impossible in every design so far do not count.
+    ``all`` is the number of points; ``reached`` and ``impossible`` are bit masks over the points. A
+    point is impossible if no inputs reach it in the design. ``missed`` is a dictionary from the
+    number of a missed point to its description. Points that were impossible in every design so far
+    do not count.
     """
 
     all: int

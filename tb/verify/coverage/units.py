@@ -25,10 +25,11 @@ _TIMEOUT = 1200.0  # seconds, for the build and for the run each
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: the bench of one of its ``units`` on its configuration ``config``.
+    """Run a case of a coverage campaign: a unit's bench on the case's configuration ``config``.
 
-    The case's ``index`` selects the unit. In the result, ``modules`` is the coverage in the form of
-    :func:`celosia.tb.verify.coverage.points.to_json`. Raises :class:`RunError` if the bench fails.
+    The case's ``index`` selects one of its ``units``. In the result, ``modules`` is the coverage in
+    the form of :func:`celosia.tb.verify.coverage.points.to_json`. Raises :class:`RunError` if the
+    bench fails.
     """
     config = covered_config(case["config"])
     units = case["units"].split(",")

@@ -1,4 +1,4 @@
-"""Verilog whose coverage is measured: its modules, and its conditions' lines in Python."""
+"""Verilog whose coverage is measured: its modules, and the Python lines of its conditions."""
 
 import os
 import re
@@ -25,11 +25,11 @@ _ASKED = re.compile(r"\b(?:if|casez?) \(!?(\w+)\)|= (\w+) \?")
 
 @dataclass(frozen=True)
 class CoveredModule:
-    """A module of a Verilog text, from the line ``first`` to the line ``last``.
+    """A module in a Verilog text, from line number ``first`` to line number ``last``.
 
     ``key`` is the same for all modules with the same circuit, in any design and with any order of
-    assignments. ``numbers`` is a dictionary from line to a number; the same line has the same
-    number in all modules with the same key.
+    assignments. ``numbers`` is a dictionary from a line's number in this text to its number in the
+    module; equal lines of modules with the same key have equal numbers in the module.
     """
 
     name: str
@@ -39,7 +39,7 @@ class CoveredModule:
     numbers: dict[int, int]
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return the sort key of a point (line, column, comment) in the module's order."""
+        """Return the sort key of a point (line, column, comment); equal modules have equal keys."""
         line, column, comment = point
         return self.numbers[line], column, comment
 
@@ -56,9 +56,9 @@ class CoveredVerilog:
         self._decided = _decided(self.lines, self.modules)
 
     def place(self, line: int) -> str:
-        """Return the Python file and line of the innermost condition around a line of Verilog.
+        """Return the Python file and line of the innermost condition that a line of Verilog is in.
 
-        This is where the condition's expression is in Python; the text is empty if unknown.
+        The text is empty if they are unknown.
         """
         depth = len(self.lines[line - 1]) + 1
         for number in range(line, 0, -1):
@@ -73,10 +73,10 @@ class CoveredVerilog:
         return ""
 
     def is_decided(self, line: int, comment: str) -> bool:
-        """Return whether a coverage point is impossible, because its condition has one outcome.
+        """Return whether a coverage point is impossible: its condition never has this outcome.
 
-        ``line`` and ``comment`` are the point's. A condition has one outcome if the design ties it
-        to a constant, or if it is nested in the same condition.
+        ``line`` and ``comment`` are those that Verilator gives the point. A condition has only one
+        outcome if the design ties it to a constant, or if it is nested in the same condition.
         """
         value = self._decided.get(line)
         return value is not None and value == comment.endswith("else")

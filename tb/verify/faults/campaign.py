@@ -35,10 +35,11 @@ _Z = 1.959964  # of a two-sided interval of 95 %
 
 
 def fault_config(source: str, overrides: str) -> Config:
-    """Return the configuration of a campaign, with a short watchdog and without trace ports.
+    """Return a configuration for fault injection: with a short watchdog, without trace ports.
 
-    ``source`` names the configuration; ``overrides`` are fields separated by semicolons. Raises
-    :class:`InputError` if the configuration is microcoded, or is not admissible.
+    ``source`` names the configuration; ``overrides`` are changed fields (``field=value``),
+    separated by semicolons. Raises :class:`InputError` if the configuration is microcoded, or is
+    not admissible.
     """
     config = load(source, [text for text in overrides.split(";") if text])
     if config.micro is not None:
@@ -47,7 +48,7 @@ def fault_config(source: str, overrides: str) -> Config:
 
 
 def units_of(text: str) -> list[str]:
-    """Return the names of units in a campaign's field, in which semicolons separate them."""
+    """Return the names of units in a text, in which semicolons separate them."""
     return text.split(";") if text else []
 
 

@@ -36,7 +36,7 @@ class End(IntEnum):
 
 @dataclass(frozen=True)
 class Flip:
-    """A fault: the bit ``bit`` of a site's word flips after ``cycle`` cycles of the run."""
+    """A fault: bit ``bit`` of word ``word`` of a site flips after ``cycle`` cycles of the run."""
 
     site: Site
     word: int
@@ -56,7 +56,7 @@ class Ran:
 
 
 def check_names(units: Collection[str], component: Component) -> None:
-    """Raise :class:`InputError` if a component lacks a unit of one of the names ``units``.
+    """Raise :class:`InputError` if a component lacks one of the ``units``, which are names.
 
     This check is fast: it elaborates only the top of the component.
     """
@@ -81,11 +81,11 @@ def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
 class FaultMachine(VerilatorMachine):
     """A Verilator machine that can repeat a run with a fault, an inverted bit.
 
-    If ``armed`` is true, :meth:`start` keeps states of the run. Then :meth:`inject` repeats the run
-    from a state shortly before the fault. A fault in a memory has no effect until the word is read;
-    if the word is written first, or never read, nothing is simulated. A run ends early if all
-    registers, and all words that are still to be read, are as in the run without a fault. Bursts
-    outside external memory end the run with the cause MEMORY, as on a bus.
+    If ``armed`` is true, :meth:`start` keeps snapshots of the run. Then :meth:`inject` repeats the
+    run from a snapshot shortly before the fault. A fault in a memory has no effect until the word
+    is read; if the word is written first, or never read, nothing is simulated. A repeated run ends
+    early when all registers, and all words that are still to be read, are as in the run without a
+    fault. Bursts outside external memory end the run with the cause MEMORY, as on a bus.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -109,7 +109,7 @@ class FaultMachine(VerilatorMachine):
     def start(self, pc: int = 0) -> Report:
         """Run the loaded program from the word address ``pc`` to HALT, and return the report.
 
-        If ``armed`` is true, keep the states that :meth:`inject` needs.
+        If ``armed`` is true, keep the snapshots that :meth:`inject` needs.
         """
         if not self.armed:
             return super().start(pc)
@@ -136,7 +136,7 @@ class FaultMachine(VerilatorMachine):
         return toggles
 
     def limit_to(self, units: Collection[str]) -> None:
-        """Let :meth:`draw` choose from the sites of ``units`` only; without units, from all sites.
+        """Let :meth:`draw` choose only from the sites of ``units``, or from all sites if empty.
 
         Raises :class:`InputError` if the circuit lacks a unit.
         """

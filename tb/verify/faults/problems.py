@@ -39,7 +39,7 @@ class Problem(ABC):
         self._number = -1
 
     def infer(self, number: int) -> None:
-        """Run the inference ``number`` without a fault, unless it was the last inference."""
+        """Run the inference ``number`` without a fault, unless it is the one that ran last."""
         number %= INFERENCES
         if number != self._number:
             self._infer(number)
@@ -138,7 +138,7 @@ class TextProblem(Problem):
 
 
 def open_problem(model: str, config: Config) -> Problem:
-    """Return the inferences of a model for fault injection, on a machine of a configuration.
+    """Return the :class:`Problem` of a model: its inferences on a machine of a configuration.
 
     Raises :class:`InputError` if the model is unknown, or does not fit the configuration.
     """

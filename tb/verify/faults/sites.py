@@ -60,7 +60,7 @@ class Site:
 
     @property
     def counts(self) -> bool:
-        """True if the site is one of the counters, on which no result depends."""
+        """True if the site belongs to the performance counters, on which no result depends."""
         return bool(_COUNTS.match(self.path))
 
     @property
@@ -75,9 +75,10 @@ def _member(path: str) -> str:
 
 
 def noting(verilog: str) -> str:
-    """Return Verilog in which Verilator keeps the ports of memories and some registers by name.
+    """Return Verilog in which attributes make Verilator keep memories' ports and some registers.
 
-    These registers are outputs of modules, or copies of registers that Verilator would merge.
+    Verilator would otherwise merge these registers with others: they are outputs of modules, or
+    copies of a register. ``verilog`` is the Verilog of a circuit.
     """
 
     def keep(module: re.Match[str]) -> str:
@@ -114,7 +115,7 @@ def unit_names(component: Component) -> list[str]:
 
 
 def find_sites(verilog: str) -> list[Site]:
-    """Return the sites of all registers and memories that are written, sorted by path."""
+    """Return the sites of all registers and writable memories in Verilog, sorted by path."""
     modules = {module[1]: module[0] for module in _MODULE.finditer(verilog)}
 
     def walk(module: str, path: str) -> Iterator[Site]:
@@ -132,10 +133,10 @@ def find_sites(verilog: str) -> list[Site]:
 
 
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
-    """Return a C++ header with the offsets of sites in Verilator's class, and the list of sites.
+    """Return a C++ header with the offsets of sites in Verilator's class, and these sites.
 
-    ``header`` is the C++ text of the class. The class lacks registers that Verilator has optimized
-    away; such registers are not among the returned sites.
+    ``header`` is the C++ text of the class. Registers that Verilator has optimized away are not in
+    the class, and are not returned.
     """
     members = set(_MEMBER.findall(header))
     kept = [site for site in sites if site.member in members]

@@ -29,7 +29,7 @@ PROPERTIES = {
 
 
 def choose(names: Sequence[str]) -> list[Property]:
-    """Return the properties with the given names, or all properties without names.
+    """Return the properties with the given names, or all properties if no name is given.
 
     Raises :class:`InputError` if a name is unknown, or the tools for proofs are not installed.
     """
@@ -48,12 +48,12 @@ def results(
     jobs: int,
     tell: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
-    """Run proofs, ``jobs`` at a time, and return a dictionary for each proof.
+    """Prove properties, ``jobs`` at a time, and return a dictionary for each property.
 
-    Its entries are ``property``, ``holds`` (the bound), ``counterexample`` or None, ``as_expected``
-    and ``seconds``. With ``broken`` the circuits are the properties' mutants. ``as_expected`` is
-    true if there is no counterexample, with ``broken`` if there is one. ``tell`` receives the
-    number of proofs done so far and in all.
+    Its entries are ``property`` (the name), ``holds`` (the bound), ``counterexample`` (None if
+    there is none), ``as_expected`` and ``seconds``. If ``broken`` is true, each property's mutant
+    replaces the circuit, and a counterexample is expected; otherwise none is. ``tell`` receives the
+    number of finished proofs and the number of all proofs.
 
     Raises :class:`RunError` if a tool fails.
     """
@@ -89,7 +89,7 @@ def _result(proof: Property, broken: bool) -> dict[str, Any]:
 def table() -> str:
     """Return the table of all properties for docs/proofs.md, in Markdown.
 
-    Properties of the same statement and bound are in one line.
+    Properties with the same statement and bound share a line.
     """
     lines = ["| property | circuit | statement | holds |", "|---|---|---|---|"]
     alike: dict[tuple[str, str], list[Property]] = {}

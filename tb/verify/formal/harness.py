@@ -14,8 +14,8 @@ class Harness(wiring.Component):
     The circuit's ports are the harness's port ``ports``. ``state(m, dut, probes)`` adds assumptions
     and assertions to the module ``m``. ``probes`` is a dictionary from name to shape of further
     inputs, which the proof connects to signals inside the circuit. Each run begins with the
-    registers' values at power-on. Without ``reset`` there is no reset; with ``reset`` there may be
-    a reset in any cycle.
+    registers' values at power-on. If ``reset`` is true, there may be a reset in any cycle,
+    otherwise there is none.
     """
 
     def __init__(
@@ -75,8 +75,10 @@ def transfers(stream: Any) -> Value:
 class ModelQueue:
     """A model of a queue of at most ``depth`` values in registers, for comparison in a proof.
 
+    ``push`` and ``pop`` are 1 in cycles in which ``value`` is added or the oldest value is removed.
     ``count`` is the number of values in the queue; ``values[0]`` is the oldest value. ``any`` is 1
-    and ``oldest`` is valid if the queue has a value, or if a value arrives in this cycle.
+    if the queue has a value, or if a value arrives in this cycle; then ``oldest`` is the oldest of
+    these.
     """
 
     def __init__(

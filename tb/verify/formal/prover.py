@@ -37,11 +37,12 @@ class Property:
     dictionary from an input of this component to a signal inside the circuit, by its path in the
     flattened netlist.
 
-    The assertions are checked in all runs of ``steps`` cycles from power-on. With ``induction``
-    they hold for ever: if they held for ``induction`` cycles, they hold in the next cycle. Without
-    ``induction`` the proof holds for ever only for a ``pipeline``, a circuit without state older
-    than ``steps`` cycles; otherwise the proof is bounded. ``mutant`` is a pair: a piece of the
-    module's source that occurs once, and the piece that replaces it in the mutant.
+    The assertions are proven for the first ``steps`` cycles from power-on. If ``induction`` is not
+    None, it is also proven that assertions that hold in ``induction`` cycles hold in the next
+    cycle, so they hold for ever. If ``pipeline`` is true, the circuit has no state older than
+    ``steps`` cycles, so they hold for ever, too. Otherwise the proof is bounded. ``mutant`` is a
+    pair: a piece of the module's source that occurs once, and the piece that replaces it in the
+    mutant.
     """
 
     name: str
@@ -70,10 +71,10 @@ def properties(
     probes: Mapping[str, Mapping[str, str]] | None = None,
     **numbers: int,
 ) -> tuple[Property, ...]:
-    """Return the properties with the given harnesses, whose other fields are in properties.toml.
+    """Return properties, made of the given harnesses and of the fields in properties.toml.
 
-    ``harnesses`` is a dictionary from a property's name to its harness, ``probes`` from name to
-    probes. ``numbers`` are values that the texts of the properties contain.
+    ``harnesses`` is a dictionary from a property's name to its harness, ``probes`` a dictionary
+    from name to probes. ``numbers`` are values that the statements of the properties contain.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []
@@ -95,10 +96,10 @@ def missing_tools() -> list[str]:
 
 
 def prove(proof: Property, *, broken: bool = False) -> str | None:
-    """Prove a property of a circuit, or with ``broken`` of its mutant; return None if proven.
+    """Prove a property of a circuit, or of its mutant if ``broken``; return None if it is proven.
 
-    Otherwise return the failing assertion and its cycle. For an induction the cycles count from any
-    state in which the assertions hold, otherwise from power-on. Raises
+    Otherwise return the failing assertion and its cycle. Cycles count from power-on, or, if the
+    induction fails, from any state in which the assertions hold. Raises
     :class:`celosia.arch.errors.RunError` with a log's end if a tool fails.
     """
     module = _module(proof.module, proof.mutant if broken else None)

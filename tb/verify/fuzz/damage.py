@@ -1,4 +1,4 @@
-"""Random damage to files of every format: changed bytes or fields, or a folder, pipe or device."""
+"""Random damage to files of every format: changed bytes, changed fields, or another file type."""
 
 import copy
 import json
@@ -28,8 +28,8 @@ _SPECIAL = 0.08  # part of the cases in which the file becomes another kind of e
 def damage(path: Path, outside: Path, rng: Rng) -> str:
     """Damage a file at random, and return the name of the kind of damage.
 
-    The file may also be replaced by a link, a device or another kind of entry. ``outside`` is a
-    copy of the valid file in another folder, to which the link leads and which no command may read.
+    Bytes or fields are changed, or a link, folder, pipe or device replaces the file. The link leads
+    to ``outside``, a copy of the valid file in another folder, which no command may read.
     """
     if rng.random() < _SPECIAL:
         return _replace(path, outside, rng)
@@ -90,7 +90,7 @@ def _bytes(content: bytes, rng: Rng) -> bytes:
 
 
 def change(tree: Any, rng: Rng) -> Any:
-    """Return a copy of nested lists and dictionaries in which one random entry is changed."""
+    """Return a copy of nested lists and dictionaries, with one random entry changed or removed."""
     places: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:

@@ -32,7 +32,7 @@ MODEL = "m/"
 
 @dataclass(frozen=True)
 class Seed:
-    """Valid files in a folder, the command that reads them, and the files to damage."""
+    """A command that reads valid files in a folder, and the names of the files to damage."""
 
     words: tuple[str, ...]
     """Words of the command, which runs in the folder."""

@@ -1,4 +1,4 @@
-"""Fuzzing with damaged files: a command must read each file, or refuse it in one sentence."""
+"""Fuzzing with damaged files: a command must accept the file, or refuse it in one sentence."""
 
 import os
 import re
@@ -41,12 +41,12 @@ class Ended:
 
 
 def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
-    """Run a case: damage a valid file of its ``format``, and run the command that reads the file.
+    """Run a case: damage a valid file of the case's ``format``, and run a command that reads it.
 
-    ``main`` is the function of the command line. The command must accept the file, or refuse it
-    with exit code 2 and one sentence within 5 s of processor time. It must not read files outside
-    the folder. The command runs in a forked process, with limits of time and memory. The result is
-    a dictionary of ``mismatch`` (empty if none), ``refusal``, ``file`` and ``way`` (the kind of
+    ``main`` is the command's main function. The command must accept the file, or refuse it with
+    exit code 2 and one sentence within 5 s of processor time. It must not read files outside the
+    folder. The command runs in a forked process, with limits of time and memory. The result is a
+    dictionary of ``mismatch`` (empty if none), ``refusal``, ``file`` and ``way`` (the kind of
     damage).
     """
     rng = case.rng()
@@ -71,7 +71,7 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 
 
 def judged(ended: Ended) -> str:
-    """Return a sentence on the wrong behaviour of a command that read a damaged file.
+    """Return a sentence on the wrong behaviour of a command on a damaged file.
 
     The text is empty if the command behaved rightly.
     """

@@ -22,15 +22,15 @@ _WHOLE = {"multiplier_width": 32, "bias_width": 32, "pre_depth": 0, "row_factors
 
 
 def random_machine(rng: np.random.Generator) -> Config:
-    """Return a random configuration with room for an encoder's program and for small tensors."""
+    """Return a random configuration with room for an encoder's program and its small tensors."""
     # Only decoders whose weights stay on the chip can have other parameters.
     return _roomy(rng).replace(**_WHOLE)
 
 
 def random_text_machine(rng: np.random.Generator) -> Config:
-    """Return a random configuration with room for a decoder's program and small tensors.
+    """Return a random configuration with room for a decoder's program and its small tensors.
 
-    Most often it has weight slots for all weights of the decoder.
+    Most of these configurations have weight slots for all weights of the decoder.
     """
     config = _roomy(rng)
     slots = int(rng.choice(_SLOTS))
@@ -45,10 +45,10 @@ def random_text_machine(rng: np.random.Generator) -> Config:
 
 
 def random_format(rng: np.random.Generator, config: Config) -> dict[str, Any]:
-    """Return random options for quantized weights: one of the configuration's formats, or none.
+    """Return random quantization options: one of the configuration's weight formats, or none.
 
-    The result is a dictionary of ``weights`` (the format's name) and ``group`` (rows per scale, or
-    0), or empty.
+    The result is a dictionary of ``weights`` (the format's name) and ``group`` (rows per scale; 0
+    for one scale per column). It is empty for INT8 weights.
     """
     names = [form.name for form in config.formats]
     if not names or rng.random() < 0.2:
@@ -74,7 +74,7 @@ def _roomy(rng: np.random.Generator) -> Config:
 
 
 def simulated(config: Config) -> Config:
-    """Return a configuration with a throttling period that is short enough for a simulation."""
+    """Return a configuration whose throttling period is short enough for a simulation."""
     cycles = config.throttle.cycles if config.throttle else 0
     return config.replace(throttle=min(cycles, _HOTTEST))
 

@@ -35,8 +35,8 @@ def run(case: Case) -> dict[str, Any]:
     One case in four is a decoder with a random text. One case in eight also runs on the circuit
     (:func:`celosia.tb.verify.fuzz.machines.circuit`). The result is a dictionary: ``mismatch`` is
     empty if there is none, and ``words`` is the program's length. Cases on the circuit have
-    ``cycles`` and ``predicted`` cycles, unless the machine is throttled. A refused pair of model
-    and machine is replaced by another pair, and counted in ``refused``.
+    ``cycles`` and ``predicted`` cycles, unless the machine is throttled. If the compiler refuses a
+    pair of model and machine, another pair is drawn; ``refused`` counts these.
     """
     rng = case.rng()
     place = case.index % _TURN

@@ -39,9 +39,10 @@ def run(case: Case) -> dict[str, Any]:
     """Run a case: a random program for its ``config``, on the circuit and the golden machine.
 
     Half of the programs have some random words. If the checker and the golden machine accept a
-    program, the circuit must give the golden machine's results. Any other program must end,
-    normally or by ABORT, and the program without random words must then be exact. The result is a
-    dictionary of ``mismatch`` and ``refusal``, empty if there is none, and the ``cause`` in STATUS.
+    program, the circuit must give the golden machine's results. Any other program must end, by
+    itself or after the host's ABORT; then the program without random words must run exactly. The
+    result is a dictionary of ``mismatch`` and ``refusal``, empty if there is none, and the
+    ``cause`` in STATUS.
 
     Registers and memories of the circuit begin with random contents. If a program with random words
     is accepted, they begin with zeros, as in the golden machine, since the program may read words

@@ -25,10 +25,10 @@ _LENGTH = 12  # tokens of a text at most
 def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     """Compile a random decoder for a random machine, run a text, and return the outcome.
 
-    The golden machine's logits must equal the integer reference. With ``on_circuit`` each tensor of
-    the circuit must equal the golden machine's tensor. The result is a dictionary as in
-    :func:`celosia.tb.verify.fuzz.models.run`. Raises :class:`InputError` if the pair of decoder and
-    machine is refused.
+    The golden machine's logits must equal the integer reference. If ``on_circuit``, the text also
+    runs on the circuit, whose tensors must equal the golden machine's. The result is a dictionary
+    as in :func:`celosia.tb.verify.fuzz.models.run`. Raises :class:`InputError` if the pair of
+    decoder and machine is refused.
     """
     config, model = random_text_machine(rng), random_text_model(rng)
     # Most of the reasons for a refusal during calibration.

@@ -29,7 +29,7 @@ _TIMEOUT = 3600.0  # seconds of all mutants of a case
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a unit's bench on a group of the unit's mutants: one case of the campaign.
+    """Run a case of a mutation campaign: a unit's bench on a group of at most ``GROUP`` mutants.
 
     The result is a dictionary. ``mutants`` is the number of mutants. ``killed`` counts the mutants
     that the bench detects: a test fails, or does not end. ``equivalent`` counts the mutants that

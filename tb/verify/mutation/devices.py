@@ -50,7 +50,7 @@ FLASH_SHEET = replace(data_sheets.FLASH["IS25LP128F"], vsl=1.0, res1=0.5, rst=1.
 
 
 def memory_config(config: Config) -> Config:
-    """Return a configuration whose memory words are two columns of the SDRAM or PSRAM."""
+    """Return a configuration with 32-bit memory words: two columns of the SDRAM or PSRAM."""
     return config.replace(mem_width=32, mem_addr_width=13)
 
 

@@ -45,21 +45,21 @@ END"""
 
 
 def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECONDS) -> set[int]:
-    """Return the numbers of suspects proven equivalent: their outputs always equal the unit's.
+    """Return the numbers of the mutants in ``suspects`` that are proven equivalent to the unit.
 
-    Outputs are compared in every cycle from power-on. All inputs are allowed. A port's payload is
-    compared while its ``valid`` is 1. Small memories become registers. The values that a large
-    memory receives count as outputs, and its answers as inputs: the memories of both units have the
-    same content as long as they receive the same values.
+    Equivalent means equal outputs in every cycle from power-on, for all inputs. A port's payload is
+    compared only while ``valid`` is 1. Small memories are replaced by registers. Large memories are
+    left out of the proof: their inputs count as outputs, and their outputs as inputs. This is valid
+    because memories with equal inputs have equal contents.
 
-    First the changed submodule of the unit is compared alone, for any inputs, which is a smaller
-    problem. If that proves nothing, the whole unit is compared. The proof is by induction: ABC's
-    ``scorr`` searches signals of both circuits that are always equal, and ``pdr`` a reason why the
-    remaining differences are never reached. A mutant is not returned if no proof ends in time, or
-    if it differs only for inputs that the unit never gets.
+    First, only the changed submodule is compared, for any inputs, which is a smaller problem. If
+    this proves nothing, the whole unit is compared. The proof is by induction: ABC's ``scorr``
+    finds signals of both circuits that are always equal, and ``pdr`` proves that the remaining
+    differences are unreachable. A mutant is not returned if no proof ends in time, or if it differs
+    only for inputs that the unit never gets.
 
-    ``seconds`` is the time for the induction of one mutant. Proven results are kept beside the
-    netlist.
+    ``seconds`` is the time limit for the induction of one mutant. Results are kept in the netlist's
+    folder.
     """
     version = digest(Path(__file__).read_text(encoding="utf-8"))
     kept = {

@@ -1,10 +1,10 @@
 """Forks a simulation before its first cycle: one process for each mutant.
 
-The Python of a bench takes longer to start than most benches run. So the simulation is started
-once, and forks: each process chooses its mutation, runs the bench in a separate folder, and leaves
-cocotb's results there. The first of them runs the bench without a mutation, and determines the
-processor time of the others. cocotb imports this module before the bench; ``CELOSIA_MUTANTS`` names
-the folder, whose ``mutants.json`` lists the numbers.
+The start of a bench's Python takes longer than most benches run. So the simulation is started once,
+and then forks. Each process selects its mutation, runs the bench in a separate folder, and leaves
+cocotb's results there. The first process runs the bench without a mutation; its processor time
+determines the time limit of the others. cocotb imports this module before the bench.
+``CELOSIA_MUTANTS`` names the folder, whose ``mutants.json`` lists the numbers of the mutations.
 """
 
 import importlib

@@ -45,7 +45,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Mutants:
-    """A unit's mutants, and the folder with the netlist that contains all of them.
+    """A unit's mutants, and the folder with the netlist that contains all mutations.
 
     ``folder`` contains ``top.v`` for simulations, and ``both.il`` for proofs of equivalence.
     """
@@ -60,10 +60,10 @@ class Mutants:
 
 
 def mutate(component: Component, count: int, seed: int, without: Sequence[str] = ()) -> Mutants:
-    """Return ``count`` mutants of a component, which Yosys spreads over the component's cells.
+    """Return ``count`` mutants of a component; Yosys distributes them over the component's cells.
 
-    One netlist contains all mutations, so that one simulation can run each mutant. ``without`` are
-    submodules whose cells have no mutations, as names joined by dots.
+    One netlist contains all mutations, so that one simulation can run each mutant. ``without``
+    names submodules whose cells are not changed, as paths with dots.
     """
     # What Yosys chooses depends on the order of places, which must not on where they are.
     text = rtlil.convert(component, name="top").replace(f"{PACKAGE}/", "").replace(f"{ROOT}/", "")
@@ -189,5 +189,5 @@ def _chosen_by_file(verilog: str) -> str:
 
 
 def write_number(folder: Path, number: int) -> None:
-    """Select the mutation of a simulation that runs in ``folder``; 0 selects none."""
+    """Select the mutation ``number`` for a simulation that runs in ``folder``; 0 selects none."""
     (folder / NUMBER_FILE).write_text(f"{number:x}\n", encoding="utf-8")
