@@ -39,7 +39,7 @@ class Case:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the case that a text identifies, as :meth:`__str__` writes it.
+        """Return the case from its text form, which :meth:`__str__` returns.
 
         Raises :class:`InputError` if the text is malformed.
         """
@@ -63,7 +63,7 @@ class Case:
     def choice(self, field: str, known: Collection[str]) -> str:
         """Return the value of the case's field ``field``, which must be one of ``known``.
 
-        Raises :class:`InputError` if the case lacks the field or the value is another one.
+        Raises :class:`InputError` if the case lacks the field or the value is not in ``known``.
         """
         value = self[field]
         check_known(field, value, known)

@@ -32,12 +32,12 @@ def run_campaign(
     tell: Callable[[int, int], None],
     chunk: int = 1,
 ) -> Iterator[Outcome]:
-    """Run those of the first ``count`` cases without a stored outcome, and yield all outcomes.
+    """Run the cases among the first ``count`` without a stored outcome, and yield all outcomes.
 
-    Workers get ``chunk`` cases at a time, whose outcomes are stored together; a kill loses only the
-    chunks in progress. ``tell(done, count)`` is called after each chunk. If a job raises an
-    exception, its traceback is the outcome. If a worker dies, its cases run again one by one in
-    another worker; if a case kills its worker again, its outcome says so.
+    Workers get chunks of ``chunk`` cases. The outcomes of a chunk are stored together, so a kill
+    loses only the chunks in progress. ``tell(done, count)`` is called after each chunk. If a job
+    raises an exception, its traceback is the outcome. If a worker dies, its cases run again one by
+    one in another worker; if a case kills its worker again, its outcome says so.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]

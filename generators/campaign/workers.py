@@ -28,10 +28,11 @@ _ROOM = 64  # threads of workers at least that a scheduler has work for
 class Workers:
     """``jobs`` processes on this machine, or all workers of a Dask scheduler.
 
-    The scheduler is at ``tls://HOST:PORT``, with the certificates from Dask's settings, or on this
-    machine at ``tcp://127.0.0.1:PORT``: anyone with access to a scheduler can run code on its
-    workers. With ``threads`` the workers are threads of this process, for jobs that wait for other
-    programs. Raises :class:`InputError` if the number or the address is invalid.
+    The scheduler ``cluster`` is at ``tls://HOST:PORT``, with the certificates from Dask's settings,
+    or on this machine at ``tcp://127.0.0.1:PORT``. Unencrypted addresses of other machines are
+    refused, because anyone with access to a scheduler can run code on its workers. With ``threads``
+    the workers are threads of this process, for jobs that wait for other programs. Raises
+    :class:`InputError` if the number or the address is invalid.
     """
 
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)

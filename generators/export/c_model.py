@@ -19,12 +19,12 @@ def c_files(
     names: Sequence[str] = (),
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the C sources of an encoder, its samples and the driver: from file name to content.
+    """Return the C sources of an encoder, its samples and the driver, by file name.
 
     The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
     ``inputs`` are the samples: rows of real numbers as :meth:`CompiledModel.request` accepts them.
-    Each of ``outputs`` begins with the bytes that the golden machine outputs for a sample.
-    ``names`` are the names of the output's columns. Nested weights are read with ``bits`` bits.
+    ``outputs`` has bytes for each sample, which begin with the golden machine's output. ``names``
+    are the names of the output's columns. Nested weights are read with ``bits`` bits.
 
     Raises :class:`InputError` if a package for the register header is missing.
     """

@@ -30,7 +30,7 @@ def text_c_files(
     samples: Sequence[Sample],
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the C sources of a decoder, its samples and the driver: from file name to content.
+    """Return the C sources of a decoder, its samples and the driver, by file name.
 
     The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
     ``samples`` has one sample for each text that the program processes at once. Nested weights are

@@ -19,9 +19,9 @@ _LONGEST_NAME = 40
 
 
 class Script:
-    """A machine that only records: host link requests become records of a power-on image.
+    """A machine that runs nothing: it records host link requests for a power-on image.
 
-    ``payload`` is the longest payload of a request (bytes). ``body`` holds the records.
+    ``payload`` is the longest payload of a request (bytes). ``body`` contains the records.
     """
 
     def __init__(self, payload: int):
@@ -53,9 +53,9 @@ class Script:
         self.body += record(Op.WAIT)
 
     def compare(self, addr: int, count: int) -> None:
-        """Record a search for the largest of the INT16 numbers in external memory.
+        """Record a search for the largest of the INT16 numbers in external memory from ``addr`` on.
 
-        ``count`` is the size of the numbers (bytes).
+        ``count`` is the size of all numbers together (bytes).
         """
         self._ask(Command.READ_MEMORY, count, addr)
 
@@ -64,14 +64,14 @@ class Script:
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:
-        """Record that the board sends a label: the one at the index of the largest number."""
+        """Record that the board sends ``labels[i]``, if number i is the largest."""
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
 
     def choose_register(self, number: int, values: Sequence[int]) -> None:
         """Record the write of a value to a register of the sequencer.
 
-        The value is the one in ``values`` at the index of the largest number.
+        The value is ``values[i]``, if number i is the largest.
         """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""

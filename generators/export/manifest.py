@@ -61,7 +61,10 @@ def requests(compiled: CompiledModel) -> list[RowsRequest]:
 
 
 def fills(code: CompiledModel | TextHost) -> list[Fill]:
-    """Return the images that a host writes first, with the programs that load them, if any."""
+    """Return the images that a host writes before the first run, with the programs that load them.
+
+    An encoder has one image and no such program.
+    """
     return code.setup if isinstance(code, TextHost) else [Fill(code.image.tobytes(), [], [])]
 
 
@@ -78,11 +81,11 @@ def manifest(
     """Return a program's manifest: common fields, and those of :func:`_encoder` or :func:`_text`.
 
     A host writes the images of ``setup`` to external memory from address 0 on, one after another.
-    If an image has a program, the host loads it, starts it at word 0 and waits for its end. Then it
-    loads ``program``; ``entries`` are word addresses in it. ``tensors`` names the tensors that each
-    entry's vector instructions write, in execution order. ``made`` contains figures about the
-    quantization, ``host`` the steps of the model that the host runs. ``names`` are the names of the
-    columns of an encoder's output.
+    If an image has a program, the host loads the program, starts it at word 0 and waits for its end
+    before the next image. Then the host loads ``program``, whose ``entries`` are word addresses of
+    entry points. ``tensors`` names the tensors that each entry's vector instructions write, in
+    execution order. ``made`` contains figures about the quantization, ``host`` the steps of the
+    model that the host runs. ``names`` are the names of the columns of an encoder's output.
 
     ``cycles`` are predicted for the longest input or the last token, with weights read with
     ``bits`` bits; a microcoded machine has no prediction. Addresses are in bytes.

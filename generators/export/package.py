@@ -40,8 +40,8 @@ def package(
     ``program.hex`` and ``program.bin`` are the programs, concatenated, ``config.toml`` the
     configuration, and ``model.json`` the :func:`manifest`. ``image.bin`` is the content of external
     memory from its first byte on while these programs run. A decoder's setup programs fill the
-    chip's memories once. They are ``setup_0.bin`` and so on, with ``setup_0_image.bin`` and so on
-    as external memory; the last one has ``image.bin``. The tokenizer's file of a decoder is
+    chip's memories once. Program ``setup_0.bin`` needs ``setup_0_image.bin`` in external memory,
+    and so on; the last setup program needs ``image.bin``. The tokenizer's file of a decoder is
     included. Words in ``.bin`` files are least significant byte first. ``origin`` is the manifest's
     entry on loading the float model of an encoder; None if unknown.
 

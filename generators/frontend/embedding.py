@@ -46,7 +46,8 @@ def lookup(
 def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]) -> Floats:
     """Return the rows that the host writes for the machine, for a batch of inputs.
 
-    The result is [count, rows, columns].
+    The result is [count, rows, columns]: the inputs or, without linear embedding, :func:`lookup`'s
+    rows.
     """
     if model.embedding != "linear":
         return lookup(model, weights, inputs)

@@ -16,7 +16,7 @@ Array = NDArray[Any]
 class HostStep:
     """A function that the host applies before or after the machine, to an array [rows, columns].
 
-    Its argument is an input of the model, or the output of the machine.
+    The array is an input of the model, or the output of the machine.
     """
 
     name: str
@@ -33,7 +33,7 @@ class HostStep:
 
 
 class Prepared(np.ndarray[Any, np.dtype[Any]]):
-    """An input of the machine's part, together with other inputs that later host steps use."""
+    """An input of a model's machine part, with other inputs for host steps after the machine."""
 
     others: Mapping[str, Array]
     """Arrays by the name of the input."""

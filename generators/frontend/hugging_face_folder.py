@@ -191,8 +191,9 @@ class Folder:
     def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """Check that every setting of config.json is used, or known to have no effect.
 
-        ``only`` has the settings with a single supported value, and ``why`` the reasons for some.
-        Raises :class:`InputError` that names all settings that are wrong or not known.
+        ``only`` has the supported value of each setting with a single one, and ``why`` the reasons
+        for some of these. Raises :class:`InputError` that names all settings that are wrong or not
+        known.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

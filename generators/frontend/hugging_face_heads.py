@@ -55,8 +55,8 @@ class Head:
     def layer(self, folder: Folder, ours: str, theirs: str, *, biased: bool = True) -> None:
         """Move the weights of a linear layer from a folder to the head.
 
-        The layer is ``theirs`` in the folder and ``ours`` in the description. Unless ``biased``,
-        the bias is 0.
+        The layer's name is ``theirs`` in the folder and ``ours`` in the head. Unless ``biased``,
+        its bias is 0.
         """
         weight = self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
         self.weights[f"{ours}.bias"] = (

@@ -85,7 +85,7 @@ def read_settings(model_type: str, settings: Mapping[str, Any], path: Path) -> d
     Settings of an unknown type of models are not changed.
 
     Raises :class:`InputError` that names all settings which have a wrong type, are out of their
-    range, or are missing though all models of the type need them.
+    range, or are missing although the model type requires them.
     """
     table, wrong = _TABLE.get(model_type, {}), []
     completed = dict(settings)

@@ -14,7 +14,7 @@ Values = Array | Mapping[str, Array]
 
 @dataclass(frozen=True)
 class OtherInput:
-    """An input of a model that only the host's steps use, besides the first input."""
+    """An input of a model, besides its first input, that only the host's steps use."""
 
     name: str
     shape: tuple[int, ...]

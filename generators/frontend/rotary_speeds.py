@@ -25,8 +25,8 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     ``rope_scaling`` replaces ``rope_parameters`` if it is not empty. The base and the share of
     rotated columns are read from these settings, or else from the top level of config.json. The
     number of positions of the original training is read from the top level, or else from these
-    settings, or else is ``max_position_embeddings``. ``partial`` classes rotate a share of a head's
-    columns.
+    settings, or else is ``max_position_embeddings``. With ``partial`` the model type may rotate a
+    share of a head's columns, otherwise it rotates all.
 
     Raises :class:`InputError` if a setting is not known or is missing.
     """
@@ -65,12 +65,12 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
 
 
 def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Turning:
-    """Return the base, the speed of each pair [head_dim / 2] (radians per token), and a scale.
+    """Return the rotary base, the angular speed of each pair of columns, and a scale.
 
-    Cosines and sines are multiplied by the scale. Pairs that are not rotated have the speed 0.
-    ``rope`` is the result of :func:`rope_settings`. The kind ``dynamic`` is the default up to the
-    model's number of positions. ``longrope`` uses its short factors up to the number of positions
-    of the original training.
+    Speeds are [head_dim / 2], in radians per token; a pair that is not rotated has the speed 0.
+    Cosines and sines are multiplied by the scale. ``rope`` is the result of :func:`rope_settings`.
+    The kind ``dynamic`` is the default up to the model's number of positions. ``longrope`` uses its
+    short factors up to the number of positions of the original training.
 
     Raises :class:`InputError` if a setting is missing, or does not fit the others.
     """

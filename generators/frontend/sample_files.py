@@ -88,7 +88,10 @@ def _prepared(source: Source, values: Values, path: Path) -> NDArray[np.generic]
 
 
 def count_cut(path: Path, source: Source, count: int | None) -> int:
-    """Return the number of a folder's first ``count`` sounds that exceed the input's length."""
+    """Return how many of a folder's first ``count`` sounds are longer than the model's input.
+
+    The result is 0 for images.
+    """
     files, most = input_files(path)[:count], int(np.prod(source.shape or ()))
     if files[0].suffix.lower() not in SOUNDS or most != max(source.shape or (), default=0):
         return 0
@@ -200,8 +203,9 @@ def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDAr
     """Return the correct class number of each input, [count], from a file.
 
     A ``.npy`` file contains class numbers. Any other file has one class per line, by number or by
-    the model's class name. If the inputs are the files ``inputs``, a line may be a file's name, a
-    tab and the class. Then every line has this form, in any order, with one line per file.
+    the model's class name. If the inputs are the files ``inputs``, a line may also be a file's
+    name, a tab and the class. Then every line has this form, and lines may be in any order, one for
+    each file.
 
     Raises :class:`InputError` if the file cannot be read, a label is no class of the model, or a
     file has no label or a label no file.

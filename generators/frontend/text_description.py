@@ -157,7 +157,10 @@ class TextDescription(Description):
             raise InputError(f"Model field start must be {most}, not {self.start}")
 
     def refuse_source(self, work: str) -> None:
-        """Raise :class:`InputError` if the model is an encoder-decoder, which ``work`` excludes."""
+        """Raise :class:`InputError` if the model is an encoder-decoder.
+
+        ``work`` names the excluded operation in the message.
+        """
         if self.source_layers:
             raise InputError(f"{work} is for decoders alone, and model {self.name} takes a source")
 

@@ -118,8 +118,8 @@ class TextSource:
         """Return the quantized decoder, and its distance from the float model on some texts.
 
         The model is calibrated on ``texts``, lists of token numbers, or on texts that the model
-        samples. For an encoder-decoder ``texts`` are sources. If they are None, the model's own
-        sources are used, or random sources.
+        samples. For an encoder-decoder ``texts`` are sources; if ``texts`` is None, the model's own
+        sources or random sources are used.
 
         Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
@@ -142,8 +142,8 @@ class TextSource:
     ) -> Calibration:
         """Return the values of the float model's tensors over texts.
 
-        The texts are ``texts``, or texts that the model samples. Raises :class:`InputError` as
-        :func:`celosia.generators.quantize.texts.calibration_texts`.
+        The texts are ``texts`` or, if None, texts that the model samples. Raises
+        :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
         model, chosen = self.description, options or Quantization()
         begin = None if model.source_layers else self.tokenizer.begin
@@ -252,11 +252,11 @@ def open_tokenizer(
     split: bool = False,
     cleaned: bool = False,
 ) -> TokenizerLike:
-    """Return the tokenizer in a file, by the file's name, or one of numbers without a file.
+    """Return the tokenizer in the file ``path``, or a tokenizer of token numbers if it is None.
 
-    ``begin``, ``ends`` and ``cleaned`` are parameters of
-    :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. With ``split`` the names of
-    special tokens in a text are not treated as tokens.
+    The file's name selects the kind of tokenizer. ``begin``, ``ends`` and ``cleaned`` are
+    parameters of :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. With ``split`` the
+    names of special tokens in a text are not treated as tokens.
 
     Raises :class:`InputError` if the file cannot be read, or if the tokenizer does not fit the
     vocabulary.

@@ -176,11 +176,11 @@ def read_tokenizer_file(path: Path) -> Any:
 
 
 def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
-    """Return the lines of a text file.
+    """Return the lines of a text file that are not blank.
 
-    Blank lines at the file's end are left out, and with ``blank`` everywhere. Otherwise each line
-    is an input, to which a label may belong. Raises :class:`InputError` if the file cannot be read,
-    has a blank line, or has no line.
+    Blank lines at the file's end are always accepted, other blank lines only with ``blank``:
+    otherwise each line is an input, to which a label in another file may belong. Raises
+    :class:`InputError` if the file cannot be read, has a refused blank line, or has no line.
     """
     lines = read_lines(path, "sentences")
     while lines and not lines[-1].strip():

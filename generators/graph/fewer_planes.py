@@ -29,7 +29,7 @@ def planes_of(bits: int) -> int:
 
 
 def check_bits(bits: Iterable[int], weights: str) -> None:
-    """Raise :class:`InputError` if weights in format ``weights`` lack one of the precisions."""
+    """Raise :class:`InputError` unless weights of format ``weights`` can be read with ``bits``."""
     for width in bits:
         if width not in BITS:
             raise InputError(f"Bits must be {', '.join(map(str, BITS[:-1]))} or 2, not {width}")

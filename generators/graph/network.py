@@ -59,7 +59,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Start:
-    """``target`` is the class token in row 0 plus ``positions``, before the input is added."""
+    """``target`` is ``positions`` plus, in row 0, the class token; the input is added later."""
 
     target: Value
 
@@ -97,7 +97,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Convert:
-    """Node with the values of ``source`` in another quantization scale: ``target = source``."""
+    """``target = source``, in another quantization scale."""
 
     source: Value
     target: Value
@@ -128,8 +128,9 @@ class Attention:
     """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` per head, plus a residual.
 
     Heads are slices of the columns; if there are fewer key heads, neighbouring query heads share
-    one. Keys and values with the home CACHE belong to all tokens so far. Keys and values with the
-    home SOURCE belong to the source's tokens, and an earlier run computes them.
+    one. The ``home`` of keys and values selects the tokens that are attended to. CACHE selects all
+    tokens so far, and SOURCE the tokens of a source, whose keys and values an earlier run computes.
+    Otherwise all tokens of the input are attended to.
     """
 
     query: Value

@@ -55,7 +55,7 @@ class Linear:
     """The rescale is multiplied by the rows' factors from a deferred norm."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the bytes of a part of the weights: codes if ``stored``, else INT8 operands."""
+        """Return a part of the weights as bytes: in the format ``stored`` or, if None, as INT8."""
         if self.stored is None:
             return self._operands[rows, columns]
         return self.stored.data(rows, columns)
@@ -80,7 +80,7 @@ class Linear:
 
     @property
     def parts(self) -> list["Linear"]:
-        """The layer's matrix products: one, or one per bit plane, and two for a correction."""
+        """The layer's matrix products: one, or one for each bit plane; a correction adds two."""
         low = self.low_rank
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
         own = own or [self]
@@ -148,7 +148,7 @@ class Norm:
 class Convert:
     """``target = rescale(source)``, from INT16 to INT8 or to INT16 with another scale.
 
-    An INT8 source becomes an INT16 by a product with the identity, whose sums are rotated.
+    An INT8 source becomes INT16 by a product with the identity matrix, whose sums a rotation reads.
     """
 
     source: Tensor
@@ -176,7 +176,7 @@ class Rotary:
     row stands for all places."""
 
     def at(self, places: Ints) -> Ints:
-        """Return the pairs of the tokens at places [n], [n, head's columns]."""
+        """Return cosines and sines of the positions ``places`` [n], [n, head's columns]."""
         return self.pairs[places % len(self.pairs)]
 
 

@@ -115,23 +115,23 @@ class Graph(Generic[D]):
 
     @property
     def rotary(self) -> Ints | None:
-        """The ``pairs`` of the layers that rotate, all equal; None if positions are learned."""
+        """Cosines and sines of all positions (``pairs`` of rotations); None without rotations."""
         pairs = (op.pairs for op in self.ops if isinstance(op, Rotary))
         return max(pairs, key=len, default=None)
 
     @property
     def kv_bits(self) -> int:
-        """Width of stored values, and of stored keys except the first ``whole`` columns (bits)."""
+        """Width of stored values, and of stored keys after their first ``whole`` columns (bits)."""
         return self.attentions[0].kv_bits
 
     @property
     def key_bits(self) -> int:
-        """Width of stored keys except the first ``whole`` columns (bits)."""
+        """Width of stored keys after their first ``whole`` columns; 8 if none follow (bits)."""
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 
     @property
     def whole(self) -> int:
-        """Number of first columns of each key head that are stored with 8 bits."""
+        """Number of columns at the start of each key head that are stored with 8 bits."""
         return self.attentions[0].whole
 
     @property

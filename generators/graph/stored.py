@@ -1,4 +1,4 @@
-"""Weights in a format of fewer bits: codes, and the bytes that a machine reads."""
+"""Weights in a format of fewer bits: codes, which select values, and the bytes in memory."""
 
 import math
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Stored:
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
         """Return the stored bytes of a part of the matrix, [stored rows, columns].
 
-        ``rows`` begin at a group's first row.
+        The part's ``rows`` must begin at the first row of a group, if weights have groups.
         """
         codes = self.codes[rows, columns]
         if self.scales is None:
@@ -40,15 +40,12 @@ class Stored:
 
 
 def stored_rows(stored: Stored | None, k: int) -> int:
-    """Return the number of byte rows that store ``k`` rows of weights, from a group's start."""
+    """Return the number of byte rows that store ``k`` rows of weights from a group's start on."""
     return k if stored is None else stored.form.stored_rows(k, stored.group)
 
 
 def part_rows(stored: Stored | None, config: Config) -> int:
-    """Return the number of rows that every part of a matrix is a multiple of.
-
-    Parts consist of whole tiles and whole groups.
-    """
+    """Return the unit of rows into which a matrix is cut: whole tiles and whole groups."""
     return math.lcm(config.array.rows, stored.group if stored and stored.group else 1)
 
 
@@ -58,10 +55,10 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return weights as bytes for weight slots of ``size`` rows, and the bytes with their scales.
+    """Return weights as bytes for weight slots of ``size`` rows, and these bytes with their scales.
 
-    The second result is None for weights without groups. With groups, ``rows`` begin at a group's
-    first row, and groups are multiples of slots.
+    Each byte contains two weights. The second result is None for weights without groups. With
+    groups, ``rows`` begin at a group's first row, and a group fills whole slots.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]

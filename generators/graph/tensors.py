@@ -81,7 +81,7 @@ class Rescale:
         return len(self.bias) == 1
 
     def columns(self, first: int, count: int) -> "Rescale":
-        """Return the parameters of ``count`` columns from ``first`` on; not for [1]."""
+        """Return the parameters of ``count`` columns from ``first`` on, if columns differ."""
         part = slice(first, first + count)
         return Rescale(self.bias[part], self.multiplier[part], self.shift[part])
 

@@ -32,8 +32,9 @@ def quantize_attention(
 ) -> Attention:
     """Return a quantized attention that stores keys and values with ``kv_bits`` upper bits.
 
-    If ``block`` columns of values share an exponent, these bits are mantissas. With ``deferred``
-    the softmax's division is applied to the contexts.
+    If ``block`` is not 0, that number of columns of values shares an exponent, and values have
+    mantissas of ``kv_bits`` bits. With ``deferred`` the softmax's division is applied to the
+    contexts instead of the probabilities.
 
     Raises :class:`InputError` if a scalar of shaped attention is too large for an operand.
     """

@@ -17,8 +17,9 @@ def column_gains(largest: Floats, strength: float) -> Floats:
 
     ``largest`` is each column's largest magnitude, [n]. Scales are proportional to ``largest **
     strength``: 0 makes all scales equal, 1 lets every column fill the integers' range. Scales are
-    as small as possible so that every column fits. A linear layer multiplies the rows of its
-    weights by the gains, after Xiao et al. 2023, "SmoothQuant", which uses a strength of 0.5.
+    as small as possible so that every column fits. A linear layer that reads the tensor multiplies
+    the rows of its weights by the result, after Xiao et al. 2023, "SmoothQuant", which uses a
+    strength of 0.5.
     """
     known = largest > 0
     if not known.any():
@@ -32,8 +33,8 @@ def column_gains(largest: Floats, strength: float) -> Floats:
 def useful_range(function: Function, bounds: Range, step: float) -> Range:
     """Return the part of a function's input range beyond which the output is almost constant.
 
-    Inputs outside the returned range are clamped to it, which changes the output by at most TAIL
-    times ``step``, the output's scale.
+    Inputs outside the returned range are clamped to it, which changes the output by at most
+    :data:`TAIL` times ``step``; ``step`` is the output's scale.
     """
     x = np.linspace(bounds.low, bounds.high, GRID + 1)
     y = function(x)

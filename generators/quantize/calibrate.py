@@ -66,8 +66,9 @@ class Calibration:
 class Observer:
     """Evaluates a model in floats, and collects the ranges of all tensors.
 
-    A share of the largest and of the smallest values is left out of the ranges. This takes an upper
-    bound of all inputs' rows, and of the sum of their squares.
+    ``share`` is the share of the largest, and of the smallest, values that is left out of the
+    ranges. For this the observer needs upper bounds in advance: ``rows`` of the rows of all inputs
+    together, ``squares`` of the sum of the squares of each input's rows.
     """
 
     def __init__(
@@ -88,9 +89,10 @@ class Observer:
     def run(
         self, inputs: ArrayLike, cache: KvCache | None = None, *, source: bool = False
     ) -> dict[str, Floats]:
-        """Evaluate a batch as :func:`forward`, or a ``source``; return all values by name.
+        """Evaluate a batch with :func:`forward`, extend the ranges, and return all values by name.
 
-        Raises :class:`InputError` if a tensor is not finite.
+        With ``source`` the batch contains sources of an encoder-decoder. Raises :class:`InputError`
+        if a tensor is not finite.
         """
         model = self._model
         with np.errstate(all="ignore"):
@@ -113,7 +115,7 @@ class Observer:
         return tensors
 
     def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
-        """Return all ranges so far, with kept rows and the ``others`` of :class:`Calibration`."""
+        """Return the ranges so far as a :class:`Calibration`, with ``rows`` and other fields."""
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}
         columns = {

@@ -151,7 +151,7 @@ class ErrorSteps(Steps[TextDescription]):
         return self.kept_steps(name) * self.model.dim / (1 << VALUE_FRACTION)
 
     def kept_steps(self, name: str) -> float:
-        """Return the INT8 scale of a deferred norm's tensor, in units of the stream's scale."""
+        """Return the INT8 scale of a deferred norm's input, in units of the stream's scale."""
         sources = {
             node.target.name: node.source.name
             for node in network.network(self.model).all_nodes
@@ -266,7 +266,7 @@ class ErrorSteps(Steps[TextDescription]):
         return self.tensor(Value(f"{prefix}.active", self.model.ffn)).scale
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scale of each output [n] for weights [n, k] times their inputs' scales."""
+        """Return the scale of each output [n] of ``scaled`` [n, k], weights times input scales."""
         return best_steps(scaled.T, INT8_MAX)
 
     def _function_input(
@@ -277,7 +277,7 @@ class ErrorSteps(Steps[TextDescription]):
         return best_step(self.rows[name], self.operand_max), 0
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return scales and offsets of the products of queries and keys, [heads] each."""
+        """Return the scale and the offset of each head's products of queries and keys, [heads]."""
         steps = self._key_steps(node.prefix)
         return steps.product, steps.raised
 

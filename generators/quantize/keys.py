@@ -27,7 +27,7 @@ LOST = 20.0
 
 @dataclass(frozen=True)
 class KeySteps:
-    """Quantization scales of a layer's queries and keys, and of the products of both."""
+    """Quantization scales of a layer's queries, of its keys, and of the products of the two."""
 
     query: Floats
     """[heads, key_dim]."""
@@ -51,11 +51,11 @@ def quantize_keys(
     *,
     causal: bool = True,
 ) -> KeySteps:
-    """Return the scales of a layer's keys and queries [n, heads of their kind, head_dim].
+    """Return the quantization scales of a layer's keys and queries.
 
-    Keys and queries are given for each text; unless ``causal``, all queries attend to all keys of a
-    text. ``columns`` [key_dim] is the head's column for each integer column; the first ``whole``
-    columns keep 8 bits.
+    ``keys`` has an array [n, kv_heads, head_dim] for each text, ``queries`` an array [n, heads,
+    head_dim]. Unless ``causal``, all queries attend to all keys of a text. ``columns`` [key_dim] is
+    the head's column for each integer column; the first ``whole`` columns keep 8 bits.
 
     The product of the query's and the key's scale is the same for all columns of a head. So a
     larger scale of a key column means a smaller scale of the query column. An offset that is

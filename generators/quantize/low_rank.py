@@ -3,7 +3,7 @@
 Weights are ``codes + first @ second``, found alternately. First ``codes`` are rounded from the
 weights minus the thin product; then the thin product is fitted to the codes' error, weighted by the
 correlation of the inputs (Yao et al. 2023, "ZeroQuant-V2", without inputs; Zhang et al. 2024,
-"LQER", with them).
+"LQER", with inputs).
 """
 
 from dataclasses import dataclass

@@ -3,8 +3,8 @@
 Quantization scales of tensors do not depend on weight formats, so operations of uniform models can
 be combined. The loss of each matrix alone in a coarse format is measured. In another format a
 matrix's loss is assumed to be proportional to the squared error of its outputs, and the losses of
-several matrices are added. Of the mixtures that are best by this estimate, and of the uniform
-models, the smallest with a measured loss within the bound is chosen.
+several matrices are added. Mixtures that are best by this estimate are measured, and also the
+uniform models. The smallest of these models with a measured loss within the bound is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -75,8 +75,9 @@ def mix(
 ) -> Mixture:
     """Return the smallest mixture found whose loss exceeds the loss of INT8 by at most ``bound``.
 
-    ``make`` returns the model with all weights in one format, and ``measure`` its loss. Raises
-    :class:`InputError` if the bound is negative.
+    ``make`` returns the model with all weights in a given format, ``measure`` a model's loss and
+    smooth error, and ``look`` a model's tensors. Raises :class:`InputError` if the bound is
+    negative.
     """
     if bound < 0:
         raise InputError(f"Loss must not be negative, not {bound}")

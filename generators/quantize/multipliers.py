@@ -61,7 +61,10 @@ def refuse_held(name: str, config: Config) -> None:
 
 
 def rounded(multiplier: Any, shift: Any, below: int) -> tuple[Any, Any]:
-    """Return multipliers rounded to multiples of ``2**below``, and the adjusted shifts."""
+    """Return multipliers rounded to multiples of ``2**below``, and their shifts.
+
+    A multiplier that overflows is halved, and its shift adjusted.
+    """
     if not below:
         return multiplier, shift
     size = (np.abs(multiplier) + (1 << below >> 1)) >> below << below

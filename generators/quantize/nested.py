@@ -22,9 +22,9 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
     """Return INT8 weights [k, n] and the scale of each output [n] for real weights [n, k].
 
     ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. The
-    upper four bits are chosen first, as the middles of their intervals; then the lower four bits.
-    Each rounding error is compensated in the following weights. Weights that are already integers,
-    with a largest magnitude of 127 in each output, are kept.
+    upper four bits are chosen first, with the lower bits in the middle of their range; then the
+    lower four bits are chosen. Each rounding error is compensated in the following weights. Weights
+    that are already integers, with a largest magnitude of 127 in each output, are kept.
     """
     exact, steps = _in_steps(weights)
     if is_nested(weights):

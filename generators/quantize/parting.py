@@ -109,12 +109,12 @@ def parting(
     sources: Sequence[Sequence[int]] = (),
     progress: Progress | None = None,
 ) -> Parting:
-    """Return the distance between a quantized model and its float model on at least one input.
+    """Return the distance between a quantized model and its float model on ``inputs``.
 
-    Inputs are token numbers [n] for a decoder, or have the form in an encoder's description.
-    Inputs of an encoder-decoder are answers to ``sources``, one for each. For a large model only
-    the first inputs are used, if they have enough rows. ``progress`` receives the number of inputs
-    done.
+    At least one input is needed. An input is token numbers [n] for a decoder, or has the form that
+    an encoder's description requires. Inputs of an encoder-decoder are answers to ``sources``, one
+    for each. For a large model only the first inputs are used, if they have enough rows.
+    ``progress`` is called with the numbers of inputs done and to do.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

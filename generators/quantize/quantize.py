@@ -57,8 +57,8 @@ def quantize_calibrated(
 ) -> Graph[D]:
     """Return a model quantized for a configuration, from the values of its tensors in calibration.
 
-    A model of texts has INT8 operands on every configuration, and takes None. ``progress`` receives
-    the number of operations done.
+    ``config`` is None for a model of texts, which has INT8 operands on every configuration.
+    ``progress`` is called with the numbers of operations done and to do.
 
     Raises :class:`InputError` if the model does not support an option, or one of its values cannot
     be represented in integers.
@@ -104,7 +104,7 @@ def quantize_stepped(
     options: Quantization,
     progress: Progress | None = None,
 ) -> Graph[D]:
-    """Return a quantized model from known scales, which do not depend on weight formats.
+    """Return a model quantized with the scales ``steps``, which do not depend on weight formats.
 
     Raises :class:`InputError` if a value of the model cannot be represented in integers.
     """

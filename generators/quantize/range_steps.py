@@ -127,9 +127,9 @@ class RangeSteps(Steps[ModelDescription]):
         return bound or 1.0
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scale of each output [n] for weights [n, k] times their inputs' scales.
+        """Return the scale of each output [n] of ``scaled`` [n, k], weights times input scales.
 
-        A channel of zeros has the output's scale, so that the channel's bias stays exact.
+        A channel of zeros has the scale ``out`` of its output, so that its bias stays exact.
         """
         largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:
@@ -147,7 +147,7 @@ class RangeSteps(Steps[ModelDescription]):
         return scale, round(self.operand_min - bounds.low / scale)
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the scale and the offset of the products of queries and keys, [1] each."""
+        """Return the scale and the offset of all products of queries and keys, [1] each."""
         query, key = self.tensor(node.query), self.tensor(node.key)
         # Products of INT16 are in units of 256, equation (19).
         unit = WIDE_UNIT if key.wide else 1

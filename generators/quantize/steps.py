@@ -25,7 +25,7 @@ def wide_step(values: Floats) -> float:
 
 
 def best_step(values: Floats, most: int) -> float:
-    """Return the scale of least squared error for integers clamped to -``most`` to ``most``.
+    """Return the scale with the least squared error, for integers from -``most`` to ``most``.
 
     A tensor of zeros has the scale ``1 / most``.
     """
@@ -47,7 +47,7 @@ def best_steps(values: Floats, most: int) -> Floats:
 
 
 def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return middle and scale of each column [n] with the least squared error in ``bits`` bits.
+    """Return the middle and the scale of each column, [n] each, with the least squared error.
 
     Values [m, n] become ``round((value - middle) / scale)``, clamped to signed ``bits`` bits.
     Groups of ``together`` neighbouring columns share a scale.
@@ -62,10 +62,11 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return middle and scale of each column [n] of INT8 values whose upper bits are stored.
+    """Return the middle and the scale of each column, [n] each, if upper bits are stored.
 
-    The squared error is least if the upper ``bits`` bits of ``round((value - middle) / scale)``
-    stand for the middle of their interval. For 8 bits the result is that of :func:`best_range`.
+    The upper ``bits`` bits of INT8 values ``round((value - middle) / scale)`` are stored, and stand
+    for the middle of all INT8 values with these bits. The middle and scale have the least squared
+    error. For 8 bits the result is that of :func:`best_range`.
     """
     middle, steps = best_range(values, bits, together)
     if bits == NARROW_BITS:
@@ -75,7 +76,7 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
-    """Return mean and INT8 scale of each column [n], in proportion to the standard deviation.
+    """Return the mean and the INT8 scale of each column; the scale follows the standard deviation.
 
     So columns that share an exponent use similar integer ranges, and INT8 can represent all values
     [m, n]. Groups of ``together`` neighbouring columns share a scale. The deviation of a constant

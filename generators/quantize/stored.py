@@ -33,8 +33,8 @@ def choose(
     """Return weights [n, k] in a format of few bits: codes, operands [k, n] and output scales [n].
 
     ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. If
-    ``group`` is not 0, that number of inputs shares a scale. Weights that are codes already, as
-    training for the format leaves them, are kept.
+    ``group`` is not 0, that number of inputs shares a scale. Weights that are exact codes already,
+    because the model was trained for the format, are kept.
     """
     weights = np.array(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape
@@ -89,9 +89,9 @@ def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
 
 
 def factors_of(form: WeightFormat) -> Ints:
-    """Return the possible scales of a group in ascending order.
+    """Return the integer scales that a group may have, in ascending order.
 
-    With each of them no code's value exceeds an INT8 operand.
+    No scale makes the value of a code exceed an INT8 operand.
     """
     half = 1 << (OPERAND_BITS - 1)
     low, high = min(form.values), max(form.values)
@@ -100,7 +100,7 @@ def factors_of(form: WeightFormat) -> Ints:
 
 
 def error_spread(inputs: Floats, k: int) -> Floats:
-    """Return the shares by which later inputs compensate each input's error.
+    """Return the shares of each input's error that the weights of later inputs compensate.
 
     The shares are an upper triangular matrix [k, k].
     """
@@ -111,7 +111,7 @@ def error_spread(inputs: Floats, k: int) -> Floats:
 
 
 def made_up(exact: Floats, inner: Floats, pick: Callable[[Floats, int], Floats]) -> Floats:
-    """Return weights [k, n] rounded row by row by ``pick``.
+    """Return weights [k, n]: the weights ``exact`` [n, k], rounded row by row by ``pick``.
 
     The error of each row is compensated in the following rows, by the shares of
     :func:`error_spread`.

@@ -26,8 +26,8 @@ SAMPLES = 4096
 class Steps(abc.ABC, Generic[D]):
     """Chooses the quantization scales of a model's tensors and weights.
 
-    Results of calibration are ``rows``, values by tensor name, [count, columns]. Operands are from
-    ``operand_min`` to ``operand_max``, in ``operand_width`` bits.
+    ``rows`` are values of tensors in calibration, by name, [count, columns]. Operands have
+    ``operand_width`` bits, from ``operand_min`` to ``operand_max``.
     """
 
     zeros_in_biases: bool
@@ -80,7 +80,7 @@ class Steps(abc.ABC, Generic[D]):
 
     @abc.abstractmethod
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scale of each output [n] for weights [n, k] times their inputs' scales.
+        """Return the scale of each output [n] of ``scaled`` [n, k], weights times input scales.
 
         ``bias`` and ``out``, the outputs' scales, are [n].
         """
@@ -114,7 +114,7 @@ class Steps(abc.ABC, Generic[D]):
     def products(self, node: Attention) -> tuple[Floats, Floats]:
         """Return the scales and the offsets of the products of queries and keys.
 
-        Scales and offsets are [1] for all heads, or [heads].
+        Scales and offsets are [1] for all heads, or [heads] for each head.
         """
 
     @abc.abstractmethod
@@ -132,5 +132,5 @@ class Steps(abc.ABC, Generic[D]):
 
 
 def wide_scale(sizes: Sequence[float]) -> float:
-    """Return the scale of INT16 tensors of these magnitudes, with :data:`HEADROOM`."""
+    """Return the scale of INT16 tensors with largest values ``sizes``, with :data:`HEADROOM`."""
     return HEADROOM * float(max(sizes)) / INT16_MAX

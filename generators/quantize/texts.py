@@ -73,9 +73,9 @@ def calibration_texts(
     progress: Progress | None = None,
     texts: Sequence[Sequence[int]] | None = None,
 ) -> Calibration:
-    """Return calibration texts: ``texts``, or texts sampled from the model.
+    """Return the tensor values over calibration texts: ``texts``, or texts sampled from the model.
 
-    For an encoder-decoder the result is answers to sources, which are ``texts`` or random. Raises
+    For an encoder-decoder the texts are answers to sources, which are ``texts`` or random. Raises
     :class:`InputError` as :func:`sample_answers`, :func:`given_texts` and :func:`sample_texts`.
     """
     length, seed = min(options.length, model.positions), options.seed
@@ -100,11 +100,11 @@ def sample_texts(
     seed: int,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return ``count`` texts of ``length`` tokens, sampled from the model after ``begin``.
+    """Return ``count`` sampled texts of ``length`` tokens, with the tensor values over them.
 
-    If ``begin`` is None, each text begins with another random token. Each next token is drawn from
-    the model's distribution, at temperature 1. ``progress`` receives the number of positions done.
-    Raises :class:`InputError` if count or length is not positive.
+    Texts begin with the token ``begin`` or, if it is None, each with a random token. Each next
+    token is drawn from the model's distribution, at temperature 1. ``progress`` receives the number
+    of positions done. Raises :class:`InputError` if count or length is not positive.
     """
     for name, value in (("count", count), ("length", length)):
         if value < 1:
@@ -156,10 +156,10 @@ def sample_answers(
     seed: int,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return answers of ``length`` tokens, sampled from the model for each source.
+    """Return an answer of ``length`` tokens to each source, with the tensor values over them.
 
-    ``progress`` receives the number of sources done. Raises :class:`InputError` if there is no
-    source or a source is invalid.
+    The answers are sampled from the model. ``progress`` receives the number of sources done. Raises
+    :class:`InputError` if there is no source or a source is invalid.
     """
     if not sources:
         raise InputError("Calibration needs at least one source")

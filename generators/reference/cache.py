@@ -12,8 +12,8 @@ from celosia.arch.errors import InputError
 def in_window(tokens: int, window: int, global_tokens: int) -> NDArray[np.bool_]:
     """Return a mask of the tokens that each token of an encoder attends to, [tokens, tokens].
 
-    A token attends to ``window`` tokens to each side of itself, to all if this is 0. The first
-    ``global_tokens`` attend to all tokens, and all tokens to them.
+    A token attends to ``window`` tokens to each side of itself, or to all tokens if ``window`` is
+    0. The first ``global_tokens`` tokens attend to all tokens, and all tokens attend to these.
     """
     key = np.arange(tokens)
     query = key[:, None]
@@ -25,12 +25,12 @@ def in_window(tokens: int, window: int, global_tokens: int) -> NDArray[np.bool_]
 class KvCache:
     """Keys (rotated) and values of a growing text, in floats or integers.
 
-    With ``slots`` of 0 each token attends to all tokens before it. Otherwise it attends to the
-    tokens that a cache of ``slots`` slots holds: the first ``sinks`` tokens and the last ``slots -
-    sinks``, including itself (Xiao et al. 2024, "Efficient Streaming Language Models with Attention
-    Sinks"). Token ``t`` is in slot ``t``, or in ``sinks + (t - sinks) % (slots - sinks)`` once the
-    slots are full; keys keep their rotation. This class keeps all rows, and masks overwritten rows.
-    Raises :class:`InputError` if the sinks occupy all slots.
+    With ``slots`` of 0 each token attends to itself and all tokens before it. Otherwise a token
+    attends to the tokens that a cache of ``slots`` slots holds: the first ``sinks`` tokens and the
+    last ``slots - sinks``, including itself (Xiao et al. 2024, "Efficient Streaming Language Models
+    with Attention Sinks"). Token ``t`` is in slot ``t``, or in ``sinks + (t - sinks) % (slots -
+    sinks)`` once the slots are full; keys keep their rotation. This class keeps all rows, and masks
+    overwritten rows. Raises :class:`InputError` if the sinks occupy all slots.
     """
 
     slots: int = 0

@@ -71,9 +71,9 @@ def evaluate(
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the names of the tensors that ``fused`` machines need not store.
+    """Return the names of the tensors that a machine with ``fused`` need not store.
 
-    Softmax and norm take them directly from accumulators.
+    On such a machine softmax and norm read the sums of these tensors from the accumulators.
     """
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)

@@ -72,9 +72,10 @@ class EncoderHost(Executable):
         return AGAIN in self.entries
 
     def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
-        """Return the name of a run's entry point; ``again`` if weights are already on the chip.
+        """Return the name of a run's entry point.
 
-        Nested weights are read with ``bits`` bits.
+        With ``again`` the entry point does not load weights that stay on the chip. Otherwise it
+        loads them, and reads nested weights with ``bits`` bits.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 

@@ -12,9 +12,9 @@ from celosia.sim.report import Report
 class Runs:
     """A compiled encoder on a machine that runs no other program.
 
-    A run loads weights and parameters unless the previous run has left them on the chip. The first
-    run loads them, and so does a run after a reset, an abort or an error, or of a model whose
-    weights do not stay.
+    A run loads weights and parameters unless the previous run has left them on the chip. So the
+    first run loads them, and also a run after a reset, an abort or an error. If weights do not stay
+    on the chip, every run loads them.
     """
 
     def __init__(self, compiled: EncoderHost, machine: Machine):

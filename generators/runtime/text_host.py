@@ -26,7 +26,7 @@ SCORES = "scores"
 
 
 class Index(enum.StrEnum):
-    """A number of a run, from which the host computes a register's value."""
+    """Numbers of a run, such as its first position, from which register values are computed."""
 
     TOKEN = "token"
     """Number of the run's token in some row; 0 if the run has fewer."""
@@ -50,7 +50,11 @@ class Index(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Value:
-    """A register's value: ``index`` modulo ``modulo``, divided by ``divide``, times ``times``."""
+    """The rule for a register's value: ``index`` modulo ``modulo``, divided, times ``times``.
+
+    ``index`` names a number of the run. After the modulo, which 0 leaves out, the number is divided
+    by ``divide``, rounded down.
+    """
 
     index: Index
     times: int = 1
@@ -116,10 +120,10 @@ class TextHost(Executable):
     def step_registers(
         self, positions: Sequence[int], tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return the register values of a step, with a position and a token for each text.
+        """Return the register values of a run of one token of each text, by register number.
 
-        Without ``tokens`` the token registers are omitted. Raises :class:`InputError` if a position
-        is out of range.
+        ``positions`` and ``tokens`` have an entry for each text; without ``tokens`` the token
+        registers are omitted. Raises :class:`InputError` if a position is out of range.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         return {

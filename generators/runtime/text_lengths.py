@@ -25,8 +25,8 @@ class Lengths(Protocol):
 def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
     """Raise :class:`InputError` if a prompt and ``steps`` tokens exceed ``places`` positions.
 
-    For an encoder-decoder ``tokens`` are a source. The same error is raised for a token outside of
-    the vocabulary.
+    For an encoder-decoder ``tokens`` are a source, whose length alone is checked. The same error is
+    raised for a token outside of the vocabulary.
     """
     wrong = next((token for token in tokens if token >= model.vocabulary), None)
     if wrong is not None:

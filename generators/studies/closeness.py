@@ -32,9 +32,10 @@ def closeness(
     """Return how close a quantized model's outputs are to the float model's, by option name.
 
     The result is a dictionary from the names in ``OPTIONS``, without ``wide`` if the activation
-    function is not smooth, to :class:`Parting`. For a digits model it is measured on ``count`` test
-    images, for a language model on ``count`` generated texts that calibration does not use.
-    ``tokenizer`` is the file of a language model's tokenizer, if it is not in the model's folder.
+    function is not smooth, to :class:`Parting`. The distance is measured on ``count`` test images
+    for a digits model, and for a language model on ``count`` generated texts that calibration does
+    not use. ``tokenizer`` is the file of a language model's tokenizer, if it is not in the model's
+    folder.
 
     Raises :class:`InputError` if the model is neither a language model nor a digits model, or if it
     is an encoder-decoder.

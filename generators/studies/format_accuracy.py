@@ -43,9 +43,10 @@ def format_measures() -> Iterator[tuple[str, float, Measure]]:
     """Yield the name, the promised error bound and the measuring function of each format.
 
     Errors are in steps of INT8 operands for weights, keys and values, and in steps of a block's
-    shared exponent for ``values_block``. For ``low_rank`` the unit is the sum of a column's second
-    thin weights, for ``activations_int16`` the sum of a column's weights, each times one step of
-    its operand. For ``products_int16`` it is 256 for each product of a sum.
+    shared exponent for ``values_block``. For ``low_rank`` the unit is one step of the operand times
+    the sum of a column's second thin weights. For ``activations_int16`` the unit is one step of the
+    operand times the sum of a column's weights. For ``products_int16`` the unit is 256 for each
+    product of a sum.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())

@@ -149,7 +149,8 @@ def run_product(
 ) -> tuple[Ints, Report]:
     """Run a compiled product; return the machine's C [m, n], and the report.
 
-    With the entry point ``again`` a first run without a report loads the weights.
+    If ``entry`` is ``again``, a first run loads the weights, and the second run's report is
+    returned.
     """
     machine.write_memory(0, compiled.image.tobytes())
     machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())

@@ -73,9 +73,9 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
 def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
     """Return the memory that a model needs on a configuration, or why it does not fit.
 
-    ``program_words`` and ``memory_bytes`` belong to the first program that fits, calibrated on
-    random inputs, which leaves out ``zero_tiles_left_out`` tiles. ``refused`` is a sentence with a
-    remedy, or None.
+    The model is calibrated on random inputs. ``program_words`` and ``memory_bytes`` are sizes of
+    its program, which leaves out ``zero_tiles_left_out`` tiles of zeros. ``refused`` is a sentence,
+    if possible with a remedy, if the model does not fit, else None.
     """
     figures = dict.fromkeys(("program_words", "memory_bytes", "zero_tiles_left_out"))
     report: dict[str, Any] = {"config": config.name, **figures}

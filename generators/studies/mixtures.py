@@ -49,7 +49,7 @@ def search_formats(
 
     The loss exceeds the loss of INT8 by at most ``bound``. If ``bound`` is None, the options are
     returned unchanged. ``name`` is the name or path of the model, ``source`` the model if it is a
-    language model. Raises :class:`InputError` if the model has no measurable loss.
+    language model, else None. Raises :class:`InputError` if the model has no measurable loss.
     """
     if bound is None:
         return options, ""
@@ -125,7 +125,7 @@ def mix_text(
     """Return weight formats for a language model; the loss is in nats per token.
 
     The loss is measured on generated texts that calibration does not use. The loss at each position
-    is the expectation over all tokens, with the float model's probabilities.
+    is the mean over all tokens, weighted by the float model's probabilities.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
     model.refuse_source("A search for formats")

@@ -31,8 +31,8 @@ def remedies(
 ) -> list[dict[str, Any]]:
     """Return each layer's error and the option that reduces it most, as dictionaries.
 
-    An error is the difference of the layer's last tensor from the float model's on prepared
-    ``inputs``, relative to the float values. The model was quantized with ``options`` on
+    A layer's error is the difference between its last tensor and the float model's tensor on
+    prepared ``inputs``, relative to the float values. The model was quantized with ``options`` on
     ``samples``, prepared inputs or token numbers. Each option is tried alone; options that the
     model or the configuration refuses are left out.
     """

@@ -39,11 +39,12 @@ def bench_sparse(
     SPAN_MATRIX), ``total_cycles`` and ``dense_total_cycles`` the whole runs. ``predicted_cycles``
     and ``dense_predicted_cycles`` are the predictions of the whole runs.
 
-    ``chosen`` is the compiler's choice if it may code weights, "sparse" or "dense"; ``cycles``
-    belong to it. ``bytes`` and ``dense_bytes`` are the sizes of the weights, ``bits_per_weight`` is
-    the size of the code for each nonzero weight. ``ideal_cycles`` is products divided by lanes;
-    ``skipped`` counts the skipped zeros. ``array_from_rows`` is the number of rows from which on
-    the compiler chooses the array, or None up to :data:`MOST_ROWS`.
+    ``chosen`` is the compiler's choice if weights may be sparse, "sparse" or "dense"; ``cycles``
+    are those of this choice. ``bytes`` and ``dense_bytes`` are the sizes of the weights,
+    ``bits_per_weight`` is the size of the sparse weights divided by the number of nonzero weights.
+    ``ideal_cycles`` is products divided by lanes; ``skipped`` counts the skipped zeros.
+    ``array_from_rows`` is the number of rows from which on the compiler chooses the array, or None
+    up to :data:`MOST_ROWS`.
 
     Raises :class:`InputError` if the product does not fit, the scratchpad has no room for its
     weights, or the configuration has no zero-skip unit.

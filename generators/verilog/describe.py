@@ -25,7 +25,7 @@ def summary(thing: object) -> str:
 
 
 def parameters(component: wiring.Component) -> dict[str, str]:
-    """Return a component's constructor parameters as texts by name, except a Config."""
+    """Return a component's constructor parameters, except a Config, as texts by parameter name."""
     texts = {}
     for name in inspect.signature(type(component)).parameters:
         value = getattr(component, name, getattr(component, f"_{name}", None))

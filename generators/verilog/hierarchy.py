@@ -27,7 +27,8 @@ class ModuleSource:
     """A distinct module: name, RTLIL, and the first component that uses the module.
 
     ``parameters`` are the parameters that all components with this module share. ``text`` includes
-    the modules of submodules that are not components; the names of these begin with ``name``.
+    the modules of submodules that are not components; the names of these modules begin with
+    ``name``.
     """
 
     name: str

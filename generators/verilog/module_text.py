@@ -109,7 +109,11 @@ class ModuleText:
         return self._under(comment, "\n".join(lines))
 
     def like(self, comment: str, header: str) -> str:
-        """Return the module's Verilog after a comment, with the port comments of ``header``."""
+        """Return the module's Verilog after a comment, with the port comments in ``header``.
+
+        ``header`` is the port list of a module with the same ports; widths become this module's
+        widths.
+        """
 
         def port(line: re.Match[str]) -> str:
             return f"  {self._ports[line[1]]}{line[2]}"

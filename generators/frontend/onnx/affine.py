@@ -25,7 +25,10 @@ from celosia.generators.frontend.weights import Floats
 
 
 def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
-    """Return ``gains * tensor + shifts``; gains and shifts are [columns]."""
+    """Return ``gains * tensor + shifts``; gains and shifts are [columns].
+
+    A linear layer or norm includes them; for other tensors the result is an :class:`Affine`.
+    """
     if isinstance(tensor, Linear):
         return replace(
             tensor, weight=gains[:, None] * tensor.weight, bias=gains * tensor.bias + shifts
@@ -92,7 +95,7 @@ def shifted(node: Node, view: View, number: Floats) -> View:
 
 
 def batch_norm(node: Node) -> View:
-    """Return a batch normalization with fixed statistics, as a gain and a shift of each column."""
+    """Return a batch normalization with constant mean and variance, as column gains and shifts."""
     view = node.view(0)
     gamma, beta, mean, variance = (node.constant(place) for place in range(1, 5))
     spread = variance + node.attribute("epsilon", 1e-5)

@@ -46,7 +46,7 @@ def scores(node: Node, left: View, right: View) -> View:
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
     """Return the products of constant queries, [..., n, head_dim], and computed keys.
 
-    Their softmax are the weights of a pooling by attention.
+    The softmax of the products is the weights of a pooling by attention.
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]

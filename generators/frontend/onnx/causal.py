@@ -12,7 +12,7 @@ LIKE = (
 
 
 def unlike_gpt2(encoder: Encoder) -> str:
-    """Return the reasons why a causal graph is not a language model; empty if there are none."""
+    """Return why a causal graph is no language model like GPT-2, as a text; empty if it is one."""
     tensors = encoder.weights
     words = len(tensors.get("words", np.zeros(0)))
     wrong = {

@@ -107,8 +107,8 @@ def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
 def inferred(model: Any) -> dict[str, tuple[int, tuple[int, ...] | None]]:
     """Return the inferred element type and shape of every value of a graph, by name.
 
-    The type is the number that ONNX gives it. The shape is None if it is not fully known. The
-    result is empty if shape inference fails.
+    An element type is a number, as in ONNX's ``TensorProto``. The shape is None if it is not fully
+    known. The result is empty if shape inference fails.
     """
     try:
         graph = onnx_library("onnx.shape_inference").infer_shapes(model).graph

@@ -172,7 +172,7 @@ class Graph:
     def others(self) -> list[Place]:
         """Inputs of the graph that the used output depends on, except the first.
 
-        Inputs that are computed from the first, such as a mask, are left out too.
+        Inputs whose contents follow from the first input, such as a mask, are left out too.
         """
         return [place for place in self.places if place.kind == "other" and place.name in self.read]
 
@@ -183,7 +183,7 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Treat inputs of the kinds ``kinds``, such as masks, like data from now on.
+        """Treat inputs of the kinds ``kinds``, such as masks, as data of unknown meaning hereafter.
 
         Returns whether the graph has such inputs.
         """
@@ -195,10 +195,10 @@ class Graph:
     def feeds(
         self, values: Array, length: int, others: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
-        """Return all inputs by name, for a first input [*shape] with ``length`` valid tokens.
+        """Return the arrays of all inputs by name; the first ``length`` tokens are valid.
 
-        A first input with fewer tokens is extended with the padding token, or with zeros.
-        ``others`` are arrays of other inputs by name; missing inputs are zeros.
+        ``first`` is the first input, [*shape]; if it has too few tokens, padding tokens or zeros
+        are added. ``others`` are arrays of other inputs by name; missing inputs are zeros.
         """
         first = self.places[0]
         numbers = np.asarray(values)
@@ -215,7 +215,8 @@ class Graph:
     def follow(self) -> tuple[dict[str, Value], list[str]]:
         """Return the meaning of every value by name, and the reasons why nodes are unsupported.
 
-        The results of unsupported nodes are :class:`Opaque`.
+        A meaning is a constant, a mask, or a :class:`View` of a tensor. The results of unsupported
+        nodes are :class:`Opaque`.
         """
         first = self.places[0]
         values: dict[str, Value] = dict(self.known)

@@ -45,7 +45,7 @@ class Place:
         return max(self.shape)
 
     def given(self, length: int) -> Array:
-        """Return the contents of this input for a first input with ``length`` valid tokens."""
+        """Return the contents of this input if the first input has ``length`` valid tokens."""
         if self.kind in ("past", "other"):
             return np.zeros(self.shape, self.dtype)
         if self.kind == "length":
@@ -84,10 +84,11 @@ class InputReader:
     batched: bool
 
     def place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
-        """Return the :class:`Place` of an input from the sizes of the input's axes, 0 if open.
+        """Return the :class:`Place` of an input whose axes have the sizes ``shape``.
 
-        ``tokens`` is the number of tokens for a graph that leaves this number open, or 0. Raises
-        :class:`InputError` if the form of the input is not supported.
+        A size of 0 is open: the graph does not fix it. ``tokens`` is the number of tokens for a
+        graph that leaves this number open, or 0. ``first`` is true for the graph's first input.
+        Raises :class:`InputError` if the form of the input is not supported.
         """
         name, kind = value.name, value.type.tensor_type.elem_type
         integer = kind in (6, 7, 9)

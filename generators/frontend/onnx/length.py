@@ -20,9 +20,9 @@ _TRIED = 64
 
 
 def few(path: Path) -> int:
-    """Return a small number of tokens to read a graph with, if its number of tokens is open.
+    """Return a small number of tokens with which a graph of open length can be read.
 
-    The result is 0 for a graph that fixes the number.
+    The result is 0 for a graph that fixes the number of tokens.
     """
     try:
         read_graph(path, 0, lambda graph: graph)
@@ -56,10 +56,10 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the largest number of tokens with which a graph computes ``start``, or 0.
+    """Return the largest number of tokens with which a graph computes ``start``, a value's name.
 
-    Only the numbers of rows of the graph's constants are tried. ``graph`` was read with :func:`few`
-    tokens.
+    Only the numbers of rows of the graph's constants are tried; the result is 0 if none is the
+    limit. ``graph`` was read with :func:`few` tokens.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

@@ -77,10 +77,11 @@ class Encoder:
 
 
 def match(output: View, names: Mapping[int, str]) -> Encoder:
-    """Return the encoder that computes a view; ``names`` are value names by tensor identity.
+    """Return the encoder that computes a view, the graph's output.
 
-    Raises :class:`UnsupportedError` with the name of the first node, seen from the output, that
-    fits no part of an encoder.
+    ``names`` has the name of each tensor's value in the graph, by the tensor's ``id``. Raises
+    :class:`UnsupportedError` with the name of the first node, seen from the output, that fits no
+    part of an encoder.
     """
     x = output.tensor
     weights: dict[str, Floats] = {}

@@ -1,7 +1,7 @@
 """LayerNorms in Keras' form: ``x * s + (beta - mean * s)``, with a factor ``s`` per token.
 
-``s`` is ``gamma / sqrt(variance + epsilon)``. Each part of this expression is a :class:`Spread`,
-and so is the sum of two parts of the same norm.
+``s`` is ``gamma / sqrt(variance + epsilon)``. A :class:`Spread` is a part of this expression, or
+the sum of two parts.
 """
 
 from dataclasses import replace
@@ -52,7 +52,7 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
 
 
 def spread_product(node: Node, left: View, right: View) -> View:
-    """Return rows, or the means of rows, times ``gamma / sqrt(variance + epsilon)``."""
+    """Return rows, or the mean of each row, times ``gamma / sqrt(variance + epsilon)``."""
     view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
     if is_deviation(by):
         by = spread(node, by, np.ones(1))

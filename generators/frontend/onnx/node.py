@@ -41,9 +41,10 @@ class Node:
         return value.decode() if isinstance(value, bytes) else value
 
     def view(self, place: int) -> View:
-        """Return input ``place`` as a view without a pending function.
+        """Return input number ``place`` as a view without an elementwise function.
 
-        Raises :class:`UnsupportedError` if the input is no view.
+        If the view has a function, the function's result becomes a separate tensor. Raises
+        :class:`UnsupportedError` if the input is no view.
         """
         value = self.inputs[place]
         if not isinstance(value, View):
@@ -51,7 +52,7 @@ class Node:
         return self.made.settled(value)
 
     def constant(self, place: int, absent: Floats | None = None) -> Floats:
-        """Return the constant input ``place`` in float64, or ``absent`` if the input is missing."""
+        """Return the constant input number ``place`` in float64, or ``absent`` if it is missing."""
         value = self.inputs[place] if place < len(self.inputs) else None
         if value is None and absent is not None:
             return absent
@@ -66,7 +67,7 @@ def whole(tensor: Tensor, shape: Sequence[int]) -> View:
 
 
 def full_rows(view: View) -> Index:
-    """Return the tensor rows that a view consists of.
+    """Return the indices of the tensor rows that a view consists of.
 
     Raises :class:`UnsupportedError` unless each row has all columns in their order.
     """
@@ -77,6 +78,6 @@ def full_rows(view: View) -> Index:
 
 
 def like(view: View, tensor: Tensor) -> View:
-    """Return a view with the arrangement of another view, for the same tokens of ``tensor``."""
+    """Return a view of ``tensor`` with the same rows, in the same arrangement, as ``view``."""
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

@@ -52,7 +52,7 @@ def mean(node: Node) -> View:
 
 
 def pooled_mean(node: Node) -> View:
-    """Return the mean over the third axis of three, the columns of each token."""
+    """Return the mean over the last of three axes: over the columns of each token."""
     value = node.inputs[0]
     assert isinstance(value, View)
     if len(value.shape) != 3:
@@ -101,9 +101,9 @@ def centred(node: Node, left: View, right: View) -> View:
 
 
 def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
-    """Return the norm that rows become by a function of the means of their squares.
+    """Return the norm of rows that are scaled by a function of the means of their squares.
 
-    The rows are multiplied or divided by the function.
+    With ``multiply`` the rows are multiplied by the function, otherwise divided.
     """
     stat = by.tensor
     assert isinstance(stat, RowMean)

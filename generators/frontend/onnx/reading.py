@@ -14,7 +14,7 @@ Used = TypeVar("Used")
 
 
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
-    """Return the result of ``use`` for the graph in a file.
+    """Return ``use(graph)`` for the graph in a file.
 
     The graph's inputs may or may not begin with a batch axis. Raises :class:`InputError` if the
     file cannot be read, or ``use`` raises it. The error is an ``OpenLengthError`` if ``tokens`` is

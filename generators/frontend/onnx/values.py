@@ -39,7 +39,7 @@ class Tensor:
     columns: int
 
     def into(self, kind: "type[_Of]", node: str, **fields: Any) -> "_Of":
-        """Return a tensor of class ``kind`` computed from this tensor, by default of its shape."""
+        """Return a tensor of class ``kind`` computed from this one, by default of its shape."""
         return kind(
             **{"rows": self.rows, "columns": self.columns, **fields}, node=node, source=self
         )
@@ -77,7 +77,7 @@ class Patches(Of):
 
 @dataclass(eq=False, kw_only=True)
 class RowMean(Of):
-    """The mean of each row of a tensor, or of the row's squares, [rows, 1]."""
+    """The mean of each row of a tensor or, with ``squares``, of each row's squares, [rows, 1]."""
 
     squares: bool
 
@@ -89,9 +89,9 @@ class Centred(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Spread(Of):
-    """A part of a tensor's norm: ``(a * x + b * mean + c) * gamma / sqrt(variance + epsilon)``.
+    """A part of a norm: ``(a * x + b * mean + c) * gamma / sqrt(variance + epsilon) + beta``.
 
-    ``parts`` are (a, b, c); ``beta`` is added to the product.
+    ``parts`` are (a, b, c). The mean and the variance are those of each row of ``x``, the source.
     """
 
     epsilon: float
@@ -102,7 +102,7 @@ class Spread(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Kept(Of):
-    """A tensor whose rows of padding tokens are 0; with ``summed`` the sum of all its rows."""
+    """A tensor with zeros in the rows of padding tokens; if ``summed``, the sum of all its rows."""
 
     summed: bool = False
 
@@ -178,7 +178,7 @@ class Mean(Of):
 class Scores(Tensor):
     """Attention scores, [heads * rows, rows]: products of queries and keys.
 
-    If ``softmax`` is set, they are the softmax of these products.
+    If ``softmax`` is set, the tensor is the softmax of these products.
     """
 
     query: Tensor
@@ -218,7 +218,7 @@ class Context(Tensor):
 class Shares(Tensor):
     """Weights of a pooling by attention, before or after their softmax.
 
-    They are the products of constant queries and computed keys.
+    Before softmax the weights are the products of constant queries and computed keys.
     """
 
 
@@ -264,9 +264,9 @@ class View:
         return replace(self, function=composed)
 
     def factor(self) -> float | None:
-        """Return the constant by which the view's function multiplies, or None.
+        """Return the constant by which the view's function multiplies; 1 without a function.
 
-        It is None if the function does anything else.
+        The result is None if the function does anything else.
         """
         if self.function is None:
             return 1.0
@@ -293,8 +293,8 @@ class View:
 class Mask:
     """Values computed from the mask of valid tokens, for two masks.
 
-    In the first mask all tokens are valid, in the second all but the last. Values computed from
-    token numbers are masks as well if they depend on the padding only.
+    ``full`` are the values if all tokens are valid, ``cut`` the values if all but the last are
+    valid. Values computed from token numbers are masks as well if they depend on the padding only.
     """
 
     full: NDArray[np.generic]
