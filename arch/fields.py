@@ -113,7 +113,7 @@ class Fields:
 
     @property
     def pre_depth(self) -> int:
-        """Number of parameter words that SOFTMAX and NORM can use for accumulators; 0: no limit."""
+        """Number of parameter words that SOFTMAX and NORM may use for accumulators; 0: no limit."""
         return self.fused.words if self.fused else 0
 
     @property
@@ -171,7 +171,7 @@ class Fields:
 
     @property
     def lines(self) -> int:
-        """Most lines of a weight tile (lines).
+        """Largest number of lines in a weight tile.
 
         A line is a row of the tile or, if weights may be transposed, a column.
         """
@@ -179,7 +179,7 @@ class Fields:
 
     @property
     def line_elements(self) -> int:
-        """Most weights in a line of a weight tile (weights).
+        """Largest number of weights in a line of a weight tile.
 
         A line is a row of the tile or, if weights may be transposed, a column.
         """
@@ -259,12 +259,12 @@ class Fields:
 
     @property
     def sram_latency(self) -> int:
-        """Cycles from a scratchpad read request that is granted to its data."""
+        """Cycles from a granted scratchpad read request to the data."""
         return 2 + self.stages
 
     @property
     def weight_latency(self) -> int:
-        """Cycles from the request for a line of weights to its data."""
+        """Cycles from the scratchpad request for a line of weights to the line."""
         return self.sram_latency + self.stages
 
     @property

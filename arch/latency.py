@@ -97,7 +97,7 @@ def requantizer_latency(*, registered: bool) -> int:
 
 
 def intake_latency(config: Config) -> int:
-    """Return the cycles from a beat of accumulators to the 16-bit elements of softmax and norm."""
+    """Return the cycles from a beat of accumulators to the 16-bit elements for softmax and norm."""
     registered = config.control.registered
     return requantizer_latency(registered=registered) + 2 * registered
 

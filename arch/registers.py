@@ -17,7 +17,7 @@ Access = Literal["read", "write", "read/write"]
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a register: adjacent bits; ``low`` is the lowest bit."""
+    """A field of a register: adjacent bits; ``low`` is the number of the lowest bit."""
 
     name: str
     low: int

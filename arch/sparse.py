@@ -28,10 +28,10 @@ LEAST_K = 1 << RUN_WIDTH
 
 
 def beat_bytes(lanes: int) -> int:
-    """Return the size of a beat of ``lanes`` entries (bytes)."""
+    """Return the size of a beat, an entry for each of ``lanes`` lanes (bytes)."""
     return -(-lanes * ENTRY_WIDTH // 8)
 
 
 def code_bytes(lanes: int, beats: int) -> int:
-    """Return the bytes of a coded matrix with ``beats`` entries for each of ``lanes`` lanes."""
+    """Return the size of a coded matrix with ``beats`` entries for each lane (bytes)."""
     return (HEADER_BEATS + beats) * beat_bytes(lanes)

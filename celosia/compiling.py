@@ -91,7 +91,7 @@ def _options(kind: type[_Kind], values: dict[str, Any]) -> _Kind:
 
 
 def calibration_inputs(model: Model, calibration: Inputs | Path | None) -> Sequence[Any]:
-    """Return prepared inputs for the calibration of an encoder, from a file or the default."""
+    """Return prepared inputs to calibrate an encoder: ``calibration``, or the model's default."""
     source = model.source
     assert isinstance(source, Source)
     if calibration is None and model.name in model_names():

@@ -41,7 +41,7 @@ from celosia.tb.models.text_session import TextSession
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(Shown):
-    """Results of running a program on inputs: outputs, cycles, and compared tensors."""
+    """Results of a program's run on inputs: outputs, cycles, and the comparison of tensors."""
 
     outputs: list[NDArray[np.float64]]
     """Output of the whole model for each input, in the model's unit; for a language model the
@@ -137,7 +137,7 @@ class Program(Shown):
         return self.code.predict_whole(timing.latency, timing.interval, bits=self.bits)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the program's figures as lines of a table, which printing the program shows."""
+        """Return the lines of the table of figures that printing the program shows."""
         warning = None if self.parting is None else self.parting.warning or None
         return facts(
             model=self.name,

@@ -11,7 +11,8 @@ class Throttle(Component):
     """Holds the memories of a hot machine in all but one of ``period`` cycles.
 
     The machine is hot from a ``temperature`` above ``hot`` until a ``temperature`` below ``cool``.
-    ``hold`` follows two cycles later, from a register.
+    ``hold`` is 1 in the cycles in which the memories must not move data; it follows ``temperature``
+    two cycles later.
     """
 
     def __init__(self, period: int):

@@ -102,7 +102,7 @@ def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
 def slots_of(payload: Any) -> list[Value]:
     """Return the copies of the slot number in a payload of activations or weights, as a list.
 
-    Without far columns the list has one element.
+    The list has one element if the columns are not far apart (:func:`is_far`).
     """
     slot = payload.slot
     return [*slot] if isinstance(slot, data.View) else [slot]

@@ -14,7 +14,7 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 def times(value, factor: int):
-    """Return ``value`` times a constant, computed as a sum of shifted values."""
+    """Return ``value`` times the constant ``factor``, computed as a sum of shifted values."""
     total = 0
     for bit in range(factor.bit_length()):
         if factor >> bit & 1:

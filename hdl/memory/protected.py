@@ -39,7 +39,7 @@ def _any(sources: Iterable[Value]) -> Value:
 
 
 def check(word: Value, columns: Sequence[int]) -> Value:
-    """Return the check bits of a word: for each column of the code, an XOR of bits of the word."""
+    """Return the check bits of a word: each is the XOR of the bits of the word that it covers."""
     return Cat(bits.xor() for bits in _checked(word, columns))
 
 
@@ -255,7 +255,7 @@ def protected_ram(
     parts: bool = False,
     held: bool = False,
 ):
-    """Return a memory of a protection level: a :class:`ProtectedRam`, or a :class:`Ram` for none.
+    """Return a memory of a protection level: a :class:`ProtectedRam`; for ``none`` a :class:`Ram`.
 
     A read in the cycle of a write to the same word is undefined.
     """

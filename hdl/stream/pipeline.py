@@ -92,7 +92,7 @@ def spread(m: Module, value: ValueLike, ends: Sequence[Value], *, stages: int = 
 
 
 def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
-    """Return the list of a bit and of its values 1 to ``cycles`` cycles before.
+    """Return a list: a bit, then the bit's values of 1 to ``cycles`` cycles before.
 
     A reset sets the earlier values to 0.
     """
