@@ -77,7 +77,7 @@ def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
 
 
 def checked_clock(mhz: float) -> float:
-    """Return a clock (MHz) from the command line; refuse one that is 0 or too high.
+    """Return a clock frequency (MHz) from the command line, after a check of its range.
 
     Raises :class:`InputError` if it is not above 0 and at most the highest allowed clock.
     """

@@ -19,7 +19,7 @@ from celosia.generators.campaign.workers import Workers
 
 @dataclass(frozen=True)
 class Runner:
-    """Worker processes for a campaign's cases, and the file that keeps the outcomes (or None)."""
+    """Worker processes for a campaign's cases, and the file that keeps the outcomes, if any."""
 
     workers: Workers
     results: Path | None

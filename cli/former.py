@@ -78,7 +78,7 @@ def holes(template: str) -> list[str]:
 
 
 def is_gone(template: str) -> bool:
-    """Return whether the template says that an option was removed, and the reason for it."""
+    """Return whether an option was removed; the template then has the reason, not new words."""
     return template.startswith("gone: ")
 
 

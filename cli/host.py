@@ -34,7 +34,7 @@ from celosia.tb.models.run_inputs import check_room
 
 @dataclass(frozen=True)
 class Line:
-    """The port of a machine, which a command opens at its start, so that --help needs no port."""
+    """The port of a machine; a command opens it when it runs, so that --help needs no port."""
 
     port: str | None
     baud: int
@@ -50,8 +50,8 @@ class Line:
     def open(self, config: Config | None = None) -> Device:
         """Return the machine at the port.
 
-        The configuration is ``config``, or else that of ``--config``, or else the one that the
-        bitstream names.
+        The machine's configuration is ``config``; if this is None, that of ``--config``; without
+        ``--config``, the configuration that the bitstream names.
         """
         return open_port(self.checked(), config or self.config, self.baud)
 

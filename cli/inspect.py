@@ -1,4 +1,4 @@
-"""celosia inspect: the parts of a model, and the places where they run."""
+"""celosia inspect: the parts of a model, and whether machine or host runs each."""
 
 from collections.abc import Mapping
 from pathlib import Path

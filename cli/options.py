@@ -30,8 +30,8 @@ def added(options: Sequence[Adder], command: Command) -> Command:
 def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
     """Return a decorator that adds options; the command gets one argument made of their values.
 
-    The command's argument ``name`` is the result of ``make``, whose arguments are named as the
-    options.
+    The argument is named ``name``. Its value is the result of ``make``, which gets the options'
+    values under the names of its parameters.
     """
     names = inspect.signature(make).parameters
 
@@ -122,7 +122,7 @@ TIMINGS = {"chip": ONCHIP, "far": FAR, "sdram": SDRAM, "prompt": MemoryTiming()}
 def memory_options(default: str, *, sized: bool = False) -> Adder:
     """Add ``--memory``; the command gets external memory as ``timing``.
 
-    With ``sized`` the command also gets the memory's size as ``memory_bytes`` (bytes).
+    If ``sized``, the command also gets the memory's size as ``memory_bytes`` (bytes).
     """
     size = "bytes that the host has, or, also after a comma, " if sized else ""
     option = click.option(

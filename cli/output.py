@@ -105,7 +105,7 @@ def progress(title: str) -> Iterator[Update]:
 
 @contextmanager
 def announced(words: str, seconds: float | None = None) -> Iterator[None]:
-    """Print ``words`` on standard error if the block takes longer than ``seconds``, or 1.5 s."""
+    """Print ``words`` on standard error if the block takes over ``seconds``, by default 1.5 s."""
     after = _ANNOUNCED if seconds is None else seconds
     timer = threading.Timer(after, lambda: say(words, err=True) if words else None)
     timer.daemon = True

@@ -94,13 +94,13 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 
 
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return ``cycles_per_token`` and ``tokens_per_second`` of stories260K at a position.
+    """Return ``cycles_per_token`` and ``tokens_per_second`` of stories260K at ``POSITION``.
 
     The result is a dictionary. If the machine has room for two texts in the same runs, it also has
-    the rates with two texts (:data:`PAIR_RATES`). There cycles are half those of a run, and the
-    tokens of both texts count. Weights are random, since cycles do not depend on them, and are
-    loaded to the array's weight slots. The dictionary is empty if the model does not fit, or the
-    array cannot keep its weights.
+    the rates with two texts (:data:`PAIR_RATES`). Then the cycles per token are half those of a
+    run, and the tokens of both texts count. Weights are random, since cycles do not depend on them,
+    and are loaded to the array's weight slots. The dictionary is empty if the model does not fit,
+    or the array cannot keep its weights.
 
     Raises :class:`RunError` if a token's scores differ from the golden model's scores.
     """

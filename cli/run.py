@@ -106,7 +106,7 @@ def run(
 
 
 def folder_program(folder: str) -> Program:
-    """Return the program in a folder of celosia compile; refuse options of celosia compile.
+    """Return the program in a folder that celosia compile wrote.
 
     Raises :class:`InputError` if the command line has an option that only compiling takes.
     """
@@ -119,6 +119,6 @@ def folder_program(folder: str) -> Program:
 
 
 def refuse_other_kind(model: str, *, text: bool) -> None:
-    """Raise :class:`InputError` if an option is given that the kind of model does not take."""
+    """Raise :class:`InputError` if an option is given that is only for the other kind of model."""
     kind, names = ("a language model", ENCODER_ONLY) if text else ("an encoder", DECODER_ONLY)
     refuse_given(f"{model}, which is {kind}", *names)

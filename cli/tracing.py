@@ -21,9 +21,8 @@ from celosia.tb.models.timeline import timeline
 class RunTrace:
     """Records the run of a benchmark's machine, and writes its timeline to ``file``.
 
-    Raises :class:`InputError` if the file cannot be written.
-
-    If ``file`` is None, nothing is recorded or written.
+    If ``file`` is None, nothing is recorded or written. Raises :class:`InputError` if the file
+    cannot be written.
     """
 
     def __init__(self, file: Path | None):

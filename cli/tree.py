@@ -96,7 +96,7 @@ class Tree(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command for arguments; an unknown name is refused, with similar names."""
+        """Return the command that arguments name; an error for an unknown one has similar names."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and get_close_matches(args[0], names):
             raise NoSuchCommand(args[0], possibilities=names, ctx=ctx)

@@ -156,7 +156,7 @@ BOARDS = tuple(_ENTRIES)
 
 
 def get_board(name: str, link: str = "uart") -> Board:
-    """Return a board by its name, with the pins of a host link of ``LINKS``.
+    """Return a board by its name, with the pins of its host link, which is one of ``LINKS``.
 
     Raises :class:`InputError` if the board is unknown, or has no pins for that link.
     """
@@ -365,7 +365,7 @@ def with_flash(board: Board, kind: str) -> Board:
 
 
 def board_configs() -> Iterator[Config]:
-    """Yield the machine configurations of all boards, with each external memory of a board."""
+    """Yield the configurations of all boards: with block RAM, with a flash, with a memory chip."""
     for name, entry in _ENTRIES.items():
         board = get_board(name)
         yield board.config

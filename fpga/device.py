@@ -197,7 +197,7 @@ class Device:
         return self._read_registers(REGISTER_MAP[name].addr, 1)[0]
 
     def unbroken(self) -> bool:
-        """Return whether a run has ended since the last call, and no run failed or was reset."""
+        """Return whether a run has ended since the last call, without an error, abort or reset."""
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)
@@ -207,8 +207,8 @@ class Device:
         """Run the program from word address ``pc`` to HALT, and return the report of the run.
 
         The report has cycles and counters, but no signatures. Raises :class:`RunError` if the
-        circuit reports an error, or the board was reset during the run. Raises it too for a run
-        that is aborted because it takes more than ``run_seconds``.
+        circuit reports an error, the board was reset during the run, or the run takes more than
+        ``run_seconds``; then it is aborted.
         """
         self._ask(Command.START, 0, pc)
         end = time.monotonic() + self._run_seconds

@@ -20,7 +20,7 @@ class Pll:
     """A setting of a PLL: its output frequency, its oscillator's frequency (MHz), and its Verilog.
 
     ``verilog`` instantiates the PLL with the input clock ``clk`` and the output ``locked``. The
-    output clock is ``fast``, on ECP5 it is ``steady``, from which the top module derives ``fast``.
+    output clock is ``fast``; on ECP5 it is ``steady``, from which the top module derives ``fast``.
     The net ``loop`` is internal.
     """
 

@@ -9,7 +9,7 @@ serial: Any = Deferred("serial", "A serial port needs")
 
 
 class Port(Protocol):
-    """Interface of a serial port: those methods of pyserial's ports that the project uses."""
+    """Interface of a serial port: the methods of pyserial's ports that the project uses."""
 
     timeout: float | None
 

@@ -86,19 +86,19 @@ def exported(verilog: str, family: str, device: Device | None = None) -> str:
 
 
 def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
-    """Return the resources that a design needs after a family's plain synthesis.
+    """Return the resources that a design needs after plain synthesis for a family.
 
-    The result is a dictionary from keys of ``RESOURCES`` to numbers. Results are cached by the hash
-    of the design.
+    Plain synthesis is Yosys's command for the family, such as ``synth_ecp5``. The result is a
+    dictionary from keys of ``RESOURCES`` to numbers. Results are cached by the hash of the design.
     """
     with tempfile.TemporaryDirectory() as name:
         return _plain(verilog, top, family, Path(name), [])
 
 
 def plain_netlist(verilog: str, top: str, family: Family, folder: Path) -> dict[str, int]:
-    """Write ``netlist.json`` by plain synthesis of a design; return the resources it needs.
+    """Write ``netlist.json`` by plain synthesis (:func:`plain_needs`); return the resources.
 
-    The result is a dictionary from keys of ``RESOURCES`` to numbers.
+    The result is a dictionary from keys of ``RESOURCES`` to the numbers that the design needs.
     """
     return _plain(verilog, top, family, folder, [NETLIST])
 

@@ -28,7 +28,8 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 class Tool:
     """The command and version of a tool.
 
-    A tool that is not ``native`` (from a pip package) can read no files above its working folder.
+    ``native`` is false for a tool from a pip package, which can read no files above its working
+    folder.
     """
 
     command: str

@@ -16,7 +16,7 @@ _TIED = {"wb_ctrl_sel": "4'hf", "wb_ctrl_cti": "3'b0", "wb_ctrl_bte": "2'b0"}
 def core_wires(chip: Ddr3Chip, prefix: str) -> str:
     """Return the Verilog of the wires between a machine and LiteDRAM's core.
 
-    The name of a wire is ``prefix`` and the name of the port of :class:`CorePorts`.
+    The name of a wire is ``prefix``, followed by the port's name in :class:`CorePorts`.
     """
     return "".join(
         f"  wire [{Shape.cast(member.shape).width - 1}:0] {prefix}{name};\n"

@@ -1,4 +1,4 @@
-"""LiteDRAM's core for a board's DDR3, generated in a separate process and kept."""
+"""LiteDRAM's core for a board's DDR3, generated in a separate process and cached."""
 
 import json
 import re

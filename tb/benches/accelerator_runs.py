@@ -80,7 +80,7 @@ class Runs:
         self.shortest = SHORT
 
     def place(self, words: Sequence[int]) -> int:
-        """Return a random address in program memory from which a program has room."""
+        """Return a random address in program memory at which the program ``words`` fits."""
         return int(self.random.integers(self.config.control.program_depth - len(words) + 1))
 
     async def set_enable(self) -> None:

@@ -164,7 +164,7 @@ class Rows:
 
 @cocotb.test()
 async def rows_are_those_that_were_added(dut: Any) -> None:
-    """Every drained row is the sum of all rows added since the address was drained or scrubbed."""
+    """Every drained row is the sum of all rows added since its last drain or scrub."""
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     await start_clock(dut)

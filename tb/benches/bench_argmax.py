@@ -32,7 +32,7 @@ def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:
 
 @cocotb.test()
 async def the_first_largest_is_found(dut: Any) -> None:
-    """Each cycle outputs the row's largest element so far and the first column that contains it."""
+    """In each cycle the unit outputs the row's largest element so far, and its first column."""
     settings, random = parameters(), rng()
     lanes = settings["lanes"]
     layout = data.ArrayLayout(signed(16), lanes)

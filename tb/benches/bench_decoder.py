@@ -1,9 +1,9 @@
 """Bench of ``celosia.hdl.matrix.decoder.WeightDecoder``: random matrices in random formats.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, the number
-of matrices; ``stall``, the probability of a cycle without input. The bench computes the decoder's
-control inputs itself, independent of the circuit's counter. After each line of weights in a format
-comes a line of uncompressed bytes.
+of matrices; ``stall``, the probability of a cycle without input. The bench computes the values of
+the port ``step`` itself, without the circuit's counter. After each matrix comes a line of
+uncompressed bytes.
 """
 
 from typing import Any

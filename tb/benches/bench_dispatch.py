@@ -100,7 +100,7 @@ class EngineModel:
 
 @cocotb.test()
 async def commands_wait_for_their_tokens(dut: Any) -> None:
-    """Each engine gets its commands complete and in order, no command before its tokens."""
+    """Each engine gets its commands complete and in order, and none before its tokens."""
     settings, random = parameters(), rng()
     registered = bool(settings["config"].get("registered"))
     program = random_program(random, settings["commands"])

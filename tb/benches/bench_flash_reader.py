@@ -1,4 +1,4 @@
-"""Bench of the flash reader: reads from a chip that was left in each of its modes."""
+"""Bench of the flash reader: reads from a chip that was left in any of its modes."""
 
 from typing import Any
 

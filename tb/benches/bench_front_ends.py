@@ -210,7 +210,7 @@ class Drawn:
 
 
 def shifted(factor: dict[str, int]) -> tuple[int, int]:
-    """Return a factor's mantissa and right shift; the shift of a factor of 0 does not matter."""
+    """Return a factor's mantissa and right shift; the shift is 0 if the mantissa is 0."""
     return factor["mantissa"], factor["right"] if factor["mantissa"] else 0
 
 

@@ -198,10 +198,9 @@ async def requests_are_answered(dut: Any) -> None:
 
 @cocotb.test()
 async def a_start_is_not_repeated(dut: Any) -> None:
-    """A START with the tag of the latest valid request, a START too, does not start another run.
+    """A START that is repeated with the same tag starts no second run.
 
-    A corrupt request between the two changes nothing. After any other valid request it starts a
-    run.
+    It does start one if another valid request came between; corrupt requests do not count.
     """
     settings = parameters()
     config = Config.of(**settings["config"])

@@ -45,7 +45,7 @@ async def commands_overlap_by_one(dut: Any) -> None:
     """A ``followed`` command leaves the front end as soon as its operands are read.
 
     It does not leave while the back end reads, waits for row factors, or has an earlier command.
-    Then it is the back end's command until its results are written.
+    After it has left, it is the back end's command until its results are written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

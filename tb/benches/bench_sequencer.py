@@ -43,7 +43,7 @@ def random_operand(random: np.random.Generator) -> Operand:
 def random_block(config: Config, random: np.random.Generator, level: int) -> list[Instruction]:
     """Return random instructions with nested loops, some of the loops empty.
 
-    ``level`` is the nesting level of the block; loops reach the deepest level.
+    ``level`` is the nesting level of the block; its loops may be nested to the deepest level.
     """
     block: list[Instruction] = []
     for _ in range(int(random.integers(4 if level else 8))):

@@ -75,7 +75,7 @@ def short_row(random, longest):
 async def test_rows(dut):
     """Probabilities equal the golden model's for rows of any length.
 
-    Some rows have all columns masked, some one dominant score. The output is blocked for long
+    Some rows have all columns masked, some have one dominant score. The output is blocked for long
     before each block of rows, so that the queues are full of long rows, or of short rows.
     """
     settings, random = parameters(), rng()
@@ -110,7 +110,7 @@ async def test_rows(dut):
 
 @cocotb.test()
 async def test_no_beat_waits(dut):
-    """Without stalls the unit outputs a beat in each cycle, for rows of 1 and ``max_row``."""
+    """Without stalls the unit outputs a beat per cycle, for rows of 1 and of ``max_row`` values."""
     settings, random = parameters(), rng()
     lanes, latency = settings["lanes"], settings.get("latency")
     await start_clock(dut, rng())

@@ -36,7 +36,7 @@ def _baud(divisor: float) -> int:
 async def bytes_are_received(dut: Any) -> None:
     """The receiver receives the golden model's bytes from a line with gaps and glitches.
 
-    Some bytes have a broken stop bit, which both must report.
+    Some bytes have a broken stop bit, which the receiver must report.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]

@@ -1,4 +1,4 @@
-"""Bench of the vector engine, with arrays as the scratchpad and the accumulators.
+"""Bench of the vector engine, with NumPy arrays as models of scratchpad and accumulators.
 
 Parameters: ``config``, every field of the configuration; ``programs``, the number of random
 programs; ``steps``, the number of instructions in each; ``stall``, the probability that a memory

@@ -21,7 +21,10 @@ _DISTURBED = 40  # cycles of random inputs
 
 
 def parameters() -> dict[str, Any]:
-    """Return the parameters by name that ``celosia.tb.benches.simulate.simulate`` was given."""
+    """Return the bench's parameters, a dictionary by name.
+
+    They are the argument ``parameters`` of ``celosia.tb.benches.simulate.simulate``.
+    """
     return dict(json.loads(os.environ.get("CELOSIA_PARAMETERS", "{}")))
 
 
@@ -35,8 +38,8 @@ async def start_clock(
 ) -> None:
     """Start ``clk`` and hold ``rst`` for two cycles; return just after a rising edge.
 
-    Every input of the component is 0 from the reset until the bench drives the input. With
-    ``disturbed`` the inputs are random before the reset; a unit with a reset must show no trace of
+    Every input of the component is 0 from the reset until the bench drives the input. If
+    ``disturbed``, the inputs are random before the reset; a unit with a reset must show no trace of
     them. The inputs named in ``still`` stay 0 before the reset, since they would write a memory. No
     input is random while coverage is measured, since random inputs would reach code that the bench
     does not test.

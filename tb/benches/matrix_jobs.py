@@ -245,7 +245,7 @@ class Jobs:
             self.add(Opcode.MATMUL, self._rows(n), k, n, b_flags | a_flags)
 
     def append_random(self, transpose: bool) -> None:
-        """Append PRELOADs that add further lines to weight slots, each followed by products.
+        """Append PRELOADs that add lines to weight slots, with products on the slots between them.
 
         If ``transpose`` is true, the first PRELOAD transposes its weights.
         """

@@ -69,7 +69,7 @@ def random_command(
 
 
 def fixed_shapes(config: Config) -> list[tuple[int, int]]:
-    """Return pairs (number of rows, bytes of a row), for the commands of fixed sizes."""
+    """Return pairs (number of rows, bytes of a row): all powers of two, and the largest shapes."""
     word, room = config.mem_bytes, config.bank_bytes
     sizes = [1 << bit for bit in range(SIZES)]
     sizes += [(size + 1) * word for size in sizes]

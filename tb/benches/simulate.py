@@ -43,7 +43,7 @@ _BUILD_ARGS = {
 
 @dataclass(frozen=True)
 class Ran:
-    """Result of a bench that passed: the number of its tests, and of clock cycles in all tests."""
+    """Result of a bench that passed: the number of tests, and the clock cycles of all tests."""
 
     tests: int
     cycles: int

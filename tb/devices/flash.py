@@ -74,7 +74,7 @@ class FlashModel:
         self._changed = _NEVER
 
     def step(self, pins: dict[str, int]) -> int:
-        """Run one cycle with the levels of the pins by name; return the data inputs ``dq_i``."""
+        """Run one cycle with the pins' levels, by name; return the levels of inputs ``dq_i``."""
         self._check_lines(pins)
         if not pins["cs_n"]:
             if self._cs_n:

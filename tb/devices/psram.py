@@ -49,7 +49,7 @@ class PsramModel:
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> tuple[int, int]:
-        """Run a half cycle with the levels of the pins by name; return the levels (DQ, RWDS).
+        """Run half a cycle with the pins' levels, by name; return the chip's levels (DQ, RWDS).
 
         The effect of a clock edge is visible from the next half cycle on, because of the delay to
         the chip and back.

@@ -37,7 +37,10 @@ class Command:
 
 @dataclass(frozen=True)
 class Wait:
-    """An interval of cycles in which an engine's next command lacked tokens of ``lacking``."""
+    """An interval of cycles in which an engine's next command waits for tokens.
+
+    ``lacking`` are the engines that must still push these tokens.
+    """
 
     engine: Engine
     lacking: frozenset[Engine]

@@ -34,7 +34,7 @@ WATCHDOG = 4000
 def disturbed(config: Config) -> Config:
     """Return a configuration prepared for trials of recovery.
 
-    It has trace ports, a watchdog, and less memory.
+    It has trace ports, a watchdog, and less external memory.
     """
     return config.replace(trace=True, watchdog=WATCHDOG, mem_addr_width=_ADDR_WIDTH)
 

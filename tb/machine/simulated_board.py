@@ -1,4 +1,4 @@
-"""A virtual board: its whole top level in a fast simulation, with a terminal as serial port."""
+"""A virtual board: its whole top level in a fast simulation, with a pseudo-terminal as its port."""
 
 import json
 import subprocess
@@ -187,7 +187,7 @@ class SimulatedBoard:
         return counts
 
     def wait(self) -> None:
-        """Wait until the simulation's process ends, and raise :class:`RunError`."""
+        """Wait until the simulation's process ends; then raise :class:`RunError`."""
         code = self._process.wait()
         raise RunError(f"The board's simulation ended with exit code {code}\n{tail(self._log)}")
 

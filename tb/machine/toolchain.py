@@ -63,10 +63,10 @@ def check_simulator(simulator: str) -> None:
 
 
 def check_waves(simulator: str, form: str) -> None:
-    """Raise :class:`InputError` if a simulator cannot write waveforms of a form on this computer.
+    """Raise :class:`InputError` if a simulator cannot write waveforms in a format here.
 
-    ``form`` is ``vcd`` or ``fst``. Verilator needs the headers of two compression libraries to
-    compile its FST writer.
+    ``form`` is the format, ``vcd`` or ``fst``. Verilator needs the headers of two compression
+    libraries to compile its FST writer.
     """
     if (simulator, form) != ("verilator", "fst"):
         return
@@ -152,7 +152,7 @@ def run(
 ) -> None:
     """Run a command with the environment variables of simulators, and the variables ``extra``.
 
-    All else is as in ``run_process``.
+    All else is as in :func:`celosia.arch.support.process.run_process`.
     """
     env = environment() | dict(extra or {})
     run_process(command, work=work, cwd=cwd, log=log, env=env, timeout=timeout)

@@ -21,7 +21,7 @@ from celosia.tb.models.run_text import run_text
 
 @dataclass(frozen=True)
 class FlashImage:
-    """A flash image, and the text that the board sends at power-on, by the golden machine."""
+    """A flash image, and the text that the golden machine expects the board to send at power-on."""
 
     data: bytes
     text: str

@@ -154,9 +154,9 @@ def run_inferences(
 ) -> Inferences:
     """Run a compiled model on inputs, on a new machine with a trace port, and return the results.
 
-    Consecutive runs read nested weights with the widths ``bits`` (bits) in turn. With ``window``
-    each inference is recorded, with counts for each window of ``window`` cycles; the golden machine
-    makes no recording.
+    Consecutive runs read nested weights with the widths ``bits`` (bits) in turn. If ``window`` is
+    not 0, each inference is recorded, with counts for each window of ``window`` cycles; the golden
+    machine makes no recording.
 
     Raises :class:`InputError` if the simulator cannot run here.
     """

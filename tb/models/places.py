@@ -1,4 +1,4 @@
-"""Place in the model of each command of a recorded run: the tensor it helps to compute."""
+"""Place in the model of each recorded command: the tensor that the command helps to compute."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ class Place:
 
     @property
     def operation(self) -> str:
-        """The operation's name: the tensor's name, or ``attention`` with its layer's name.
+        """Name of the operation: the tensor's name, or its layer's name with ``attention``.
 
-        Attention has the tensors scores, probabilities and context.
+        The operation attention has the tensors scores, probabilities and context.
         """
         layer, _, name = self.tensor.rpartition(".")
         if name not in _ATTENTION:

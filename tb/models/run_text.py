@@ -149,9 +149,9 @@ class TextRun:
 
         ``cycles`` lists the cycles of each new token, ``mean_cycles_per_token`` is their mean, and
         ``cycles_per_token`` are the cycles of the last token, at position ``last_position``.
-        ``predicted_cycles`` is the prediction for the last token. All are None on a machine without
-        a clock. ``external_bytes`` are the bytes that the last token reads and writes in external
-        memory.
+        ``predicted_cycles`` is the prediction for the last token. All these are None on a machine
+        without a clock. ``external_bytes`` are the bytes that the last token reads and writes in
+        external memory.
 
         ``where`` has the cycles of all new tokens by the array's activity
         (``celosia.sim.report.where``), ``engines`` the cycles of each engine. For an

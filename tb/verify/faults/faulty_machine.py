@@ -70,7 +70,7 @@ def check_names(units: Collection[str], component: Component) -> None:
 
 
 def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
-    """Raise :class:`InputError` if none of a circuit's sites is in one of the units."""
+    """Raise :class:`InputError` if one of the ``units`` contains none of a circuit's sites."""
     known = {site.unit for site in sites}
     for unit in units:
         if unit not in known and unit != REGISTERS:
@@ -164,8 +164,8 @@ class FaultMachine(VerilatorMachine):
     def inject(self, flip: Flip, *, whole: bool = False) -> Ran:
         """Repeat the run with the fault ``flip``, and return the outcome.
 
-        If the end is ENDED, external memory and registers contain the results of this run. With
-        ``whole`` every cycle of the run is simulated.
+        If the end is ENDED, external memory and registers contain the results of this run. If
+        ``whole``, every cycle of the run is simulated.
         """
         numbers = (self._numbers[flip.site], flip.word, flip.bit, flip.cycle, int(whole))
         (line,) = self._ask(f"F {' '.join(f'{number:x}' for number in numbers)}\n")

@@ -77,8 +77,8 @@ def _member(path: str) -> str:
 def noting(verilog: str) -> str:
     """Return Verilog in which attributes make Verilator keep memories' ports and some registers.
 
-    Verilator would otherwise merge these registers with others: they are outputs of modules, or
-    copies of a register. ``verilog`` is the Verilog of a circuit.
+    These registers are outputs of modules, or copies of a register, which Verilator would otherwise
+    merge. ``verilog`` is the Verilog of a circuit.
     """
 
     def keep(module: re.Match[str]) -> str:

@@ -78,7 +78,7 @@ class ModelQueue:
     ``push`` and ``pop`` are 1 in cycles in which ``value`` is added or the oldest value is removed.
     ``count`` is the number of values in the queue; ``values[0]`` is the oldest value. ``any`` is 1
     if the queue has a value, or if a value arrives in this cycle; then ``oldest`` is the oldest of
-    these.
+    these values.
     """
 
     def __init__(

@@ -135,9 +135,9 @@ class RandomGraph:
 def run(case: Case) -> dict[str, Any]:
     """Run a case: read a random ONNX graph, and compile it for a random machine.
 
-    Reading compares the model with ONNX's results. A graph may be refused by a sentence, and so may
-    machines. For all other graphs every tensor must equal the integer reference. The result is a
-    dictionary of ``mismatch`` and ``refusal``, empty if there is none.
+    Reading compares the model with ONNX's results. The graph may be refused in one sentence; a
+    machine that is refused is replaced by another. Otherwise every tensor must equal the integer
+    reference. The result is a dictionary of ``mismatch`` and ``refusal``, empty if there is none.
     """
     rng = case.rng()
     graph = RandomGraph(rng)
