@@ -140,7 +140,7 @@ class Folder:
     def only(self, name: str, value: Any, why: str = "") -> None:
         """Check that a setting of config.json is absent or has the only supported value.
 
-        Raises :class:`InputError` otherwise.
+        Raises :class:`InputError` otherwise, with the reason ``why``.
         """
         if wrong := self._wrong(name, value, why):
             raise InputError(wrong)
@@ -191,9 +191,9 @@ class Folder:
     def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """Check that every setting of config.json is used, or known to have no effect.
 
-        ``only`` has the supported value of each setting with a single one, and ``why`` the reasons
-        for some of these. Raises :class:`InputError` that names all settings that are wrong or not
-        known.
+        ``only`` is a dictionary from settings with a single supported value to this value, ``why``
+        one from some of these settings to the reason. Raises :class:`InputError` that names all
+        settings that are wrong or not known.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

@@ -64,8 +64,8 @@ class Source:
         A text with a tab is a pair. Long texts are truncated to ``longest`` tokens.
 
         Raises :class:`InputError` if the model has no tokenizer, does not accept pairs, or takes
-        fewer tokens than the text has; it raises the errors of
-        :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` as well.
+        fewer tokens than the text has. The errors of
+        :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` are raised as well.
         """
         tokens = self._encode(text, self.longest or self.description.tokens)
         model = self.description
@@ -98,7 +98,7 @@ class Source:
         return tokens if self.types or tokens.ndim == 1 else tokens[:, 0]
 
     def prepare(self, values: Values) -> Array:
-        """Return the input of the machine's part: the host steps ``before``, applied to one input.
+        """Return the input of the machine's part: one input after the host steps ``before``.
 
         The result is :class:`Prepared` if the model has more than one input. Raises
         :class:`InputError` if an input does not have the model's shape.

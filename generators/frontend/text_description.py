@@ -31,8 +31,8 @@ class TextDescription(Description):
     With ``source_layers`` the model is an encoder-decoder (Vaswani et al. 2017). An encoder of
     ``source_layers`` such layers, without causal masks, runs once over a source, with the same
     vocabulary and separate positions. Each layer of the decoder has ``x + cross(norm(x))`` between
-    attention and MLP, whose keys and values are projections of the encoder's normalized output. Its
-    text begins with the token ``start``.
+    attention and MLP, whose keys and values are projections of the encoder's normalized output. The
+    decoder's text begins with the token ``start``.
 
     With these fields Llama is rmsnorm, rotary, gated and silu without biases, and GPT-2 is
     layernorm, learned, gelu_tanh with biases.

@@ -103,8 +103,8 @@ class TextSource:
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
         """Return a quantized decoder of the model's first layers, calibrated on a single token.
 
-        ``model`` is the description with fewer layers. Its program shows whether the whole model
-        fits, in less time.
+        ``model`` is the description with fewer layers. The program of these layers shows in less
+        time whether the whole model may fit.
         """
         few = replace(options, texts=1, length=1)
         return quantize_decoder(model, self.weights, 0, few)
@@ -195,7 +195,7 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     ``checkpoint`` is one of three:
 
     - a file of llama2.c (``.bin``), with its tokenizer beside it as ``tok<vocabulary>.bin`` or
-      ``tokenizer.bin``; without it texts are token numbers;
+      ``tokenizer.bin``, or else texts are token numbers;
     - a folder with config.json and model.safetensors, as Hugging Face's libraries write them, of
       Llama, GPT-2 or similar models, or with decoder.toml and weights.safetensors;
     - the name of such a folder that comes with the package.
@@ -203,8 +203,8 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     If ``tokenizer`` is not given, a folder's tokenizer.json is used, or its vocab.json if each
     token is a character.
 
-    Raises :class:`InputError` if the model is unknown, if it or its tokenizer cannot be read, or if
-    model and tokenizer do not fit each other.
+    Raises :class:`InputError` if the model is unknown, if the model or the tokenizer cannot be
+    read, or if model and tokenizer do not fit each other.
     """
     folder = _MODELS / checkpoint
     path = folder if _is_folder(folder) else Path(checkpoint)
@@ -252,7 +252,7 @@ def open_tokenizer(
     split: bool = False,
     cleaned: bool = False,
 ) -> TokenizerLike:
-    """Return the tokenizer in the file ``path``, or a tokenizer of token numbers if it is None.
+    """Return the tokenizer in the file ``path``, or one of token numbers if ``path`` is None.
 
     The file's name selects the kind of tokenizer. ``begin``, ``ends`` and ``cleaned`` are
     parameters of :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. With ``split`` the

@@ -143,7 +143,7 @@ class NumberTokenizer:
 
 
 def with_types(numbers: NDArray[np.int64], types: Sequence[int]) -> NDArray[np.int64]:
-    """Return token numbers [n], or with token types [n, 2] unless all types are 0."""
+    """Return token numbers and types, [n, 2], or the numbers alone, [n], if all types are 0."""
     return np.stack([numbers, np.array(types, np.int64)], axis=1) if any(types) else numbers
 
 

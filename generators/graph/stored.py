@@ -50,7 +50,7 @@ def part_rows(stored: Stored | None, config: Config) -> int:
 
 
 def in_pairs(stored: Stored | None, config: Config) -> bool:
-    """Return whether two of these weights share a byte of a weight slot."""
+    """Return whether two weights in the format of ``stored`` share a byte of a weight slot."""
     return stored is not None and config.packed_slots and stored.form.paired
 
 
@@ -70,7 +70,7 @@ def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | No
 
 
 def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset[str]:
-    """Return the flags of an instruction that reads these weights, for their format and groups.
+    """Return the flags of an instruction that reads ``stored`` weights, for format and groups.
 
     Raises :class:`InputError` if the configuration lacks the format or the group size.
     """

@@ -34,9 +34,9 @@ class Accumulators:
         """Return the first of the ``rows`` accumulator rows that a name has in the whole program.
 
         The row's number is even. Names whose sums are computed ``later``, after all other sums have
-        been drained, get rows from the last row down; other names get rows from the first row up.
-        So the rows of the two kinds of names may overlap. Raises :class:`FitError` if there are too
-        few rows.
+        been requantized, get rows from the last row down; other names get rows from the first row
+        up. So the rows of the two kinds of names may overlap. Raises :class:`FitError` if there are
+        too few rows.
         """
         if name not in self._named:
             before = self._taken[later]
@@ -52,9 +52,9 @@ class Accumulators:
         return self._named[name]
 
     def height(self, m: int) -> int:
-        """Return the rows of a part, if ``m`` rows are cut into the fewest equal parts.
+        """Return the number of rows of each part, if ``m`` rows are cut into equal parts.
 
-        A part fits half of the accumulators.
+        The parts are as few as possible; each fits half of the accumulators.
         """
         return even(m, min(m, self.depth // 2))
 

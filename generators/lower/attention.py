@@ -64,8 +64,8 @@ def softmax(
     """Return the instruction for the softmax of a head's scores.
 
     With the flag ``drain`` the input is sums in the accumulators, otherwise requantized scores.
-    ``row`` is the first row's index in the sequence, for attention with a diagonal. The other
-    arguments are as for :meth:`Work.softmax`.
+    ``row`` is the first row's index in the sequence, which locates the diagonal of shaped
+    attention. The other arguments are as for :meth:`Work.softmax`.
     """
     diagonal = op.heads[head].diagonal
     return work.softmax(

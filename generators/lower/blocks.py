@@ -24,9 +24,9 @@ Part = tuple[int, int]
 
 
 def even(total: int, most: int) -> int:
-    """Return the size of a part, if ``total`` is cut into the fewest equal parts.
+    """Return the size of each part, if ``total`` is cut into as few equal parts as possible.
 
-    A part is at most ``most``; the last one may be smaller than the result.
+    A part is at most ``most``; the last part may be smaller than the result.
     """
     return -(-total // -(-total // most))
 
@@ -93,7 +93,7 @@ class Blocks:
         return Ref(self._name(block_row, block_column), offset)
 
     def view(self, row: int, column: int) -> View:
-        """Return the view of rows whose first element is given, inside the element's block."""
+        """Return the view that begins at an element, inside the element's block."""
         return View(self.place(row, column), self.stride(column))
 
     def sizes(self) -> dict[str, int]:

@@ -96,7 +96,7 @@ def check_units(
 
 
 def check_rows(model: ModelDescription, config: Config) -> None:
-    """Refuse an encoder with many attention scores whose rows exceed a configuration's limit.
+    """Refuse an encoder with many attention scores if their rows exceed a configuration's limit.
 
     Raises :class:`InputError` with the configuration fields to set, or the most tokens that fit.
     """

@@ -131,7 +131,7 @@ class CompiledModel(EncoderHost):
     def beside(self, rows: int) -> Request:
         """Return the data that the host writes besides an input of ``rows`` rows.
 
-        These are the values of registers, and the constants of a mean over a variable number of
+        The data are the values of registers, and the constants of a mean over a variable number of
         rows.
         """
         length, writes = self.length(rows), list[tuple[int, bytes]]()

@@ -41,7 +41,7 @@ class Attempt:
 
 @contextmanager
 def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]:
-    """Attach an :class:`Attempt` to a :class:`FitError` of the ``with`` block, for a remedy."""
+    """Attach an :class:`Attempt` to a :class:`FitError` that the ``with`` block raises."""
     try:
         yield
     except FitError as error:
@@ -50,12 +50,12 @@ def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]
 
 
 def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
-    """Return {field: value} with the next larger power of two, which is at least ``least``."""
+    """Return a change, {field: value}, to the next larger power of two, at least ``least``."""
     return {field: next_power_of_two(max(config.read(field) + 1, least))}
 
 
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
-    """Return a clause with the configuration changes with which the model compiles.
+    """Return a clause for a message: the configuration changes with which the model compiles.
 
     Changes are found by compiling for larger configurations, the fewest changes first. The clause
     names all changes with the same number of fields. ``progress`` is called with the number of

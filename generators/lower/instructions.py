@@ -198,10 +198,10 @@ def rowwise(op: Norm | Convert, work: Work) -> Draft:
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
-    """Return instructions in which a norm that follows a drain is merged with the drain.
+    """Return instructions in which a NORM directly after a DRAIN includes the DRAIN.
 
-    ``nodes`` are the drain of a product's sums and the operations after it. With ``keep`` the
-    merged instruction also writes the drained rows. Nodes that cannot be merged are returned
+    ``nodes`` are the DRAIN of a product's sums and the instructions after it. With ``keep`` the
+    merged instruction also writes the requantized rows. Nodes that cannot be merged are returned
     unchanged.
     """
     first, *rest = nodes

@@ -3,9 +3,9 @@
 A key is a column of a weight slot, which has ``rows`` rows. If a slot has room for the keys of two
 heads or more, a token's keys of these heads are appended below each other. The queries of a head
 then begin with a zero for each slot row above the head's keys. These zeros come from tile columns
-of the accumulators that no product adds to, and are requantized with the queries. If a drain has
-one row, and a head one tile column, the zeros are written once, at setup, and each drain skips
-them.
+of the accumulators that no product adds to, and are requantized with the queries. If one row is
+requantized, and a head is one tile column, the zeros are written once, at setup, and each
+requantization skips them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,10 +51,10 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the index of each tile column of queries among all drained tile columns.
+    """Return the index of each tile column of queries among all requantized tile columns.
 
-    Drained tile columns include the zeros before queries. The result is empty if no zeros are
-    drained: with one key head in a slot, or if the drain skips the zeros (``spaced``).
+    Requantized tile columns include the zeros before queries. The result is empty if no zeros are
+    requantized: with one key head in a slot, or if the instruction skips the zeros (``spaced``).
     """
     if key_heads == 1 or spaced:
         return []
@@ -64,10 +64,10 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 
 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
-    """Return requantization parameters for all drained tile columns, including those of zeros.
+    """Return requantization parameters for tile columns of queries and of the zeros between them.
 
-    ``rescale`` has the parameters of other tile columns, and ``places`` the indices of these among
-    all drained tile columns. Tile columns of zeros get parameters that map zero to zero.
+    ``rescale`` has the parameters of the queries' tile columns, and ``places`` the indices of these
+    among all tile columns. Tile columns of zeros get parameters that map zero to zero.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []

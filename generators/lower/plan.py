@@ -56,18 +56,18 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def columns(self, op: Linear, cols: int) -> int:
-        """Return the number of drained columns of the layer's result.
+        """Return the number of requantized columns of the layer's result.
 
         The number includes columns of zeros between the queries of different heads.
         """
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return a tile column's index among the drained tile columns, which include zeros."""
+        """Return a tile column's index among all requantized ones, which include zeros."""
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
-        """Return the layer's tile columns (first, count) in a range of drained tile columns.
+        """Return the layer's tile columns (first, count) in a range of requantized ones.
 
         The range also contains the tile columns of zeros between queries, which are not the
         layer's.
@@ -81,9 +81,9 @@ class Matrix:
         """Yield ((first, count), index, distance) of each product for a range of tile columns.
 
         The range is ``count`` of the layer's tile columns from ``first`` on; (first, count) are
-        those of one product. ``index`` is the place of a product's first tile column among the
-        drained tile columns of the range, and ``distance`` the difference between neighbouring
-        indices.
+        those of one product. ``index`` is the place of a product's first tile column among all
+        requantized tile columns of the range, zeros included, and ``distance`` the difference
+        between neighbouring indices.
         """
         places = self.places[first : first + count]
         if not places:

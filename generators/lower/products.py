@@ -37,7 +37,7 @@ class Product:
     """Kind of the buffers that streamed weights are loaded into."""
 
     def within(self, first: int, end: int, cols: int) -> "Product | None":
-        """Return the product of the tile columns from ``first`` to ``end`` - 1; None without any.
+        """Return the product restricted to tile columns ``first`` to ``end`` - 1, or None if empty.
 
         Weights in slots are divided by tile columns. Weights in memory are included as a whole if
         their first tile column is in the range.
@@ -53,7 +53,7 @@ class Product:
         return replace(self, held=replace(self.held, columns=columns), place=place)
 
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
-        """Return the instruction that multiplies source rows by these weights."""
+        """Return the instruction that multiplies rows of ``source`` by the part of weights."""
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
         assert not isinstance(place, Piece)

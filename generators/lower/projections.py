@@ -1,4 +1,4 @@
-"""Common instructions of a decoder's programs: linear layers and drains."""
+"""Common instructions of a decoder's programs: linear layers and requantizations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -79,14 +79,14 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> Sequence[int | None]:
-        """Texts whose rows are multiplied and drained one by one; ``[None]`` for all together."""
+        """Texts whose rows are multiplied and requantized one by one; ``[None]`` if all at once."""
         return range(self.texts) if self.texts > 1 and self.plan.cuts.apart else [None]
 
     def acc(self, name: str, rows: int) -> int:
-        """Return the first of ``rows`` accumulator rows for the sums with a name.
+        """Return the first of the ``rows`` accumulator rows of the sums called ``name``.
 
         Sums of attention may share rows with sums of the MLP or of the output head, because all
-        sums of attention are drained before those are computed.
+        sums of attention are requantized before sums of these are computed.
         """
         return self.accumulators.named(name, rows, later=name in BEHIND)
 
@@ -94,9 +94,9 @@ class Instructions(Rules):
         """Return the distance between tile columns of a product's sums (accumulator rows).
 
         Even and odd rows are in different banks. The sums of one token are in every other row, and
-        so in one bank: they are drained while another product writes the other bank. The output
+        so in one bank: they are requantized while another product writes the other bank. The output
         projection uses adjacent rows, and so both banks alternately, because the contexts that are
-        drained beside it are in both banks.
+        requantized at the same time are in both banks.
         """
         if self.rows > 1:
             return self.rows
@@ -190,7 +190,7 @@ class Instructions(Rules):
                 self.stage.add(product)
 
     def arrived(self, product: Product) -> Product:
-        """Return a product with an address, after a load if its weights are in external memory."""
+        """Return a product with its weights on the chip; if streamed, their load is added."""
         if not isinstance(product.place, Piece):
             return product
         return replace(product, place=self.stage.piece(product.place, product.stage))
@@ -210,10 +210,10 @@ class Instructions(Rules):
     ) -> None:
         """Add the requantization of a layer's sums, or of some tile columns (first, count).
 
-        With ``row`` only one row is drained, scaled by the factor number ``factor`` if a deferred
-        norm left factors. The operations ``behind`` follow the layer; if the first is a rotation or
-        a gate, the same instruction applies it. ``text`` restricts the drain to the row of one
-        text.
+        With ``row`` only one row is requantized, scaled by the factor number ``factor`` if a
+        deferred norm left factors. The operations ``behind`` follow the layer; if the first is a
+        rotation or a gate, the same instruction applies it. ``text`` restricts the instruction to
+        the row of one text.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None

@@ -51,7 +51,7 @@ MOST_TEXTS = (REGISTERS - 1) // TEXT_REGISTERS
 
 
 def of_text(register: int, text: int) -> int:
-    """Return the register of text number ``text`` that has the meaning of the first text's."""
+    """Return the register that is ``register`` of the first text, for text number ``text``."""
     return register + TEXT_REGISTERS * text
 
 

@@ -36,7 +36,7 @@ class Rules(ABC):
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
-        """Return whether an operation and its rowwise followers can be lowered together."""
+        """Return whether an operation and its followers ``behind`` can be lowered together."""
         return True
 
     def walk(self, ops: Sequence[Op], table: Mapping[type[Op], Callable[[Step], None]]) -> None:
@@ -93,8 +93,9 @@ class Rules(ABC):
         beside: View | None = None,
         anew: bool = False,
     ) -> Draft:
-        """Return the requantization of a product's sums, with the first operation of ``behind``.
+        """Return the instruction that requantizes a product's sums.
 
+        It includes the first of the operations that follow (``behind``), a rotation or a gate.
         ``rows`` and ``columns`` (first, count) of the result are written to ``target`` or, by
         default, to the result's buffer. With ``anew`` the buffer's old content is not needed any
         more.

@@ -39,7 +39,7 @@ class TextProgram(TextHost):
         return sum(op.size for op in self.decoder.ops if isinstance(op, Linear))
 
     def macs(self, position: int, source: int = 0) -> int:
-        """Return the useful multiply-accumulates of a step for the token at a position.
+        """Return the useful multiply-accumulates of one token at a position of the text.
 
         ``source`` is the number of source tokens that the token attends to as well.
         """
@@ -59,7 +59,7 @@ class TextProgram(TextHost):
 
 @dataclass(frozen=True)
 class Trial(Timed):
-    """A decoder's program with addresses, and its predicted cycles for a step and for a chunk."""
+    """A decoder's program with addresses, and its predicted cycles for a token and for a chunk."""
 
     program: TextProgram
 

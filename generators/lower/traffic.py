@@ -70,7 +70,7 @@ class Traffic(Rules):
         return self.choices.home != WeightHome.STREAM
 
     def load(self, item: Item, buffer: str, data: Bytes) -> None:
-        """Add bytes to the memory image, and their load into a buffer to an item.
+        """Append bytes to the memory image, and add their load into a buffer to an item.
 
         If the bytes stay on the chip, only the first run executes the load.
         """

@@ -39,7 +39,7 @@ def row_counts(rows: Rows, length: int) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Given:
-    """An instruction operand: ``base`` plus a register that the host writes before a run."""
+    """An instruction operand: ``base`` plus the value of a register that the host writes."""
 
     register: int
     most: int
@@ -101,7 +101,7 @@ class Draft:
 
     @cached_property
     def buffers(self) -> dict[str, int]:
-        """Number of operands that are addresses in a buffer, by buffer name in sorted order."""
+        """Number of operands with an address in each buffer, by buffer name in sorted order."""
         values = [v.base if isinstance(v, Given) else v for v in self.operands.values()]
         return dict(sorted(Counter(v.buffer for v in values if isinstance(v, Ref)).items()))
 

@@ -18,7 +18,7 @@ def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
 
 
 def aligned(count: int, config: Config) -> int:
-    """Return the scratchpad stride of rows of ``count`` bytes (bytes)."""
+    """Return the distance between rows of ``count`` bytes in the scratchpad (bytes)."""
     return -(-count // config.scratchpad.align) * config.scratchpad.align
 
 

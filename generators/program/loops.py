@@ -4,7 +4,7 @@ A loop's dependency tokens must be the same in every iteration, and no token may
 ends. So the vector engine executes a barrier, a cheap separate instruction, before each loop, at
 the start of the loop's body, and after the loop. The first barrier waits for everything before the
 loop. All other engines wait for the second barrier before they begin an iteration. The body's last
-instruction, one of the vector engine, waits for all of them.
+instruction, one of the vector engine, waits for all other engines.
 
 A loop needs no barriers if consecutive iterations need the same tokens. An engine may then begin
 the next iteration while others are still in the current one (:func:`words`).

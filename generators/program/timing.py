@@ -42,7 +42,7 @@ class Reads:
 
 @dataclass(frozen=True)
 class Sums:
-    """A span of cycles in which products write accumulator rows of one parity; drains wait."""
+    """A span of cycles in which products write accumulator rows of one parity; readers wait."""
 
     begin: int
     end: int
@@ -51,7 +51,7 @@ class Sums:
     """Cycles between sums."""
 
     def wait(self, now: int) -> int:
-        """Return the cycles that a drain waits if it requests such a row in cycle ``now``."""
+        """Return the cycles that a command waits if it requests such a row in cycle ``now``."""
         if not self.begin <= now < self.end or (now - self.begin) % self.every:
             return 0
         return self.end - now if self.every == 1 else 1

@@ -67,8 +67,9 @@ class Observer:
     """Evaluates a model in floats, and collects the ranges of all tensors.
 
     ``share`` is the share of the largest, and of the smallest, values that is left out of the
-    ranges. For this the observer needs upper bounds in advance: ``rows`` of the rows of all inputs
-    together, ``squares`` of the sum of the squares of each input's rows.
+    ranges. For this the observer needs bounds in advance. ``rows`` is at least the number of rows
+    of all inputs together, and ``squares`` at least the sum of the squares of each input's number
+    of rows.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
 
 
 def is_nested(weights: Floats) -> bool:
-    """Return whether weights [n, k] are already integers with a largest of 127 in each output."""
+    """Return whether weights [n, k] are integers with a largest magnitude of 127 in each output."""
     exact, _ = _in_steps(weights)
     return bool(np.abs(exact - np.rint(exact)).max() < _WHOLE)
 

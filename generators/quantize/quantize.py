@@ -87,7 +87,7 @@ def quantize_decoder(
     begin: int | None,
     options: Quantization | None = None,
 ) -> Decoder:
-    """Return a quantized decoder, calibrated on texts that it samples from token ``begin``.
+    """Return a quantized decoder, calibrated on texts that the model samples from ``begin`` on.
 
     An encoder-decoder is calibrated on answers to random sources. Raises :class:`InputError` if a
     value of the model cannot be represented in integers.

@@ -91,7 +91,7 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
 
 
 def upper_step(values: Floats, bits: int) -> float:
-    """Return the symmetric INT8 scale with the least error if only the upper bits are stored."""
+    """Return the symmetric INT8 scale with the least error if the upper ``bits`` are stored."""
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
     best, least = most / half, math.inf
     for clip in _CLIPS:

@@ -54,10 +54,10 @@ class KvCache:
         return np.arange(self.length - count, self.length)
 
     def append(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
-        """Append the rows of the last tokens to a tensor; return [..., heads, length, columns].
+        """Append the last tokens' rows to a tensor; return all rows, [..., heads, length, columns].
 
-        The array has room for more rows, and doubles if they do not fit, so that a text takes time
-        in proportion to its length.
+        The array has room for more rows, and doubles if new rows do not fit, so that a text takes
+        time in proportion to its length.
         """
         total, kept = self.length, self.kept.get(name, rows[..., :0, :])
         count = total - rows.shape[-2]

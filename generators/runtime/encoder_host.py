@@ -150,7 +150,7 @@ class EncoderHost(Executable):
         return Request(((self.input_addr, integers.tobytes()), *other.writes), other.registers)
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
-        """Return an output's bytes as integers, [rows, columns]; for a batch of all inputs."""
+        """Return an output's bytes as integers, [rows, columns]; a batch has all inputs' rows."""
         values = np.frombuffer(data, "<i2" if self.output.wide else np.int8)
         return values.reshape(self.output.rows, self.output.columns).astype(np.int64)
 

@@ -140,7 +140,7 @@ class TextHost(Executable):
         *,
         bits: int = OPERAND_BITS,
     ) -> int:
-        """Return the predicted cycles of a step of several texts, including all texts' scores.
+        """Return the predicted cycles of one token of each text, with the scores of all texts.
 
         Arguments are as for :meth:`predict`.
         """
@@ -154,7 +154,7 @@ class TextHost(Executable):
         """Return the register values for a run of ``rows`` tokens, the first at ``position``.
 
         The tokens attend to ``source`` tokens of a source; 0 stands for the longest source. Without
-        ``tokens`` the register of a step's token is omitted. Raises :class:`InputError` if the
+        ``tokens`` the register of the token number is omitted. Raises :class:`InputError` if the
         position is out of range.
         """
         if position + rows > self.places:
@@ -232,7 +232,7 @@ class TextHost(Executable):
         source: int = 0,
         bits: int = OPERAND_BITS,
     ) -> Prediction:
-        """Return the predicted cycles of the step for the token at ``position``.
+        """Return the predicted cycles of processing the token at ``position``.
 
         With several ``rows`` the prediction is for the chunk that begins with this token. With
         several texts each text has a token at this position, and the scores of the second text are

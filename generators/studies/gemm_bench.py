@@ -183,14 +183,14 @@ def bench_gemm(
 
     ``cycles`` is the window in which the matrix engine works, pauses included: from its first
     operand request to the last sum written to the accumulators (counter SPAN_MATRIX).
-    ``total_cycles`` is the whole run from start to halt. Before the window it includes fetching
-    instructions and loading the first operands, after it draining the last sums and storing the
-    rest of the result.
+    ``total_cycles`` is the whole run from start to halt. Before the window the run includes
+    fetching instructions and loading the first operands. After the window it includes requantizing
+    the last sums and storing the rest of the result.
 
     ``ideal_cycles`` is m * k * n divided by the number of elements. ``utilization`` and
     ``total_utilization`` are the computed products divided by elements times cycles, or total
-    cycles. Raises :class:`InputError` if the product does not fit the configuration, or if it has
-    no counters.
+    cycles. Raises :class:`InputError` if the product does not fit the configuration, or if the
+    configuration has no counters.
     """
     if not config.control.counters:
         raise InputError(

@@ -51,7 +51,8 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
     ``parts`` are dictionaries with the fields of :class:`Part`; equal blocks share a row with their
     count. The sums of parameters and products are over all parts, ``host_products`` over the parts
     on the host. ``unused`` are the tensors of the file that do not affect the output. ``compared``
-    is False if the import of a graph was not compared with a run of the graph, which takes long.
+    is False if the import of a graph was not compared with a run of the graph, because the run
+    takes long.
     """
     parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
     model = source.description

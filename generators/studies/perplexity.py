@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Foresight:
-    """Losses of a language model on texts, in nats per token, and its agreement with floats."""
+    """Losses of a language model on texts (nats per token), and agreement with the float model."""
 
     nll: float
     """Negative log-likelihood of a token (natural units)."""

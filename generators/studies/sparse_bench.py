@@ -43,8 +43,8 @@ def bench_sparse(
     are those of this choice. ``bytes`` and ``dense_bytes`` are the sizes of the weights,
     ``bits_per_weight`` is the size of the sparse weights divided by the number of nonzero weights.
     ``ideal_cycles`` is products divided by lanes; ``skipped`` counts the skipped zeros.
-    ``array_from_rows`` is the number of rows from which on the compiler chooses the array, or None
-    up to :data:`MOST_ROWS`.
+    ``array_from_rows`` is the number of rows from which on the compiler chooses the array; None if
+    it is above :data:`MOST_ROWS`.
 
     Raises :class:`InputError` if the product does not fit, the scratchpad has no room for its
     weights, or the configuration has no zero-skip unit.

@@ -44,7 +44,7 @@ def distinct_modules(
 
     The top module has the name ``top``. Every other module's name is the prefix and the class name,
     with a number from the second set of parameters on. With ``places`` cells have the attribute
-    ``src``.
+    ``src``, a Python file and line.
     """
     with _no_collection():
         hierarchy = _Hierarchy(prefix, top, places)

@@ -59,7 +59,7 @@ def to_verilog(
     """Return the Verilog of a component and all its subcomponents, the top module first.
 
     The top module's name is ``name``, or the component's class name. Every distinct subcomponent
-    becomes one module, named after the prefix, or else the top module, and the class. Equal
+    becomes one module, named after the prefix (or else the top module) and the class. Equal
     components give the same text, byte for byte. With ``places`` expressions have the attribute
     ``src``: the Python file and line that made them. A name that is a reserved word of
     SystemVerilog gets a trailing underscore.

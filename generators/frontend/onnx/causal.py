@@ -12,7 +12,7 @@ LIKE = (
 
 
 def unlike_gpt2(encoder: Encoder) -> str:
-    """Return why a causal graph is no language model like GPT-2, as a text; empty if it is one."""
+    """Return the reasons why a causal graph is no decoder like GPT-2; empty if there are none."""
     tensors = encoder.weights
     words = len(tensors.get("words", np.zeros(0)))
     wrong = {

@@ -197,7 +197,7 @@ class Graph:
     ) -> dict[str, Array]:
         """Return the arrays of all inputs by name; the first ``length`` tokens are valid.
 
-        ``first`` is the first input, [*shape]; if it has too few tokens, padding tokens or zeros
+        ``values`` is the first input, [*shape]; if it has too few tokens, padding tokens or zeros
         are added. ``others`` are arrays of other inputs by name; missing inputs are zeros.
         """
         first = self.places[0]

@@ -60,7 +60,7 @@ def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     graph, and the source's ``compared`` is False.
 
     Raises :class:`InputError` if the package ``onnx`` is not installed, or the file cannot be read
-    or contains parts that no description covers; then the error names them, and a remedy.
+    or contains parts that no description covers. The error names such parts, and a remedy.
     """
     fixed = made_for(path) if tokens else 0
     if fixed not in (0, tokens):

@@ -56,7 +56,7 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the largest number of tokens with which a graph computes ``start``, a value's name.
+    """Return the largest number of tokens with which a graph computes the value ``start``.
 
     Only the numbers of rows of the graph's constants are tried; the result is 0 if none is the
     limit. ``graph`` was read with :func:`few` tokens.

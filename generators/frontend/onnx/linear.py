@@ -117,7 +117,7 @@ def conv(node: Node) -> View:
 def einsum(node: Node) -> View:
     """Return the meaning of an Einsum of two operands.
 
-    It is a linear layer, attention scores, or the context of an attention.
+    The meaning is a linear layer, attention scores, or the context of an attention.
     """
     equation = str(node.attribute("equation", "")).replace(" ", "")
     terms, _, target = equation.partition("->")

@@ -1,8 +1,8 @@
 """Meanings of the values in an ONNX graph: named tensors, and views of tensors.
 
 A tensor is [rows, columns], one row for each token. Exporters reshape, transpose, split and select
-in many ways; a :class:`View` stores a tensor and the tensor's element for each element of the view.
-So a product is recognized by its operands, not by the surrounding nodes.
+in many ways; a :class:`View` stores a tensor and, for each element of the view, an index into the
+tensor. So a product is recognized by its operands, not by the surrounding nodes.
 """
 
 import math
@@ -224,7 +224,7 @@ class Shares(Tensor):
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Elements of a tensor in any arrangement, with an elementwise function of them."""
+    """Elements of a tensor in any arrangement, after an elementwise function."""
 
     tensor: Tensor
     places: Index | tuple[int, ...]
