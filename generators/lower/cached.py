@@ -136,7 +136,7 @@ class Cached:
             yield tile * cols, min(cols, width - tile * cols), slots.first
 
     def keys(self, head: int) -> tuple[View | int, frozenset[str]]:
-        """Return the operand with a key head's keys, and the flags that select them.
+        """Return the operand with a key head's keys, and the flags that select these keys.
 
         The operand is the number of the first weight slot, or a view of rows in the scratchpad,
         which needs no flags. Two heads may share a slot; the flags select one.

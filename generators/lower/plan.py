@@ -63,11 +63,11 @@ class Matrix:
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return a tile column's index among all requantized ones, which include zeros."""
+        """Return a tile column's index among all requantized tile columns, zeros included."""
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
-        """Return the layer's tile columns (first, count) in a range of requantized ones.
+        """Return the layer's tile columns (first, count) in a range of requantized columns.
 
         The range also contains the tile columns of zeros between queries, which are not the
         layer's.

@@ -40,7 +40,7 @@ class Product:
         """Return the product restricted to tile columns ``first`` to ``end`` - 1, or None if empty.
 
         Weights in slots are divided by tile columns. Weights in memory are included as a whole if
-        their first tile column is in the range.
+        their first tile column is in the range, or else not at all.
         """
         if not self.k_tiles:
             tile = self.held.tile

@@ -291,8 +291,8 @@ class Instructions(Rules):
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
         """Add the product of queries or keys, and the norm of each head.
 
-        Return the product with the identity that follows the norm, and its rotation, both not added
-        yet.
+        Return the product with the identity that follows the norm, and the rotation of the product;
+        the caller has to add these.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"

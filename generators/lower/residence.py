@@ -173,8 +173,8 @@ class Kept:
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the weight slot to which a run's first token is appended.
 
-        ``first`` is the tensor's first slot. The text's ``register`` is added to it, unless each
-        run begins the keys and values anew.
+        ``first`` is the tensor's first slot. The text's ``register`` is added to ``first``, unless
+        each run begins the keys and values anew.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first

@@ -153,8 +153,8 @@ class Rules(ABC):
     def defines(self, target: View, *, anew: bool = True) -> str:
         """Return the buffer whose old content is not needed when an instruction writes a view.
 
-        This is the view's buffer if the operation writes it for the first time, and ``anew`` is
-        true. Otherwise the result is "".
+        The result is the view's buffer if this is the operation's first write to the buffer, and
+        ``anew`` is true. Otherwise the result is "".
         """
         if self.lasting:
             return ""

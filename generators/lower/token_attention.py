@@ -96,7 +96,7 @@ class TokenAttention:
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
-        """Return the steps of one token: functions that add scores and softmax, sums, and contexts.
+        """Return the steps of one token: functions that add scores, value products, and contexts.
 
         The query heads that share a key head are rows of one product. If all products of scores
         precede the first softmax (``ahead``), ``drain`` is called after the first of these

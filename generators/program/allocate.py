@@ -212,7 +212,7 @@ def fit(
 
 
 def live_bytes(uses: Mapping[str, Use], sizes: Mapping[str, int]) -> int:
-    """Return the largest number of bytes that are live at the same time."""
+    """Return the largest number of buffer bytes that are live at the same time."""
     changes: dict[int, int] = defaultdict(int)
     for name, use in uses.items():
         for first, last in use.intervals:

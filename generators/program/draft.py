@@ -54,7 +54,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Written:
-    """The part of a tensor that a vector instruction writes; ``columns`` is 0 if it writes none."""
+    """The part of a tensor that a vector instruction writes; ``columns`` is 0 if there is none."""
 
     name: str
     """Name of the tensor in the float model, or a description if no tensor is written."""

@@ -74,7 +74,7 @@ def joined(
 ) -> tuple[list[int], dict[str, Entry]] | None:
     """Return the words of several programs one after another, and their entry points by name.
 
-    ``assemble`` returns the words of a program. If it returns None, the result is None.
+    ``assemble`` returns the words of a program. If ``assemble`` returns None, the result is None.
     """
     words, entries = list[int](), {}
     for name, nodes in programs.items():

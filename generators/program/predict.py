@@ -1,8 +1,8 @@
 """Prediction of a program's cycles without simulation.
 
 Every instruction passes once through the sequencer, its engine's queue and its engine; tokens,
-queues and memory make it wait as in the circuit. The time of a command in its engine is a formula
-(``timing``), and is longer if a matrix product reads the same scratchpad bank.
+queues and memory make instructions wait as in the circuit. The time of a command in its engine is a
+formula (``timing``), and is longer if a matrix product reads the same scratchpad bank.
 """
 
 from collections import deque

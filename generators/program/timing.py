@@ -1,4 +1,4 @@
-"""Cycle formulas of the engines; the circuits' docstrings state and benches assert them."""
+"""Cycle formulas of the engines, which the circuits' docstrings state and benches assert."""
 
 import itertools
 from collections import deque

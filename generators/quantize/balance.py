@@ -33,7 +33,7 @@ def column_gains(largest: Floats, strength: float) -> Floats:
 def useful_range(function: Function, bounds: Range, step: float) -> Range:
     """Return the part of a function's input range beyond which the output is almost constant.
 
-    Inputs outside the returned range are clamped to it, which changes the output by at most
+    Inputs outside the returned range are clamped to this range, which changes the output by at most
     :data:`TAIL` times ``step``; ``step`` is the output's scale.
     """
     x = np.linspace(bounds.low, bounds.high, GRID + 1)

@@ -89,7 +89,7 @@ class Steps(abc.ABC, Generic[D]):
         """Return (input scale, offset, table) of an activation function.
 
         If the table is None, requantization computes the function, which is ReLU. The zero point of
-        the table's inputs is a part of the bias: layers may differ in it.
+        the table's inputs is a part of the bias, and may differ from layer to layer.
         """
         assert node.sums is not None
         if node.activation == "relu" and self.relu_in_sums:

@@ -7,7 +7,7 @@ from celosia.arch.errors import InputError
 
 
 class Lengths(Protocol):
-    """Limits of the lengths of texts: those of a language model, or of its compiled program."""
+    """Limits of the lengths of texts, for a language model or for its compiled program."""
 
     @property
     def name(self) -> str:

@@ -43,7 +43,7 @@ _FORMATS = "int4,ternary"
 
 
 def sparse_lanes(config: Config) -> int:
-    """Return the lanes of a separate zero-skip unit: configured, or one per entry of a line."""
+    """Return the lanes of a separate zero-skip unit: as configured, or one per entry of a line."""
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
 

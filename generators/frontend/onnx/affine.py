@@ -1,8 +1,8 @@
 """Gains and shifts of columns, which are folded into an earlier or a later layer.
 
 If no earlier linear layer or norm can include a gain, the tensor becomes an :class:`Affine`. A
-later linear layer includes the gains and shifts of an :class:`Affine`. A sum applies them after the
-addition, so that they can pass a residual connection.
+later linear layer includes the gains and shifts of an :class:`Affine`. A sum applies the gains and
+shifts after the addition, so that these can pass a residual connection.
 """
 
 from dataclasses import replace
