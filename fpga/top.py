@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The complete top level of a board: link, accelerator, external memory, LEDs."""
 
 from amaranth.hdl import Const, Module, ResetSignal, Signal
@@ -65,7 +66,7 @@ class BoardTop(Component):
     frequency of the host's clock ``sck`` must be at most a twelfth of ``clock``; the other lines
     are ``cs_n``, ``copi`` and ``cipo``. A request that pauses for ``timeout`` cycles (by default 20
     ms) is dropped. ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run. ``error``
-    is 1 if STATUS of the last run reports an error.
+    is 1 if STATUS of the last run reports an error. ``inputs`` is a text of all arguments.
 
     Raises :class:`InputError` if no whole number of cycles is close to the length of a bit, or the
     size of the memory is impossible. It is also raised if ``flash`` is given and ``link`` is not
@@ -100,6 +101,8 @@ class BoardTop(Component):
             memory=memory_bytes,
             payload=PAYLOAD_BYTES,
         )
+        chips = (sdram, ddr3, psram, flash)
+        self.inputs = f"{self.config.to_toml()}{self.identity}{chips}{link}{divisor}{timeout}{baud}"
         self._memory: Component
         pins: dict[str, Member] = {}
         self._chip = "sdram"

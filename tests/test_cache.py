@@ -12,8 +12,10 @@ from celosia.arch.errors import RunError
 from celosia.arch.presets import PRESETS
 from celosia.arch.support import cache
 from celosia.arch.support.cache import PACKAGE, ROOT
-from celosia.tb.machine import fast_build, toolchain
-from celosia.tb.machine.circuit_sources import circuit_files
+from celosia.fpga.boards import get_board, with_sdram
+from celosia.fpga.top import BoardTop
+from celosia.tb.machine import circuit_sources, fast_build, toolchain
+from celosia.tb.machine.circuit_sources import circuit_files, kept_verilog
 from celosia.tb.speed import port_bench
 
 
@@ -239,3 +241,28 @@ def test_a_disk_that_is_full_elsewhere_is_named(celosia, monkeypatch) -> None:
     monkeypatch.setattr("celosia.cli.configs.report", write)
     code, _, errors = celosia("configs")
     assert (code, errors) == (1, "celosia: no space is left on a disk that was to be written\n")
+
+
+def test_a_circuit_is_converted_once_for_its_inputs(monkeypatch, folder) -> None:
+    """A board's Verilog is kept by all arguments of its top level and by all its sources."""
+    converted = []
+
+    def convert(component: BoardTop, top: str) -> str:
+        converted.append(component.inputs)
+        return f"module {top}"
+
+    monkeypatch.setattr(circuit_sources, "to_verilog", convert)
+    board = with_sdram(get_board("ulx3s_25f"))
+    given = {"clock": 50_000_000, "memory_bytes": 4096, "divisor": 4, "timeout": 99}
+    others = ({"clock": 40_000_000}, {"memory_bytes": 8192}, {"divisor": 5}, {"timeout": 98})
+    tops = [BoardTop(PRESETS["tiny"], **given | other) for other in ({}, *others, {"link": "spi"})]
+    tops += [
+        BoardTop(PRESETS["micro"], **given),
+        BoardTop(board.config, **given, sdram=board.sdram),
+    ]
+    for top in 2 * tops:
+        assert kept_verilog(top, "top", top.inputs) == "module top"
+    assert converted == [top.inputs for top in tops]
+    assert kept_verilog(tops[0], "other", tops[0].inputs) == "module other"
+    files = {str(path.relative_to(PACKAGE)) for path in circuit_files(BoardTop.__module__)}
+    assert {"fpga/top.py", "hdl/link/uart.py", "hdl/memory/sdram/controller.py"} <= files

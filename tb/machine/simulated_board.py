@@ -16,8 +16,8 @@ from celosia.arch.psram import PsramChip
 from celosia.arch.sdram import SdramChip
 from celosia.arch.support.cache import cached, digest, run_folder
 from celosia.arch.support.process import tail
-from celosia.generators.verilog.verilog import to_verilog
 from celosia.tb.devices import data_sheets
+from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.simulated import end_simulation
 from celosia.tb.machine.toolchain import (
     COMPILER_OPTIONS,
@@ -67,7 +67,8 @@ def build_board(
 ) -> Path:
     """Return the path of the program that simulates a board's top level.
 
-    The program is built if the cache lacks it. ``top`` is a ``celosia.fpga.top.BoardTop``.
+    The program is built if the cache lacks it. ``top`` is a ``celosia.fpga.top.BoardTop``,
+    or a component whose ``inputs`` is a text of all values on which its circuit depends.
     ``sdram``, ``psram`` and ``flash`` are the chips on the board's pins, if any. ``clock`` is the
     machine's clock (Hz); if it breaks a timing rule of a chip, the simulation ends. ``ddr3`` is a
     memory model that is connected to ``top``.
@@ -76,7 +77,7 @@ def build_board(
     the build fails.
     """
     check_simulator("verilator")
-    verilog = to_verilog(top, "top" if ddr3 is None else "machine")
+    verilog = kept_verilog(top, "top" if ddr3 is None else "machine", top.inputs)
     source = _SOURCE.read_text(encoding="utf-8")
     models = {chip.name: chip.read_text(encoding="utf-8") for chip in _CHIPS}
     flags = ["-CFLAGS", "-DSPI"] if "sck" in top.signature.members else []
