@@ -16,13 +16,19 @@ CONFIGURATIONS = {
     "odd": ("--config", "odd"),
 }
 GROUPS = 3
-"""Parts of the units that may run side by side."""
+"""Parts of the units. Each part runs on another configuration, and all of them in long tests."""
 
 pytestmark = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 
 
-@pytest.mark.parametrize("group", range(GROUPS))
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        pytest.param(name, group, marks=[pytest.mark.long] * (group != own))
+        for own, name in enumerate(CONFIGURATIONS)
+        for group in range(GROUPS)
+    ],
+)
 def test_every_unit_passes(celosia, name, group) -> None:
     units = list(BENCHES)[group::GROUPS]
     command = ("test", *CONFIGURATIONS[name], "--sim", "icarus", *units, "--json")
