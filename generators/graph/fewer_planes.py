@@ -1,4 +1,4 @@
-"""Models with nested weights at reduced precision: the lower bit planes are left out."""
+"""Models with nested weights at reduced precision: the lower bit planes are not used."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -29,7 +29,11 @@ def planes_of(bits: int) -> int:
 
 
 def check_bits(bits: Iterable[int], weights: str) -> None:
-    """Raise :class:`InputError` unless weights of format ``weights`` can be read with ``bits``."""
+    """Raise :class:`InputError` unless weights can be read at each number of bits in ``bits``.
+
+    ``weights`` is the name of the weights' format: only nested weights can be read at fewer bits
+    than they have.
+    """
     for width in bits:
         if width not in BITS:
             raise InputError(f"Bits must be {', '.join(map(str, BITS[:-1]))} or 2, not {width}")
@@ -41,7 +45,8 @@ def coarser(model: Model, bits: int) -> Model:
     """Return a model whose nested weights are reduced to their upper ``bits`` bits.
 
     Quantization scales and parameters do not change, except the biases that compensate zero points.
-    The encoder of an encoder-decoder keeps all bits. With all bits the result is ``model``.
+    The encoder of an encoder-decoder keeps all bits. If ``bits`` is all bits of the weights,
+    ``model`` itself is returned.
     """
     if bits == OPERAND_BITS:
         return model

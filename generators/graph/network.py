@@ -59,14 +59,21 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Start:
-    """``target`` is ``positions`` plus, in row 0, the class token; the input is added later."""
+    """``target`` is the learned positions, with the class token added in row 0.
+
+    A linear layer later adds the embedded input. A model may lack positions or the class token.
+    """
 
     target: Value
 
 
 @dataclass(frozen=True)
 class Linear:
-    """``target[row:] = activation(source @ weight.T + bias)``, times a gain, plus a residual."""
+    """``target[row:] = activation(source @ weight.T + bias) * gain + residual``.
+
+    The first ``row`` rows of the target are not written. The bias, activation, gain and residual
+    are optional.
+    """
 
     source: Value
     target: Value
@@ -86,7 +93,10 @@ class Linear:
 
 @dataclass(frozen=True)
 class Norm:
-    """``target = normalize(source) * weight + bias``, with weights named after ``name``."""
+    """``target = normalize(source) * weight + bias``.
+
+    ``name`` is the prefix of the names of the weights and biases.
+    """
 
     source: Value
     target: Value
@@ -128,9 +138,9 @@ class Attention:
     """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` per head, plus a residual.
 
     Heads are slices of the columns; if there are fewer key heads, neighbouring query heads share
-    one. The ``home`` of keys and values selects the tokens that are attended to. CACHE selects all
-    tokens so far, and SOURCE the tokens of a source, whose keys and values an earlier run computes.
-    Otherwise all tokens of the input are attended to.
+    one. The memory of keys and values (their ``home``) decides which tokens are attended to. In
+    CACHE they are those of all tokens so far. In SOURCE they are those of a source's tokens,
+    computed by an earlier run. In any other memory they are those of all tokens of the input.
     """
 
     query: Value

@@ -29,7 +29,10 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Linear:
-    """``target[row:] = rescale(source @ weight)``, then an activation or a residual."""
+    """A linear layer: ``target[row:] = rescale(source @ weight)``, requantized sums.
+
+    An activation, or the addition of the target's old value, may follow the requantization.
+    """
 
     source: Tensor
     target: Tensor
@@ -55,7 +58,10 @@ class Linear:
     """The rescale is multiplied by the rows' factors from a deferred norm."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return a part of the weights as bytes: in the format ``stored`` or, if None, as INT8."""
+        """Return the bytes that store some rows and columns of the weights.
+
+        The bytes are codes in the format of ``stored``, or INT8 weights if ``stored`` is None.
+        """
         if self.stored is None:
             return self._operands[rows, columns]
         return self.stored.data(rows, columns)
@@ -80,7 +86,11 @@ class Linear:
 
     @property
     def parts(self) -> list["Linear"]:
-        """The layer's matrix products: one, or one for each bit plane; a correction adds two."""
+        """Matrix products that compute the layer, each as a linear layer.
+
+        There is one product for each bit plane of nested weights, and a single product for other
+        weights. A low-rank correction adds two products: one before these, and one after them.
+        """
         low = self.low_rank
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
         own = own or [self]
@@ -91,7 +101,7 @@ class Linear:
 
     @property
     def look_up(self) -> tuple[str, ...]:
-        """Flags of the DRAIN that applies the layer's activation table; empty without a table."""
+        """Flags of DRAIN that make it apply the layer's activation table; empty without a table."""
         return () if self.table is None else ("polynomial" if self.polynomial else "table",)
 
 
@@ -113,7 +123,8 @@ class Plane:
 class LowRank:
     """Low-rank correction of a layer's weights: a product of two thin matrices.
 
-    ``first.target @ weight`` is added to the sums of the layer's product, by equation (18) of
+    The linear layer ``first`` multiplies the input by the first matrix; its result times
+    ``weight``, the second matrix, is added to the sums of the layer's product. See equation (18) of
     ``docs/formats.md``.
     """
 
@@ -148,7 +159,8 @@ class Norm:
 class Convert:
     """``target = rescale(source)``, from INT16 to INT8 or to INT16 with another scale.
 
-    An INT8 source becomes INT16 by a product with the identity matrix, whose sums a rotation reads.
+    An INT8 source is multiplied by the identity matrix. The product's sums are then requantized to
+    INT16, in an instruction that can also rotate them.
     """
 
     source: Tensor
@@ -157,7 +169,7 @@ class Convert:
 
     @property
     def product(self) -> bool:
-        """True if the conversion is a product with the identity."""
+        """True if the conversion is a product with the identity matrix (the source is INT8)."""
         return not self.source.wide
 
 
@@ -176,7 +188,7 @@ class Rotary:
     row stands for all places."""
 
     def at(self, places: Ints) -> Ints:
-        """Return cosines and sines of the positions ``places`` [n], [n, head's columns]."""
+        """Return cosines and sines, [n, columns of a head], of the positions ``places`` [n]."""
         return self.pairs[places % len(self.pairs)]
 
 
@@ -184,7 +196,7 @@ class Rotary:
 class Gate:
     """``target = (source - zero) * up``, requantized: the product of a gated MLP.
 
-    See equation (10) of ``docs/numerics.md``.
+    ``zero`` is the zero point of the source. See equation (10) of ``docs/numerics.md``.
     """
 
     source: Tensor

@@ -92,7 +92,8 @@ class Graph(Generic[D]):
     def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:
         """Return inputs [..., tokens, features] as integers for the machine.
 
-        In a model without linear embedding, inputs are the rows from :func:`lookup`.
+        For a model without linear embedding, ``values`` are the rows that :func:`lookup` returns
+        for the tokens.
         """
         return quantize(values, self.input).astype("<i2" if self.input.wide else np.int8)
 
@@ -115,18 +116,21 @@ class Graph(Generic[D]):
 
     @property
     def rotary(self) -> Ints | None:
-        """Cosines and sines of all positions (``pairs`` of rotations); None without rotations."""
+        """Cosines and sines of all positions, [positions, columns]; None without rotations.
+
+        The columns are those of a head that are rotated. The table is the longest of all rotations.
+        """
         pairs = (op.pairs for op in self.ops if isinstance(op, Rotary))
         return max(pairs, key=len, default=None)
 
     @property
     def kv_bits(self) -> int:
-        """Width of stored values, and of stored keys after their first ``whole`` columns (bits)."""
+        """Width of stored values, and of key columns after the first ``whole`` columns (bits)."""
         return self.attentions[0].kv_bits
 
     @property
     def key_bits(self) -> int:
-        """Width of stored keys after their first ``whole`` columns; 8 if none follow (bits)."""
+        """Width of a stored key's columns after the first ``whole`` (bits); 8 if there are none."""
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 
     @property
@@ -146,7 +150,7 @@ class Graph(Generic[D]):
 
     @property
     def places(self) -> int:
-        """Largest number of tokens of a text: the rows of the table of positions or rotations."""
+        """Most tokens of a text: the number of rows in the table of positions or of rotations."""
         table = self.embedding.positions if self.rotary is None else self.rotary
         assert table is not None
         return len(table)

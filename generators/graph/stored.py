@@ -27,9 +27,10 @@ class Stored:
     """Scales of the groups, [ceil(k / group), n], from 1 to 255."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the stored bytes of a part of the matrix, [stored rows, columns].
+        """Return the bytes that store some rows and columns of the matrix, [stored rows, columns].
 
-        The part's ``rows`` must begin at the first row of a group, if weights have groups.
+        A stored row has one byte for each column: codes of several weights, or a scale. If weights
+        have groups, ``rows`` must begin at the first row of a group.
         """
         codes = self.codes[rows, columns]
         if self.scales is None:
@@ -40,12 +41,19 @@ class Stored:
 
 
 def stored_rows(stored: Stored | None, k: int) -> int:
-    """Return the number of byte rows that store ``k`` rows of weights from a group's start on."""
+    """Return the number of stored rows for ``k`` rows of weights.
+
+    A stored row has one byte for each column. The rows of weights begin at the first row of a
+    group.
+    """
     return k if stored is None else stored.form.stored_rows(k, stored.group)
 
 
 def part_rows(stored: Stored | None, config: Config) -> int:
-    """Return the unit of rows into which a matrix is cut: whole tiles and whole groups."""
+    """Return the smallest number of rows that is both whole tiles and whole groups of weights.
+
+    Matrices are cut at multiples of this number of rows.
+    """
     return math.lcm(config.array.rows, stored.group if stored and stored.group else 1)
 
 
@@ -55,10 +63,11 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return weights as bytes for weight slots of ``size`` rows, and these bytes with their scales.
+    """Return some rows of weights as bytes for weight slots, and these bytes with their scales.
 
-    Each byte contains two weights. The second result is None for weights without groups. With
-    groups, ``rows`` begin at a group's first row, and a group fills whole slots.
+    Each byte contains two weights, and a slot has ``size`` rows of bytes. The second result is the
+    bytes with one scale for each column of a slot; it is None for weights without groups. With
+    groups, ``rows`` must begin at a group's first row, and a group must fill whole slots.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]
@@ -70,9 +79,11 @@ def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | No
 
 
 def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset[str]:
-    """Return the flags of an instruction that reads ``stored`` weights, for format and groups.
+    """Return the flags that make an instruction read ``stored`` weights.
 
-    Raises :class:`InputError` if the configuration lacks the format or the group size.
+    The flags select the format, and the scales of groups if weights have groups. There are no flags
+    for INT8 weights (``stored`` is None). Raises :class:`InputError` if the configuration lacks the
+    format or the group size.
     """
     if stored is None:
         return frozenset()

@@ -81,7 +81,10 @@ class Rescale:
         return len(self.bias) == 1
 
     def columns(self, first: int, count: int) -> "Rescale":
-        """Return the parameters of ``count`` columns from ``first`` on, if columns differ."""
+        """Return the parameters of ``count`` columns from column ``first`` on.
+
+        The parameters must be separate for each column, not shared by all columns.
+        """
         part = slice(first, first + count)
         return Rescale(self.bias[part], self.multiplier[part], self.shift[part])
 

@@ -9,7 +9,7 @@ BANKS = 2
 
 
 class Accumulators:
-    """Allocates accumulator rows, temporarily for the next product or permanently by name."""
+    """Allocates accumulator rows: temporarily for the next product, or permanently for a name."""
 
     def __init__(self, config: Config, model: str):
         self.depth, self.model, self.config = config.accumulators.depth, model, config
@@ -31,12 +31,12 @@ class Accumulators:
         return first
 
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
-        """Return the first of the ``rows`` accumulator rows that a name has in the whole program.
+        """Return the first of ``rows`` accumulator rows that ``name`` has in the whole program.
 
-        The row's number is even. Names whose sums are computed ``later``, after all other sums have
-        been requantized, get rows from the last row down; other names get rows from the first row
-        up. So the rows of the two kinds of names may overlap. Raises :class:`FitError` if there are
-        too few rows.
+        The number of the first row is even. ``later`` is for names whose sums are computed after
+        all other sums have been requantized. Such names get rows from the last row down, other
+        names from row 0 up. Rows of a ``later`` name and of another name may therefore overlap.
+        Raises :class:`FitError` if there are too few rows.
         """
         if name not in self._named:
             before = self._taken[later]

@@ -1,4 +1,4 @@
-"""Assembly of a lowered model: places loads, assigns buffer addresses, encodes words."""
+"""Assembly of a lowered model: loads are placed, buffers get addresses, words are encoded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,8 @@ TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
 class Refusal:
     """The reason why an encoder's program does not fit, and how much memory it needs.
 
-    ``excess`` is the number of scratchpad bytes, weight slots or program words that are needed.
+    ``excess`` is the number of scratchpad bytes, weight slots or program words that the program
+    needs. It is 0 if memory suffices, but the program's loops cannot be encoded.
     """
 
     stage: int
@@ -131,9 +132,10 @@ def _extent(nodes: Sequence[Node]) -> tuple[int, dict[str, Use]]:
 
 
 def assemble(placed: Placed, config: Config, layers: int | None = None) -> Program | Refusal:
-    """Return the program of a model with addresses, or the reason why it does not fit.
+    """Return the program of a lowered model, or the reason why the program does not fit.
 
-    If ``layers`` is given, the program ends after that number of layers.
+    The model's buffers have addresses. If ``layers`` is given, the program ends after that number
+    of layers.
     """
     lowered = placed.lowered
     if layers is not None:
@@ -174,9 +176,10 @@ def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:
-    """Return the instructions of a later run, which finds the weights on the chip.
+    """Return the instructions of later runs, which find the first run's weights on the chip.
 
-    The loads that only the first run needs are left out. The result is empty if there are none.
+    These are ``nodes`` without the loads that only the first run executes. The result is empty if
+    there are no such loads: then all runs have the same instructions.
     """
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []

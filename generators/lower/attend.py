@@ -29,12 +29,13 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
 
 
 def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> None:
-    """Add the instructions of an attention for all texts of a run, up to its contexts.
+    """Add the instructions of an attention for all texts of a run, without the output projection.
 
-    The contexts are the sums of values weighted by probabilities. The instructions begin with the
-    products of normalized rows. ``waiting`` are the linear layers that compute queries, keys and
-    values, or only queries if the keys and values belong to a source. If the cache stores inputs,
-    keys and values of all tokens are computed from these inputs.
+    The instructions compute queries, keys and values from normalized rows, and then probabilities
+    and contexts. Contexts are the sums of values weighted by probabilities. ``waiting`` are the
+    linear layers that compute queries, keys and values, each with the operations after it; keys and
+    values that belong to a source need none. If the cache stores inputs of the attention, keys and
+    values of all tokens are computed from these inputs.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
     made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}

@@ -18,7 +18,7 @@ WRITTEN = ("wide_out", "per_tensor")
 
 
 def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
-    """Return two series of steps interleaved, so that products run beside another step's softmax.
+    """Return the steps of two series in one order, so that products run during softmaxes.
 
     The order is probabilities 0, probabilities 1, contexts 0, probabilities 2, contexts 1, and so
     on. Step i of ``probabilities`` computes scores and their softmax. Step i of ``contexts``
@@ -40,11 +40,11 @@ def score(
     *names: str,
     above: int = 0,
 ) -> Draft:
-    """Return the product of a head's ``m`` queries and ``n`` keys.
+    """Return the instruction that multiplies ``m`` queries of a head by ``n`` keys.
 
     ``keys`` is a view of rows in the scratchpad, or the number of the first weight slot, in which
-    keys are columns. Queries begin with ``above`` zeros, one for each slot row above the head's
-    keys.
+    keys are columns. A slot may have ``above`` rows above the head's keys; each query then begins
+    with that number of zeros. ``names`` are further flags.
     """
     flags = names if isinstance(keys, int) else ("b_transpose", *names)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
@@ -64,8 +64,9 @@ def softmax(
     """Return the instruction for the softmax of a head's scores.
 
     With the flag ``drain`` the input is sums in the accumulators, otherwise requantized scores.
-    ``row`` is the first row's index in the sequence, which locates the diagonal of shaped
-    attention. The other arguments are as for :meth:`Work.softmax`.
+    ``row`` is the index in the sequence of the first row of scores. Shaped attention adds a term to
+    the score of each token with itself, and finds this score by the index. The other arguments are
+    as for :meth:`Work.softmax`.
     """
     diagonal = op.heads[head].diagonal
     return work.softmax(
@@ -81,7 +82,7 @@ def softmax(
 
 
 def drain_context(op: Attention, work: Work, *flags: str) -> Draft:
-    """Return the requantization of a context: the sums of values weighted by probabilities."""
+    """Return the instruction that requantizes a context, the sums of values times probabilities."""
     return work.requantize(Opcode.DRAIN, *flags, tensor=op.target, residual=op.residual)
 
 
@@ -95,7 +96,7 @@ def mix(
     n: int,
     *flags: str,
 ) -> Draft:
-    """Return the product of a head's probabilities and ``n`` columns of its values.
+    """Return the instruction that multiplies a head's probabilities by ``n`` columns of values.
 
     ``values`` is a view of ``k`` rows in the scratchpad, or the number of the first weight slot.
     """

@@ -43,10 +43,11 @@ def cut(total: int, marks: Iterable[int]) -> list[Part]:
 
 
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
-    """Return the parts (first, count) of each interval of ``total`` between two ``marks``.
+    """Cut ``total`` at the positions ``marks``, and return the parts of each interval.
 
-    The result has a list of parts for each interval. The parts of an interval have equal sizes,
-    which are multiples of ``unit`` and at most ``most`` units; only the last part may be smaller.
+    The result has a list of parts (first, count) for each interval between two cuts. The parts of
+    an interval have equal sizes, which are multiples of ``unit`` and at most ``most`` units; only
+    the last part may be smaller.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -86,7 +87,7 @@ class Blocks:
         return min(self.column_step, self.columns - first) * self.size
 
     def place(self, row: int, column: int) -> Ref:
-        """Return the scratchpad address of an element: an offset in the buffer of its block."""
+        """Return the scratchpad address of an element, as an offset in the buffer of its block."""
         block_row, inside_row = divmod(row, self.row_step)
         block_column, inside_column = divmod(column, self.column_step)
         offset = inside_row * self.stride(column) + inside_column * self.size
@@ -115,9 +116,9 @@ class Blocks:
 def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
     """Return a tensor's division into blocks of whole rows.
 
-    A block has at most ``most`` bytes, unless the fewest possible rows have more. The size of each
-    block but the last is a multiple of the external memory's word, so that each block can be loaded
-    or stored separately.
+    A block has at most ``most`` bytes. Each block but the last fills whole words of the external
+    memory, so that it can be loaded or stored separately. If the fewest rows that fill whole words
+    have more than ``most`` bytes, a block has these rows.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
     unit = math.lcm(unit, config.scratchpad.align)
@@ -132,8 +133,9 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return a tensor's division into blocks of columns.
 
     ``units`` are possible numbers of columns, the preferred number first. The width of a block is a
-    multiple of the first of these numbers that fits ``most`` bytes, or else of the last number. A
-    block has at most ``most`` bytes, unless the last number of columns has more.
+    multiple of the first number whose columns have at most ``most`` bytes, and a block has at most
+    ``most`` bytes. If the columns of every number have more, a block has the last number of
+    columns.
     """
     step = tensor.columns
     if tensor.bytes > most:
@@ -145,7 +147,10 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
 
 
 def one_block(tensor: Tensor, buffer: str, rows: int) -> Blocks:
-    """Return the division into a single block, ``buffer``, of a tensor of at most ``rows`` rows."""
+    """Return the division of a tensor into one block, which is the buffer ``buffer``.
+
+    The tensor has at most ``rows`` rows.
+    """
     return Blocks(buffer, rows, tensor.columns, tensor.element, rows, tensor.columns)
 
 

@@ -54,7 +54,8 @@ class Cached:
     def keep(self) -> None:
         """Store the new tokens' keys and values, if the cache is in external memory.
 
-        Inputs of the attention are stored instead if each run computes keys and values anew.
+        If each run computes the keys and values of all tokens from stored inputs, it stores the new
+        tokens' inputs of the attention instead.
         """
         for addr, place, stride in self._moved():
             self.stage.add(store(place, addr, self.m, stride))
@@ -62,8 +63,9 @@ class Cached:
     def again(self) -> None:
         """Load the new tokens' keys and values again, although no later instruction reads them.
 
-        In a loop over layers, the next layer waits for such loads. With these loads, the
-        instructions after the loop wait for the same instructions as a further layer would.
+        In a loop over layers, a layer's stores are followed by such loads of the next layer. After
+        the last layer this method adds the same loads, so that later instructions wait for the same
+        instructions as in a further layer.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -98,7 +100,7 @@ class Cached:
         return View(Ref(buffer, offset), self.plan.cache_strides[name])
 
     def inputs(self) -> View:
-        """Return the view of the stored inputs of all tokens."""
+        """Return the view of the attention's stored inputs, for all tokens of the text."""
         return self._buffer(INPUTS)
 
     def append_keys(self) -> None:

@@ -1,4 +1,7 @@
-"""Checks that a configuration has the units that a model needs, except memory sizes."""
+"""Checks that a configuration has the units that a model needs.
+
+Sizes of memories are not checked here.
+"""
 
 from collections.abc import Sequence
 

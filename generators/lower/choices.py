@@ -54,16 +54,19 @@ class Choices:
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_smaller(self, other: "Choices") -> bool:
-        """Return whether loads and blocks are at most as large as those of ``other`` choices.
+        """Return whether both loads and blocks are at most as large as those of ``other``.
 
-        The result is False if ``compact`` differs.
+        The result is False if the two choices omit zero tiles of weights differently (``compact``).
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self.compact == other.compact
 
     @property
     def unplaced(self) -> "Choices":
-        """The same choices without ``ahead``, which only matters after lowering, to place loads."""
+        """The same choices with loads directly before their use: ``ahead`` is 0.
+
+        Lowering does not depend on ``ahead``, which is used later, when loads are placed.
+        """
         return replace(self, ahead=0)
 
 

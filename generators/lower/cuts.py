@@ -1,4 +1,4 @@
-"""Division of a decoder's operations into parts, as a record."""
+"""Record of the parts into which a decoder's operations are divided."""
 
 import math
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ class Cuts:
 
 
 def cuts_of(decoder: Decoder, config: Config, way: Way, texts: int) -> Cuts:
-    """Return the division of a decoder's operations into parts, if a run has ``texts`` texts."""
+    """Return the division of a decoder's operations into parts, for runs of ``texts`` texts."""
     key_heads = way.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes
     resident = config.array.weight_depth > RING_SLOTS

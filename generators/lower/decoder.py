@@ -42,10 +42,11 @@ class Layers(Instructions):
     def turn(self) -> None:
         """Load the rotations of the tokens' positions, unless they stay in the scratchpad.
 
-        Rotations are the cosines and sines of rotary positions. With several texts, or layers
-        without rotations, rotations in the scratchpad are copied to the rows that the instructions
-        read. Because they are loaded first, instructions that wait for a later load need not wait
-        for the rotations. So the iterations of a loop over layers are alike.
+        Rotations are the cosines and sines of rotary positions. With several texts, or with layers
+        that do not rotate, rotations in the scratchpad are copied to the rows that the instructions
+        read. They are loaded before all layers. An instruction of a layer waits for a later load,
+        and so needs no separate wait for the rotations; without that wait, the iterations of a loop
+        over layers are alike.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -55,12 +56,11 @@ class Layers(Instructions):
     def embed(
         self, row: int, word: int, place: int, first: Ref | Given = STREAM, *, behind: int = 0
     ) -> None:
-        """Add the lookup of a token's embedding, plus the position's row if positions are learned.
+        """Add the lookup of a token's embedding, and the addition of its position if learned.
 
-        The register ``word`` contains the offset of the token's row in the vocabulary, and the
-        register ``place`` the offset of the first position's row. The token's position is
-        ``behind`` positions after the first position. The result is written ``row`` rows after
-        ``first``.
+        The register ``word`` contains the offset of the token's row in the vocabulary. The register
+        ``place`` contains the offset of a position's row, and the token's position is ``behind``
+        positions after that. The result is written ``row`` rows after ``first``.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -92,12 +92,12 @@ class Layers(Instructions):
         return place
 
     def layers(self) -> None:
-        """Add the instructions of all layers, from the first norm of the residual stream on.
+        """Add the instructions of all layers, with the first norm of the residual stream.
 
         Layers are iterations of a loop if weights stay on the chip, or if requantization parameters
         are streamed from external memory like weights. Each iteration ends with the norm of the
-        next layer, or of the output head. The encoder of an encoder-decoder then computes the keys
-        and values for all layers of the decoder.
+        next layer's input, or of the output head's input. In an encoder-decoder's encoder,
+        instructions follow that compute the keys and values for all layers of the decoder.
         """
         before, *layers, after = ending_ahead(self.graph)
         waits = self.plan.cuts.resident and not self.plan.way.rows_stay and not self._turned
@@ -240,7 +240,10 @@ class Layers(Instructions):
                 self.multiply_ready((op, *behind)[-1].target, ready)
 
     def head(self, text: int = 0) -> None:
-        """Add the scores of the vocabulary for a chunk's last token, or for the token of a text."""
+        """Add the output head: the scores of the vocabulary for one token.
+
+        In a chunk this is the last token. With several texts it is the token of ``text``.
+        """
         if self.plan.way.passing:
             self._passing_head()
             return

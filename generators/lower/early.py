@@ -41,7 +41,8 @@ def check_memory(
     ``mem_addr_width``. Some models are not checked here but by the compiler: models whose weights
     stay on the chip, models with whole tiles of zeros, and models that are calibrated in seconds.
 
-    Raises :class:`InputError` with a change of the configuration that fits the weights.
+    Raises :class:`InputError` with a remedy: a larger address range, a weight format with which the
+    weights fit, or a smaller model.
     """
     if isinstance(model, TextDescription) and config.array.weight_depth > RING_SLOTS:
         return
@@ -96,9 +97,11 @@ def check_units(
 
 
 def check_rows(model: ModelDescription, config: Config) -> None:
-    """Refuse an encoder with many attention scores if their rows exceed a configuration's limit.
+    """Refuse a large encoder if it attends to more tokens than a configuration allows.
 
-    Raises :class:`InputError` with the configuration fields to set, or the most tokens that fit.
+    The limits are the longest row of scores and the longest sum. Encoders with few scores are not
+    checked here but by the compiler. Raises :class:`InputError` with the configuration fields to
+    set, or the most tokens that fit.
     """
     if model.layers * model.heads * model.sequence**2 < MANY:
         return

@@ -163,8 +163,9 @@ def compile_model(
     """Return a compiled encoder: calibrated, quantized, and lowered to a program.
 
     ``calibration_inputs`` are inputs for :func:`forward`, a list of arrays or one array. The tiling
-    is searched (``celosia.generators.lower.schedule``). ``progress`` is called with numbers done
-    and to do: of calibration inputs, and then of quantized operations.
+    is searched (``celosia.generators.lower.schedule``). ``progress`` is called with the number of
+    finished steps and of all steps. Steps are first the calibration inputs, and then the operations
+    to quantize.
 
     Raises :class:`InputError` if the model cannot run on the configuration, and
     :class:`celosia.generators.lower.fitting.FitError` if the model is too large; the message names

@@ -20,7 +20,8 @@ MOST_TRIES = 24
 class FitError(InputError):
     """A model does not fit a memory or a unit of the configuration.
 
-    ``remedies`` are alternative changes of configuration fields, each the smallest of its kind.
+    Each of the ``remedies`` is a change of some configuration fields, to the smallest values that
+    may suffice. The remedies are alternatives.
     """
 
     def __init__(self, text: str, *remedies: Changes):
@@ -50,7 +51,7 @@ def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]
 
 
 def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
-    """Return a change, {field: value}, to the next larger power of two, at least ``least``."""
+    """Return {field: value}, where the value is a larger power of two, and at least ``least``."""
     return {field: next_power_of_two(max(config.read(field) + 1, least))}
 
 

@@ -40,7 +40,10 @@ class View:
         return {f"{name}_addr": self.place, f"{name}_stride": self.stride}
 
     def behind(self, offset: int) -> "View":
-        """Return the view that begins ``offset`` bytes, or accumulator rows, after this view."""
+        """Return the view that begins ``offset`` after this view.
+
+        The unit of ``offset`` is bytes in the scratchpad, and rows in the accumulators.
+        """
         place = self.place + offset if isinstance(self.place, int) else self.place.behind(offset)
         return View(place, self.stride)
 
@@ -121,11 +124,11 @@ class Work:
         table: int = 0,
         beside: View | None = None,
     ) -> Draft:
-        """Return a DRAIN of sums or a MAP of rows; the result has the format of ``tensor``.
+        """Return an instruction that requantizes: a DRAIN of sums or a MAP of rows.
 
-        Without ``tensor`` the flags select the format. ``beside`` is the second operand: rows to
-        add, rotations or multipliers. With ``residual`` the second operand is the target's old
-        values, which are added.
+        The result has the format of ``tensor`` or, without ``tensor``, the format that the flags
+        select. ``beside`` is the second operand: rows to add, rotations or multipliers. With
+        ``residual`` the second operand is the target's old values, which are added.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -155,11 +158,13 @@ class Work:
         zero: int = 0,
         diagonal: tuple[int, int] = (0, 0),
     ) -> Draft:
-        """Return the softmax of rows of scores, or of sums with the flag ``drain``.
+        """Return the instruction for the softmax of rows of scores.
 
-        In the first row, columns before ``start[0]``, and from ``limit`` on, are masked. From row
-        to row ``start[0]`` increases by ``start[1]``, and ``limit`` by ``limit_step``. ``diagonal``
-        is the first row's column on the diagonal, and the value that is added there in each row.
+        With the flag ``drain`` the input is sums in the accumulators. In the first row, columns
+        before ``start[0]``, and from ``limit`` on, are masked. From row to row ``start[0]``
+        increases by ``start[1]``, and ``limit`` by ``limit_step``. ``diagonal`` is (column, value)
+        for shaped attention: the value is added to the score on the diagonal of each row, and the
+        column is that of the first row's diagonal.
         """
         operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
         operands |= {"start": start[0], "start_step": start[1]} if any(start) else {}
@@ -175,11 +180,12 @@ def drain(
     table: int = 0,
     beside: View | None = None,
 ) -> Draft:
-    """Return the instruction that requantizes a product's sums, with activation or residual.
+    """Return the DRAIN that requantizes a product's sums, with its activation or residual.
 
-    The operations ``behind`` follow the product. If the first of these is a rotation or a gate, the
-    same instruction rotates or multiplies by ``beside``. ``table`` is the table operand of the
-    activation, rotation or gate.
+    ``behind`` are the operations after the product. If the first of these is a rotation or a gate,
+    the DRAIN also rotates the result, or multiplies it by other rows. ``beside`` are the cosines
+    and sines, or the other rows. ``table`` is the table operand of the activation, rotation or
+    gate.
     """
     done = {Gate: ("times",), Rotary: ("rotate",)}.get(type(next(iter(behind), None)), op.look_up)
     names = [*flags, *done, *(["relu"] if op.relu else []), *(["factors"] if op.factors else [])]
@@ -198,11 +204,11 @@ def rowwise(op: Norm | Convert, work: Work) -> Draft:
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
-    """Return instructions in which a NORM directly after a DRAIN includes the DRAIN.
+    """Return instructions in which a DRAIN and a NORM directly after it are one instruction.
 
     ``nodes`` are the DRAIN of a product's sums and the instructions after it. With ``keep`` the
-    merged instruction also writes the requantized rows. Nodes that cannot be merged are returned
-    unchanged.
+    merged instruction also writes the requantized rows, as the DRAIN did. If the two cannot be
+    merged, the instructions are returned unchanged.
     """
     first, *rest = nodes
     if not rest:
@@ -242,8 +248,8 @@ def preload(
 ) -> Draft:
     """Return the instruction that copies ``k`` rows of ``n`` weights to the slots from ``slot`` on.
 
-    With the flag ``append`` rows are written from line ``line`` of the slots on, and all other
-    lines of the slots stay.
+    With the flag ``append`` the rows are written to the lines of the slots from ``line`` on, and
+    the other lines keep their content.
     """
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)

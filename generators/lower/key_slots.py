@@ -3,9 +3,9 @@
 A key is a column of a weight slot, which has ``rows`` rows. If a slot has room for the keys of two
 heads or more, a token's keys of these heads are appended below each other. The queries of a head
 then begin with a zero for each slot row above the head's keys. These zeros come from tile columns
-of the accumulators that no product adds to, and are requantized with the queries. If one row is
-requantized, and a head is one tile column, the zeros are written once, at setup, and each
-requantization skips them.
+of the accumulators that no product adds to, and are requantized with the queries. In one case the
+zeros are written only at setup, and later requantizations skip them. This is so if one row is
+requantized at a time, and a head is one tile column.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,9 +22,9 @@ from celosia.generators.quantize.options import NARROW_BITS
 def most_key_heads(decoder: Decoder, config: Config) -> int:
     """Return the largest number of key heads whose keys can share a weight slot.
 
-    The zeros before queries are whole tile columns, so the number is 1 if a head's columns are not.
-    The number is also 1 if slots pack keys or values in pairs, or if weights are streamed. It is 1
-    for an encoder-decoder, whose queries would also read the slots of a source's keys.
+    The zeros before queries are whole tile columns. If a head's columns are not whole tile columns,
+    the result is 1. It is also 1 if slots pack keys or values in pairs, or if weights are streamed.
+    It is 1 for an encoder-decoder, whose queries would also read the slots of a source's keys.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
@@ -34,10 +34,11 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return the first column of each query head in a row, then the row's number of columns.
+    """Return the first column of each query head in a row, and as last entry the row's length.
 
-    The queries of a head follow a zero for each slot row above the head's keys, in a slot with the
-    keys of ``key_heads`` heads. With ``spaced`` each head has the same number of zeros and columns.
+    A slot contains the keys of ``key_heads`` heads. Before the queries of a head, the row has a
+    zero for each slot row above the head's keys. With ``spaced`` all heads have equal numbers of
+    columns, zeros included.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -51,10 +52,10 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the index of each tile column of queries among all requantized tile columns.
+    """Return the index of each of the queries' tile columns, counted with tile columns of zeros.
 
-    Requantized tile columns include the zeros before queries. The result is empty if no zeros are
-    requantized: with one key head in a slot, or if the instruction skips the zeros (``spaced``).
+    The zeros before queries are requantized with the queries, unless the instruction skips them
+    (``spaced``). If no zeros are requantized, or a slot has only one key head, the result is empty.
     """
     if key_heads == 1 or spaced:
         return []
@@ -64,10 +65,11 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 
 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
-    """Return requantization parameters for tile columns of queries and of the zeros between them.
+    """Return requantization parameters for tile columns of queries, and of zeros between them.
 
-    ``rescale`` has the parameters of the queries' tile columns, and ``places`` the indices of these
-    among all tile columns. Tile columns of zeros get parameters that map zero to zero.
+    ``rescale`` has the parameters of the queries' tile columns alone. ``places`` are the indices of
+    these tile columns, counted with those of zeros. Tile columns of zeros get parameters that map
+    zero to zero.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []

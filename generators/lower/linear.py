@@ -26,12 +26,13 @@ from celosia.generators.program.image import Bytes
 
 
 class LinearLayer:
-    """A linear layer and the rowwise operations after it, split by columns into items.
+    """A linear layer and the rowwise operations after it, divided by columns into items.
 
-    An item is some instructions and the loads that precede them. The operations ``behind`` process
-    rows of the result as soon as these rows are complete; their parameters use the last
-    ``behind_words`` parameter words. With ``early`` the operation before the layer completes the
-    source's rows in chunks, so that the first products are cut into chunks as well.
+    An item is a group of instructions with the loads that must precede them. The rowwise operations
+    ``behind`` process each row of the result as soon as the row is complete; their parameters use
+    the last ``behind_words`` parameter words. With ``early`` the operation before the layer
+    completes the rows of the source chunk by chunk. The first products are then cut into chunks as
+    well.
     """
 
     def __init__(

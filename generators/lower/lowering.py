@@ -37,7 +37,8 @@ class Lowering(Traffic):
     def params_draft(self, blob: str, count: int, first: int = 0) -> Draft:
         """Return the instruction that loads ``count`` parameter words from a buffer's start.
 
-        ``first`` is the first word's address in the parameter memory, counted after the spare word.
+        ``first`` is the first word's index in the parameter memory, without the spare words at the
+        start.
         """
         return parameters(Ref(blob), count, SPARE_WORDS + first)
 
@@ -46,10 +47,10 @@ class Lowering(Traffic):
         check_at_once(self.name, self.config, words + SPARE_WORDS)
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
-        """Return the instructions that ``make`` returns for each part (first, count).
+        """Return the instructions of all parts; ``make(first, count)`` returns those of one part.
 
-        If the choices have loops over parts, the first parts of equal size are iterations of a
-        loop.
+        With the choice of loops over parts, the first parts, which have equal sizes, are iterations
+        of a loop.
         """
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]
@@ -62,19 +63,20 @@ class Lowering(Traffic):
         return [Repeat(bodies[:alike]), *rest] if alike > 1 else [*bodies[0], *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Return the parts (first, count) of ``total`` rows, a list for each block of ``tensors``.
+        """Cut ``total`` rows at the blocks of ``tensors``; return the parts of each interval.
 
-        A part has at most ``most`` rows, and is in one block. ``tensors`` are pairs (buffer, row):
-        ``row`` is the row of the buffer that corresponds to row 0 of ``total``.
+        The result has a list of parts (first, count) for each interval between two cuts. A part has
+        at most ``most`` rows. ``tensors`` are pairs (buffer, row): ``row`` is the row of the buffer
+        that corresponds to row 0 of ``total``.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Return the parts (first, count) of ``total`` columns, a list per block of ``tensors``.
+        """Cut ``total`` columns at the blocks of ``tensors``; return the parts of each interval.
 
-        A part has at most ``tiles`` tile columns, and is in one block. ``tensors`` are names of
-        buffers.
+        The result has a list of parts (first, count) for each interval between two cuts. A part has
+        at most ``tiles`` tile columns. ``tensors`` are names of buffers.
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

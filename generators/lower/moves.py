@@ -17,10 +17,10 @@ def load(
     *,
     once: bool = False,
 ) -> Draft:
-    """Return a load of rows from external memory to the scratchpad.
+    """Return the instruction that loads rows from external memory to the scratchpad.
 
-    Rows are ``outside`` bytes apart in external memory and ``step`` bytes apart in the scratchpad,
-    or contiguous if the number is 0. ``defines`` is the buffer whose old content is not needed any
+    Rows are ``outside`` bytes apart in external memory, and ``step`` bytes apart in the scratchpad;
+    0 stands for contiguous rows. ``defines`` is the buffer whose old content is not needed any
     more. With ``once`` only the first run executes the load.
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)
@@ -30,16 +30,19 @@ def load(
 def load_piece(
     target: Ref, piece: Piece, defines: str = "", step: int = 0, *, once: bool = False
 ) -> Draft:
-    """Return the load of a piece of external memory; other arguments are as for :func:`load`."""
+    """Return the instruction that loads ``piece`` of external memory to the scratchpad.
+
+    The other arguments are as for :func:`load`.
+    """
     return load(target, piece.addr, piece.m, piece.row_bytes, defines, step, once=once)
 
 
 def store(
     source: Ref | Given, addr: int | Given, m: Count, row_bytes: int, outside: int = 0
 ) -> Draft:
-    """Return a store of contiguous scratchpad rows, ``outside`` bytes apart in external memory.
+    """Return the instruction that stores contiguous scratchpad rows to external memory.
 
-    If ``outside`` is 0, rows are contiguous there.
+    Rows are ``outside`` bytes apart in external memory, or contiguous if ``outside`` is 0.
     """
     return Draft(Opcode.STORE, _moved(source, addr, m, row_bytes, 0, outside))
 
@@ -52,7 +55,7 @@ def _moved(
 
 
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
-    """Return (first byte, rows, bytes per row) of each move of ``size`` contiguous bytes.
+    """Return the moves that copy ``size`` contiguous bytes: (first byte, rows, bytes per row).
 
     A row has at most ``longest`` bytes.
     """

@@ -63,14 +63,17 @@ class Matrix:
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return a tile column's index among all requantized tile columns, zeros included."""
+        """Return the index of a layer's tile column, counted with tile columns of zeros.
+
+        Zeros are requantized with the layer's columns if they precede the queries of a head.
+        """
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
-        """Return the layer's tile columns (first, count) in a range of requantized columns.
+        """Return the layer's tile columns (first, count) in a range of requantized tile columns.
 
-        The range also contains the tile columns of zeros between queries, which are not the
-        layer's.
+        The range is ``count`` tile columns from ``first`` on. It includes tile columns of zeros
+        between queries, which the layer does not compute.
         """
         if not self.places:
             return first, count
@@ -80,10 +83,10 @@ class Matrix:
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Yield ((first, count), index, distance) of each product for a range of tile columns.
 
-        The range is ``count`` of the layer's tile columns from ``first`` on; (first, count) are
-        those of one product. ``index`` is the place of a product's first tile column among all
-        requantized tile columns of the range, zeros included, and ``distance`` the difference
-        between neighbouring indices.
+        The range is ``count`` of the layer's tile columns from ``first`` on. A product computes the
+        tile columns (first, count) in the yielded tuple. Its tile columns have indices among the
+        requantized tile columns of the range, which include zeros. ``index`` is the first of these
+        indices, and ``distance`` the difference between neighbouring ones.
         """
         places = self.places[first : first + count]
         if not places:
@@ -166,8 +169,8 @@ class Plan:
     def head_parts(self) -> list[tuple[int, int]]:
         """Tile columns (first, end) of each part of an output head that is streamed in parts.
 
-        Parts form groups of ``STAGES`` parts with the same sizes, so that one loop runs all groups
-        but the last.
+        Each group of ``STAGES`` parts has the same sizes, except the last group. So one loop runs
+        all groups but the last.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -185,7 +188,8 @@ class Plan:
         """Add requantization parameters to the plan as consecutive words; return their address.
 
         With ``by_tile`` every tile column begins a new word, as DRAIN reads parameters. ``early``
-        words requantize the sums that SOFTMAX and NORM read from the accumulators.
+        is for parameters of the sums that SOFTMAX and NORM read from the accumulators: they are in
+        the first words of the parameter memory if the machine has separate words for these.
         """
         words = rescale_words(self.config, *rescales, by_tile=by_tile)
         if not self.way.passing:
@@ -211,10 +215,10 @@ class Plan:
 
     @property
     def cache_strides(self) -> dict[str, int]:
-        """Bytes per token of a layer's ``keys`` and ``values``, if these are not in weight slots.
+        """Bytes per token of a layer's ``keys`` and ``values`` in a cache outside of weight slots.
 
-        If each run computes keys and values anew, the only entry is ``inputs``: the bytes of a
-        token's input of an attention.
+        If each run computes the keys and values of all tokens from stored inputs, the only entry is
+        ``inputs``: the bytes of a token's input of an attention.
         """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
@@ -229,11 +233,11 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Runs of successive layers: (first layer, True if the layers have rotations, count).
+        """Groups of successive layers with or without rotations: (first layer, with, count).
 
         The list is empty if all layers rotate, or if positions are not rotary. Otherwise each layer
-        has separate rows of rotations. The rows of successive layers are equally far apart, so that
-        layers are iterations of a loop.
+        has separate rows of rotations in the scratchpad. Rows of successive layers are equally far
+        apart, so that layers can be iterations of a loop.
         """
         model = self.decoder.description
         layers = [model.rotates(layer) for layer in range(model.layers)]
@@ -244,12 +248,19 @@ class Plan:
         return [(run[0], rotates, len(run)) for rotates, run in runs]
 
     def turned(self, layer: int, row: int = 0) -> Ref:
-        """Return the scratchpad address of a layer's rotations for token ``row`` of a run."""
+        """Return the scratchpad address of the rotations for a layer and a token.
+
+        ``row`` is the number of the token in the run.
+        """
         rows = max(self.way.rows, self.texts)
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
 
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
-        """Return the tile columns (first, end) of each part of keys or values computed anew."""
+        """Return the tile columns (first, end) of the parts in which a run computes keys or values.
+
+        The run computes the keys or values of all tokens, from inputs that the cache stores. Sums
+        of a part fit half of the accumulators.
+        """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
         # The products of a correction have separate rows for keys and for values.
@@ -274,9 +285,10 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
-    """Return a conversion as a product with an identity matrix, used for each part of the columns.
+    """Return a conversion as a linear layer with an identity matrix as weights.
 
-    The matrix has a head's columns, rounded up to whole tile columns, or all columns if fewer.
+    The matrix has a head's columns, rounded up to whole tile columns, and is used for each such
+    part of the columns. If the target has fewer columns, the matrix has these.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)
@@ -296,7 +308,7 @@ def part(rescale: Rescale, first: int, count: int) -> Rescale:
 
 
 def runs(rescale: Rescale, total: int) -> list[tuple[int, int]]:
-    """Return (first, count) of each run of columns with equal parameters, among ``total``."""
+    """Divide ``total`` columns into runs (first, count) of columns with equal parameters."""
     if rescale.per_tensor:
         return [(0, total)]
     columns = np.stack((rescale.bias, rescale.multiplier, rescale.shift)).T  # [total, 3]

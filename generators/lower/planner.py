@@ -59,9 +59,9 @@ def plan(
 ) -> Plan:
     """Return the plan of a decoder's data on a configuration.
 
-    Data are loaded in pieces of at most ``memory_bytes``; ``sparse`` and ``texts`` are the fields
-    of :class:`Plan`. If only weights or only embedding rows stay on the chip, the data that are
-    loaded once are in a separate image.
+    Data are loaded in pieces of at most ``memory_bytes``; a run has ``texts`` texts. With
+    ``sparse`` streamed weights are coded as sparse matrices if that is faster. If only weights or
+    only embedding rows stay on the chip, the data that are loaded once are in a separate image.
 
     Raises :class:`InputError` if the data do not fit, or the configuration lacks a unit.
     """

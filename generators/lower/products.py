@@ -53,7 +53,10 @@ class Product:
         return replace(self, held=replace(self.held, columns=columns), place=place)
 
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
-        """Return the instruction that multiplies rows of ``source`` by the part of weights."""
+        """Return the instruction that multiplies rows of ``source`` by this product's weights.
+
+        The sums are written to the tile columns of ``sums`` that these weights compute.
+        """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
         assert not isinstance(place, Piece)
@@ -95,8 +98,8 @@ class Room:
     ) -> list[Product]:
         """Place parts of weights in the memory, and return their products.
 
-        If the zero-skip unit is faster for ``height`` rows, the ``whole`` is coded as one sparse
-        matrix instead. With 0 rows, or in slots, weights are never coded.
+        ``parts`` together are the matrix ``whole``. It is stored as one sparse matrix instead if
+        the zero-skip unit is faster for ``height`` rows. It is never sparse for 0 rows or in slots.
         """
         config = self.memory.config
         flags = product_flags(op, config, self.memory.name)

@@ -79,14 +79,17 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> Sequence[int | None]:
-        """Texts whose rows are multiplied and requantized one by one; ``[None]`` if all at once."""
+        """Texts whose rows have separate instructions for products and requantizations.
+
+        The result is ``[None]`` if one instruction processes the rows of all texts.
+        """
         return range(self.texts) if self.texts > 1 and self.plan.cuts.apart else [None]
 
     def acc(self, name: str, rows: int) -> int:
         """Return the first of the ``rows`` accumulator rows of the sums called ``name``.
 
-        Sums of attention may share rows with sums of the MLP or of the output head, because all
-        sums of attention are requantized before sums of these are computed.
+        Sums of attention may share rows with sums of the MLP or of the output head. This is correct
+        because all sums of attention are requantized before the others are computed.
         """
         return self.accumulators.named(name, rows, later=name in BEHIND)
 
@@ -95,8 +98,8 @@ class Instructions(Rules):
 
         Even and odd rows are in different banks. The sums of one token are in every other row, and
         so in one bank: they are requantized while another product writes the other bank. The output
-        projection uses adjacent rows, and so both banks alternately, because the contexts that are
-        requantized at the same time are in both banks.
+        projection is an exception and uses adjacent rows, in both banks alternately. The contexts
+        that are requantized at the same time are in both banks too.
         """
         if self.rows > 1:
             return self.rows
@@ -112,17 +115,17 @@ class Instructions(Rules):
     def take(self) -> list[Draft]:
         """Return the instructions added since the last call.
 
-        Later parameter words reuse the same addresses.
+        Instructions that are added later load their parameter words from address 0 on again.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Return the parameter memory's address of each range of parameter words.
+        """Load parameter words if necessary, and return the address of each range of words.
 
         A range is (words, index of the first word, number of words); the number 0 stands for all
-        words from the first on. Words in external memory are loaded, unless the last call had the
-        same ranges.
+        words from the first on. Addresses are those in the parameter memory. Words in external
+        memory are loaded, unless the last call had the same ranges.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -165,11 +168,11 @@ class Instructions(Rules):
     ) -> None:
         """Add the product of rows and a linear layer's weights.
 
-        ``source`` are the rows, by default those of the layer's source; with ``row`` only one row
-        is multiplied. ``tiles`` (first, count) restricts the product to tile columns, ``split`` to
-        one range of the weights' rows, and ``text`` to the row of one text. Sums are in the layer's
-        accumulator rows, or from row ``acc`` on. A low-rank correction is added with the last
-        range; the first tile columns also compute the correction's thin tensor.
+        ``source`` are the rows, by default those of the layer's source. Only one row is multiplied
+        with ``row``, and only the row of one text with ``text``. ``tiles`` (first, count) restricts
+        the product to tile columns of the weights, and ``split`` to one range of their rows. Sums
+        are in the layer's accumulator rows, or from row ``acc`` on. A low-rank correction is added
+        with the last range of rows; its thin tensor is computed with the first tile columns.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
@@ -190,7 +193,10 @@ class Instructions(Rules):
                 self.stage.add(product)
 
     def arrived(self, product: Product) -> Product:
-        """Return a product with its weights on the chip; if streamed, their load is added."""
+        """Return a product whose weights are on the chip.
+
+        If the weights are streamed, this adds their load.
+        """
         if not isinstance(product.place, Piece):
             return product
         return replace(product, place=self.stage.piece(product.place, product.stage))
@@ -210,10 +216,10 @@ class Instructions(Rules):
     ) -> None:
         """Add the requantization of a layer's sums, or of some tile columns (first, count).
 
-        With ``row`` only one row is requantized, scaled by the factor number ``factor`` if a
-        deferred norm left factors. The operations ``behind`` follow the layer; if the first is a
-        rotation or a gate, the same instruction applies it. ``text`` restricts the instruction to
-        the row of one text.
+        With ``row`` only one row is requantized, and with ``text`` only the row of one text. If a
+        deferred norm has left factors for rows, that row is scaled by the factor with the number
+        ``factor``. The operations ``behind`` follow the layer; if the first is a rotation or a
+        gate, the same instruction applies it.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None
@@ -251,7 +257,7 @@ class Instructions(Rules):
         )
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return ``count`` or, if it is all rows of a chunk, the register with their number."""
+        """Return ``count`` or, for all rows of a chunk, the register with the chunk's row count."""
         return count if count < self.rows else self.m
 
     def _part(self, text: int | None, row: bool = False) -> Part:
@@ -291,8 +297,8 @@ class Instructions(Rules):
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
         """Add the product of queries or keys, and the norm of each head.
 
-        Return the product with the identity that follows the norm, and the rotation of the product;
-        the caller has to add these.
+        A product with the identity matrix must follow the norm, and may be rotated. This product
+        and its rotation are returned; the caller adds them.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"
@@ -313,8 +319,8 @@ class Instructions(Rules):
         """Add the partial products that need only the first ``columns`` columns of a tensor.
 
         The products belong to the linear layer that reads the tensor and has a residual. Each
-        partial product is added only once. If weights are streamed, the product is not divided.
-        ``text`` restricts the product to the row of one text.
+        partial product is added only once. Streamed weights have no partial products: the whole
+        product needs all columns. ``text`` restricts the product to the row of one text.
         """
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name
@@ -325,10 +331,10 @@ class Instructions(Rules):
             self._ready[name, text] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add the rest of a product, its addition to the residual stream, and the operations after.
+        """Add the end of a layer with a residual, and the operations ``behind`` that follow it.
 
-        The operations ``behind`` are the norm of the next layer's input, or several norms and
-        conversions.
+        The end is the partial products not added so far, and the addition to the residual stream.
+        The operations are the norm of the next layer's input, or several norms and conversions.
         """
         step, *others = behind
         for text in self.apart:

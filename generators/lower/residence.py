@@ -51,7 +51,7 @@ MOST_TEXTS = (REGISTERS - 1) // TEXT_REGISTERS
 
 
 def of_text(register: int, text: int) -> int:
-    """Return the register that is ``register`` of the first text, for text number ``text``."""
+    """Return the register of a text that corresponds to ``register`` of the first text."""
     return register + TEXT_REGISTERS * text
 
 
@@ -66,11 +66,11 @@ class WeightHome(enum.StrEnum):
 
 
 def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
-    """Return the possible homes of weights, the preferred one first; the last always works.
+    """Return the possible memories for a model's weights, from the preferred to the last.
 
-    A home is the array's weight slots, the scratchpad or external memory, for all weights of a
-    model. Weights in slots are fastest if products have few rows: such a product takes less time
-    than the load of the next weights into the array.
+    All weights are in the array's weight slots, in the scratchpad or in external memory; the last
+    is possible for every model. Weights in slots are fastest if products have few rows: such a
+    product takes less time than the load of the next weights into the array.
     """
     size = slots = 0
     for op in (part for linear in linears for part in linear.parts):
