@@ -1,4 +1,3 @@
-# amaranth: UnusedElaboratable=no
 """celosia board: a board's complete top level in a simulation, with a serial port."""
 
 import contextlib

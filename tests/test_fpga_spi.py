@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,7 +37,6 @@ class SpiLink(wiring.Component):
 
     def __init__(self, config: Config):
         self.config = config
-        self.inputs = Path(__file__).read_text(encoding="utf-8")
         self.identity = Identity(
             version=VERSION,
             configuration=fingerprint(config),

@@ -10,14 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from amaranth.back import rtlil
 from amaranth.hdl import ClockSignal, Elaboratable, Instance, ResetSignal, Value
 from amaranth.lib.wiring import Component, In
 
-from celosia.arch.config import Config
 from celosia.generators.verilog.describe import parameters
 from celosia.generators.verilog.rtlil import tidy
 
@@ -79,7 +78,7 @@ class _Hierarchy:
         if component is self._converting:
             self._converting = None
             return elaborate(component, self)
-        key = _key(component)
+        key = circuit_key(component)
         source = self._by_key.get(key) if key is not None else None
         if source is None:
             source = self.convert(component)
@@ -119,7 +118,7 @@ class _Hierarchy:
         return name if name != self._top else self._name(kind)
 
 
-def _key(component: Component) -> Any:
+def circuit_key(component: Component) -> Any:
     """Return a key of everything that a component's module depends on, or None if unknown.
 
     The key has the class, the attributes and the ports, without private attributes of base classes.
@@ -142,7 +141,8 @@ def _key(component: Component) -> Any:
 def _is_plain(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(_is_plain(part) for part in value)
-    return value is None or isinstance(value, int | str | Config)
+    described = is_dataclass(value) and type(value).__module__.startswith("celosia.arch.")
+    return value is None or described or isinstance(value, int | str)
 
 
 def _connections(component: Component, source: ModuleSource) -> dict[str, Any]:

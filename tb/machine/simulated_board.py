@@ -67,8 +67,7 @@ def build_board(
 ) -> Path:
     """Return the path of the program that simulates a board's top level.
 
-    The program is built if the cache lacks it. ``top`` is a ``celosia.fpga.top.BoardTop``,
-    or a component whose ``inputs`` is a text of all values on which its circuit depends.
+    The program is built if the cache lacks it. ``top`` is a ``celosia.fpga.top.BoardTop``.
     ``sdram``, ``psram`` and ``flash`` are the chips on the board's pins, if any. ``clock`` is the
     machine's clock (Hz); if it breaks a timing rule of a chip, the simulation ends. ``ddr3`` is a
     memory model that is connected to ``top``.
@@ -77,7 +76,7 @@ def build_board(
     the build fails.
     """
     check_simulator("verilator")
-    verilog = kept_verilog(top, "top" if ddr3 is None else "machine", top.inputs)
+    verilog = kept_verilog(top, "top" if ddr3 is None else "machine")
     source = _SOURCE.read_text(encoding="utf-8")
     models = {chip.name: chip.read_text(encoding="utf-8") for chip in _CHIPS}
     flags = ["-CFLAGS", "-DSPI"] if "sck" in top.signature.members else []
