@@ -32,12 +32,13 @@ def run_campaign(
     tell: Callable[[int, int], None],
     chunk: int = 1,
 ) -> Iterator[Outcome]:
-    """Run the cases among the first ``count`` without a stored outcome, and yield all outcomes.
+    """Run those of a campaign's first ``count`` cases that have no stored outcome.
 
-    Workers get chunks of ``chunk`` cases. The outcomes of a chunk are stored together, so a kill
-    loses only the chunks in progress. ``tell(done, count)`` is called after each chunk. If a job
-    raises an exception, its traceback is the outcome. If a worker dies, its cases run again one by
-    one in another worker; if a case kills its worker again, its outcome says so.
+    Returns the outcomes of all ``count`` cases, new and stored, in index order. Workers get chunks
+    of ``chunk`` cases. The outcomes of a chunk are stored together, so a kill loses only the chunks
+    in progress. ``tell(done, count)`` is called after each chunk. If a job raises an exception, its
+    traceback is the outcome. If a worker dies, its cases run again one by one in another worker; if
+    a case kills its worker again, its outcome says so.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]
@@ -55,7 +56,7 @@ def run_campaign(
 
 
 def run_case(job: Job, case: Case) -> Outcome:
-    """Return the outcome of a job for a case; if the job raises, its traceback is the outcome."""
+    """Run a job on a case; return its outcome, with a traceback if the job raises an exception."""
     began = time.monotonic()
     try:
         result, error = job(case), ""

@@ -26,13 +26,14 @@ _ROOM = 64  # threads of workers at least that a scheduler has work for
 
 @dataclass(frozen=True)
 class Workers:
-    """``jobs`` processes on this machine, or all workers of a Dask scheduler.
+    """Workers that run cases: ``jobs`` processes, or all workers of the Dask scheduler ``cluster``.
 
-    The scheduler ``cluster`` is at ``tls://HOST:PORT``, with the certificates from Dask's settings,
-    or on this machine at ``tcp://127.0.0.1:PORT``. Unencrypted addresses of other machines are
-    refused, because anyone with access to a scheduler can run code on its workers. With ``threads``
-    the workers are threads of this process, for jobs that wait for other programs. Raises
-    :class:`InputError` if the number or the address is invalid.
+    The address of a scheduler on this machine is ``tcp://127.0.0.1:PORT``. On another machine it is
+    ``tls://HOST:PORT``, and Dask's settings name the certificates. Unencrypted addresses of other
+    machines are refused, because anyone with access to a scheduler can run code on its workers.
+    With ``threads`` the workers are ``jobs`` threads of this process instead of processes, for jobs
+    that wait for other programs. Raises :class:`InputError` if the number of jobs or the address is
+    invalid.
     """
 
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)

@@ -23,8 +23,9 @@ def c_files(
 
     The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
     ``inputs`` are the samples: rows of real numbers as :meth:`CompiledModel.request` accepts them.
-    ``outputs`` has bytes for each sample, which begin with the golden machine's output. ``names``
-    are the names of the output's columns. Nested weights are read with ``bits`` bits.
+    ``outputs`` has the golden machine's output for each sample, as bytes; bytes after the output's
+    size are ignored. ``names`` are the names of the output's columns. Nested weights are read with
+    ``bits`` bits.
 
     Raises :class:`InputError` if a package for the register header is missing.
     """

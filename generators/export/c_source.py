@@ -17,7 +17,9 @@ _LONGEST = 64  # characters of an identifier, which names files, too
 
 
 def driver(config: Config, *names: str) -> dict[str, str | bytes]:
-    """Return the driver's files ``names`` and the machine's register header, by file name.
+    """Return the C files of the driver, and the machine's register header, by file name.
+
+    ``names`` are the driver's files without endings; each stands for a ``.c`` and a ``.h`` file.
 
     Raises :class:`InputError` if a package for the register header is missing.
     """
@@ -33,7 +35,7 @@ def identifier(name: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Return a text that is safe inside a C comment."""
+    """Return a text for a C comment; characters that are unsafe there are replaced by ``_``."""
     return _PLAIN.sub("_", text)
 
 

@@ -19,9 +19,9 @@ _LONGEST_NAME = 40
 
 
 class Script:
-    """A machine that runs nothing: it records host link requests for a power-on image.
+    """Records host link requests for a power-on image, which the board later executes.
 
-    ``payload`` is the longest payload of a request (bytes). ``body`` contains the records.
+    ``payload`` is the longest payload of a request (bytes). ``body`` contains the records so far.
     """
 
     def __init__(self, payload: int):
@@ -53,9 +53,9 @@ class Script:
         self.body += record(Op.WAIT)
 
     def compare(self, addr: int, count: int) -> None:
-        """Record a search for the largest of the INT16 numbers in external memory from ``addr`` on.
+        """Record a request for the index of the largest INT16 number in a range of external memory.
 
-        ``count`` is the size of all numbers together (bytes).
+        The range has ``count`` bytes from ``addr`` on.
         """
         self._ask(Command.READ_MEMORY, count, addr)
 
@@ -64,14 +64,14 @@ class Script:
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:
-        """Record that the board sends ``labels[i]``, if number i is the largest."""
+        """Record that the board sends ``labels[i]``; i is the index that :meth:`compare` finds."""
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
 
     def choose_register(self, number: int, values: Sequence[int]) -> None:
-        """Record the write of a value to a register of the sequencer.
+        """Record a write of ``values[i]`` to a register; i is the index that :meth:`compare` finds.
 
-        The value is ``values[i]``, if number i is the largest.
+        ``number`` is the number of the register in the sequencer.
         """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""
@@ -131,11 +131,12 @@ def power_on_image(
 def text_image(
     program: TextHost, tokenizer: TokenizerLike, prompt: str, steps: int, payload: int
 ) -> bytes:
-    """Return the flash image that continues a prompt by the ``steps`` likeliest tokens.
+    """Return the flash image with which a board continues a prompt by ``steps`` tokens.
 
-    At power-on the board sends a line with the model's name and the text. The image cannot contain
-    the chosen tokens, so each step has a table with an entry for every token of the vocabulary; the
-    machine's result selects the entry. Zero bytes in tokens are omitted.
+    Each step appends the likeliest next token. At power-on the board sends a line with the model's
+    name and the text. The image cannot contain the chosen tokens, because they are not known when
+    it is made. So each step has a table with an entry for every token of the vocabulary, and the
+    index of the largest score selects the entry. Zero bytes in tokens are omitted.
 
     Raises :class:`InputError` if the vocabulary has more tokens than an image's tables hold, or a
     token has too many bytes.

@@ -23,10 +23,10 @@ def with_digests(files: Mapping[str, str | bytes]) -> Files:
 
 
 def outdated(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
-    """Return an earlier model's files in a folder that are not in ``files``, the new model's.
+    """Return the paths of an earlier model's files in a folder that the new model does not replace.
 
-    The folder's manifest names the earlier model's files. Files that were changed later are left
-    out, because they belong to the user.
+    ``files`` are the new model's files by name. The folder's manifest names the earlier model's
+    files. Files that were changed later are not returned, because they belong to the user.
     """
     try:
         named = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))[_KEY]

@@ -51,7 +51,7 @@ class RowsRequest:
 
 
 def requests(compiled: CompiledModel) -> list[RowsRequest]:
-    """Return a request for each number of input rows, in ascending order of rows."""
+    """Return a request for each number of input rows that the model accepts, in ascending order."""
     by_rows = []
     for rows in range(compiled.least_rows, compiled.input.rows + 1):
         request = compiled.beside(rows)
@@ -61,9 +61,10 @@ def requests(compiled: CompiledModel) -> list[RowsRequest]:
 
 
 def fills(code: CompiledModel | TextHost) -> list[Fill]:
-    """Return the images that a host writes before the first run, with the programs that load them.
+    """Return the images that a host writes to external memory before the first run.
 
-    An encoder has one image and no such program.
+    Each image of a decoder has a setup program, which loads the image into the chip's memories. An
+    encoder has one image without a program.
     """
     return code.setup if isinstance(code, TextHost) else [Fill(code.image.tobytes(), [], [])]
 
@@ -78,7 +79,7 @@ def manifest(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return a program's manifest: common fields, and those of :func:`_encoder` or :func:`_text`.
+    """Return a program's manifest: common fields, and the fields of an encoder or a decoder.
 
     A host writes the images of ``setup`` to external memory from address 0 on, one after another.
     If an image has a program, the host loads the program, starts it at word 0 and waits for its end
@@ -229,7 +230,7 @@ def _text(program: TextHost) -> dict[str, Any]:
 
 
 def tokenizer_entry(tokenizer: TokenizerLike, file: str | None) -> dict[str, Any]:
-    """Return the manifest's entry on the tokenizer in ``file``, with the options to read it."""
+    """Return the manifest's entry on a tokenizer: its ``file``, and options to read the file."""
     return {
         "file": file,
         "begin": tokenizer.begin,

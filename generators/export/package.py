@@ -43,7 +43,7 @@ def package(
     chip's memories once. Program ``setup_0.bin`` needs ``setup_0_image.bin`` in external memory,
     and so on; the last setup program needs ``image.bin``. The tokenizer's file of a decoder is
     included. Words in ``.bin`` files are least significant byte first. ``origin`` is the manifest's
-    entry on loading the float model of an encoder; None if unknown.
+    entry that describes how an encoder's float model is loaded; None if unknown.
 
     Raises :class:`InputError` if the tokenizer's file cannot be read.
     """

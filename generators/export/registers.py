@@ -53,7 +53,7 @@ def pages() -> dict[str, bytes]:
 
 
 def compiled(folder: Path, program_depth: int = MAX_PROGRAM_DEPTH) -> Any:
-    """Return the registers as PeakRDL's exporters read them; ``folder`` keeps their source."""
+    """Write the registers' SystemRDL to ``folder``; return it compiled for PeakRDL's exporters."""
     path = folder / SOURCE
     path.write_text(systemrdl(program_depth), encoding="utf-8")
     compiler = _module("systemrdl").RDLCompiler()

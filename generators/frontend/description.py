@@ -148,10 +148,10 @@ class ModelDescription(Description):
     """A Transformer encoder over feature vectors or over the tokens of a text.
 
     One inference takes a float array [tokens, features]: patches of an image, frames of a sound,
-    rows of a table; or, with ``embedding = "tokens"``, the numbers of ``tokens`` tokens. It returns
-    [classes], or [sequence, classes] without pooling. If ``classes`` is 0 there is no classifier,
-    and ``dim`` replaces ``classes``. With ``variable`` an inference may have fewer tokens:
-    attention and pooling leave out the missing tokens.
+    rows of a table. With ``embedding = "tokens"`` it takes token numbers [tokens] instead. It
+    returns [classes], or [sequence, classes] without pooling. If ``classes`` is 0 there is no
+    classifier, and ``dim`` replaces ``classes``. With ``variable`` an inference may have fewer
+    tokens: attention and pooling ignore the missing tokens.
 
     A block is ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``, varied by the fields:
 

@@ -1,4 +1,4 @@
-"""Embedding on the host: the sum of a token's rows from trained tables."""
+"""Embedding on the host: the sum of a token's trained vectors, which are rows of tables."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,13 @@ def lookup(
     inputs: NDArray[np.generic],
     types: NDArray[np.integer] | None = None,
 ) -> Floats:
-    """Return the blocks' input of a model without linear embedding, [count, sequence, dim].
+    """Return the first block's input [count, sequence, dim] for a batch of inputs.
 
-    ``inputs`` is [count, n] token numbers, [count, n, 2] with their types, or [count, n, dim] if
-    ``embedding`` is ``none``. ``n`` is ``tokens``, or less if the model accepts variable lengths. A
-    row is the sum of the token vector, the vector of the token's type and the vector of the token's
-    position. Types are in ``types`` [count, n], all 0 if None. The class token comes before the
-    others.
+    The model's embedding is a table of tokens, or ``none``. ``inputs`` is [count, n] token numbers,
+    [count, n, 2] with their types, or [count, n, dim] if ``embedding`` is ``none``. ``n`` is
+    ``tokens``, or less if the model accepts variable lengths. A row is the sum of the token vector,
+    the vector of the token's type and the vector of the token's position. Types are in ``types``
+    [count, n], all 0 if None. The class token comes before the others.
 
     Raises :class:`InputError` if the inputs have another shape, or a token or a type does not
     exist.
@@ -46,8 +46,8 @@ def lookup(
 def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]) -> Floats:
     """Return the rows that the host writes for the machine, for a batch of inputs.
 
-    The result is [count, rows, columns]: the inputs or, without linear embedding, :func:`lookup`'s
-    rows.
+    The result is [count, rows, columns]. For a model with linear embedding, which the machine
+    computes, it is the inputs; otherwise it is the result of :func:`lookup`.
     """
     if model.embedding != "linear":
         return lookup(model, weights, inputs)

@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face folders, as used when their models were trained."""
+"""Tokenizers of Hugging Face folders, with the settings with which the models were trained."""
 
 from pathlib import Path
 
@@ -50,12 +50,12 @@ class FolderTokenizer:
         backend.normalizer = kinds.Sequence([kinds.Lowercase(), *own])
 
     def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
-        """Return the token numbers of a text or a pair of texts, [n], or with token types, [n, 2].
+        """Return the token numbers of a text, or of a pair of texts if ``second`` is not None.
 
-        Types are included unless all are 0. A text of more than ``most`` tokens, special tokens
-        included, is truncated as the tokenizer's settings state; of a pair the longer text is
-        truncated first. Raises :class:`InputError` if there is no token, or the special tokens
-        alone are too many.
+        The result is [n], or [n, 2] with token types unless all types are 0. Input of more than
+        ``most`` tokens, special tokens included, is truncated as the tokenizer's settings state; of
+        a pair the longer text is truncated first. Raises :class:`InputError` if there is no token,
+        or ``most`` leaves no room for a token besides the special tokens.
         """
         marks = self._tokenizer.num_special_tokens_to_add(second is not None)
         if most <= marks:

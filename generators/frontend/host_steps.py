@@ -33,14 +33,17 @@ class HostStep:
 
 
 class Prepared(np.ndarray[Any, np.dtype[Any]]):
-    """An input of a model's machine part, with other inputs for host steps after the machine."""
+    """An input of the part of a model that the machine runs.
+
+    It includes the model's other inputs, which steps of the host after the machine use.
+    """
 
     others: Mapping[str, Array]
     """Arrays by the name of the input."""
 
 
 def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array]) -> Array:
-    """Return an array after host steps, which are applied one after another.
+    """Apply host steps to an array one after another, and return the result.
 
     ``others`` are the model's other inputs by name.
     """
@@ -50,7 +53,7 @@ def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array])
 
 
 def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
-    """Return the step that rearranges an input's elements as [rows, columns].
+    """Return the host step that rearranges an input's elements as [rows, columns].
 
     ``places`` [rows, columns] are indices into the flattened input; -1 stands for the value 0.
     """
@@ -65,7 +68,11 @@ def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
 def linear(
     name: str, meaning: str, weight: Floats, bias: Floats | None = None, *, rows: int = 1
 ) -> HostStep:
-    """Return the step of a linear layer, ``weight`` [outputs, inputs], for ``rows`` rows."""
+    """Return the host step of a linear layer.
+
+    ``weight`` is [outputs, inputs]. ``rows`` is the number of rows that the layer processes, from
+    which the step's number of products is computed.
+    """
     added = 0.0 if bias is None else bias
     parameters = weight.size + (0 if bias is None else bias.size)
     return HostStep(
@@ -97,10 +104,11 @@ def windows(
     after: Sequence[int] = (),
     dilations: Sequence[int] = (),
 ) -> NDArray[np.int64]:
-    """Return the input indices of a convolution's windows, [*windows, channels, *kernel].
+    """Return the index of the input's element at each position in each window of a convolution.
 
-    ``shape`` is the shape of the input, channels first. Indices are into the flattened input; -1
-    stands for padding. ``before`` and ``after`` are the padding of each spatial axis.
+    The result is [*windows, channels, *kernel]. ``shape`` is the shape of the input, channels
+    first. Indices are into the flattened input; -1 stands for padding. ``before`` and ``after`` are
+    the padding of each spatial axis.
     """
     axes = len(kernel)
     before, after = (tuple(padding) or (0,) * axes for padding in (before, after))

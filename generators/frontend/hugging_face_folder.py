@@ -60,7 +60,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class Folder:
-    """The settings and tensors of a model folder; each tensor is used once."""
+    """The settings and tensors of a model folder; a tensor that is used is removed."""
 
     def __init__(self, path: Path):
         """Read config.json, and fill in the defaults of its class of models.
@@ -191,8 +191,8 @@ class Folder:
     def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """Check that every setting of config.json is used, or known to have no effect.
 
-        ``only`` is a dictionary from settings with a single supported value to this value, ``why``
-        one from some of these settings to the reason. Raises :class:`InputError` that names all
+        ``only`` has the value of each setting that supports a single value. ``why`` has, for some
+        of these settings, the reason for a message. Raises :class:`InputError` that names all
         settings that are wrong or not known.
         """
         unknown = unknown_settings(self.kind, self.given)

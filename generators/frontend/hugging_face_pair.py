@@ -26,9 +26,9 @@ _EPSILON = 1e-5
 def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     """Return an encoder-decoder's description and weights from a folder.
 
-    The folder contains config.json and model.safetensors. If a model's embeddings are scaled, the
-    token vectors include the scale, and the head has separate weights. Pegasus' position vectors
-    are computed if the file lacks them.
+    The folder contains config.json and model.safetensors. If a model scales its embeddings, the
+    returned token vectors include the scale. The head then has separate weights, which do not
+    include it. Pegasus' position vectors are computed if the file lacks them.
 
     Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """

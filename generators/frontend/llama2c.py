@@ -33,8 +33,8 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
     tables, which are not needed; and the head if the vocabulary's size is negative. In queries and
     keys the columns of a pair are adjacent.
 
-    Raises :class:`InputError` if the file cannot be read, or the file's size differs from the
-    header.
+    Raises :class:`InputError` if the file cannot be read, or its size is not the size that follows
+    from the header.
     """
     with reading(path, "checkpoint"):
         content = path.read_bytes()
@@ -180,6 +180,6 @@ class Llama2cTokenizer:
     def settled(self, tokens: list[int]) -> str:
         """Return the part of the decoded text that further tokens cannot change.
 
-        Only a character whose bytes are incomplete is left out.
+        The result lacks only a last character whose UTF-8 bytes are incomplete.
         """
         return whole(self.decode(tokens))

@@ -14,7 +14,7 @@ Values = Array | Mapping[str, Array]
 
 @dataclass(frozen=True)
 class OtherInput:
-    """An input of a model, besides its first input, that only the host's steps use."""
+    """A model's input other than the first; only steps on the host use such inputs."""
 
     name: str
     shape: tuple[int, ...]
@@ -59,7 +59,8 @@ class NamedInputs:
     def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
         """Return a sample's first input without padding, and a dictionary of the other inputs.
 
-        Raises :class:`InputError` if an input is missing, not known, or does not fit.
+        Raises :class:`InputError` if an input is missing or not known, or has the wrong shape or
+        type.
         """
         names = [self.first, *(other.name for other in self.others)]
         listed = ", ".join(names)

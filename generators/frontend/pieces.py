@@ -15,7 +15,7 @@ _CLEANED = {
 
 
 def whole(text: str) -> str:
-    """Return a text without a last character whose UTF-8 bytes are incomplete."""
+    """Return a decoded text without a last character that lacks some of its UTF-8 bytes."""
     return text.rstrip(REPLACEMENT)
 
 

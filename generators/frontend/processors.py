@@ -1,4 +1,4 @@
-"""Preprocessing in Hugging Face folders, as read by transformers without PyTorch.
+"""Readers of the preprocessing in Hugging Face folders, with transformers and without PyTorch.
 
 No code from a folder is run, and nothing is downloaded.
 """
@@ -60,7 +60,8 @@ def read_image_processor(folder: Path) -> Any:
 def read_extractor(folder: Path) -> Any:
     """Return the feature extractor of a folder, which converts sounds to model inputs.
 
-    The extractor of the Audio Spectrogram Transformer does not need PyTorch either. Raises
+    The extractor of the Audio Spectrogram Transformer, which needs PyTorch in transformers, is
+    replaced by :func:`spectrogram_extractor` if PyTorch is not installed. Raises
     :class:`InputError` as :func:`read_tokenizer`.
     """
     package = _transformers("Sounds", "sounds")

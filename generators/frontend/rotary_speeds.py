@@ -22,11 +22,12 @@ _STRETCHED = ("llama3", "yarn", "longrope")
 def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     """Return a model's settings of rotary positions, with defaults filled in.
 
-    ``rope_scaling`` replaces ``rope_parameters`` if it is not empty. The base and the share of
-    rotated columns are read from these settings, or else from the top level of config.json. The
-    number of positions of the original training is read from the top level, or else from these
-    settings, or else is ``max_position_embeddings``. With ``partial`` the model type may rotate a
-    share of a head's columns, otherwise it rotates all.
+    The settings are those in ``rope_scaling`` of config.json or, if that is empty, in
+    ``rope_parameters``. The rotary base and the share of rotated columns are read from these
+    settings, or else from the top level of config.json. The number of positions of the original
+    training is read from the top level, or else from these settings, or else is
+    ``max_position_embeddings``. With ``partial`` models of this type may rotate a share of a head's
+    columns, otherwise they rotate all.
 
     Raises :class:`InputError` if a setting is not known or is missing.
     """
@@ -69,8 +70,9 @@ def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Tur
 
     Speeds are [head_dim / 2], in radians per token; a pair that is not rotated has the speed 0.
     Cosines and sines are multiplied by the scale. ``rope`` is the result of :func:`rope_settings`.
-    The kind ``dynamic`` is the default up to the model's number of positions. ``longrope`` uses its
-    short factors up to the number of positions of the original training.
+    For the kind ``dynamic`` the speeds are those of the kind ``default``, which hold up to the
+    model's number of positions. For the kind ``longrope`` they are those of the short factors,
+    which hold up to the number of positions of the original training.
 
     Raises :class:`InputError` if a setting is missing, or does not fit the others.
     """

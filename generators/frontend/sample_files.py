@@ -35,7 +35,7 @@ def read_samples(
     such an array for each named input of the model. A folder contains images or sounds, read in the
     order of their names, for models with a preprocessor_config.json that describes the
     preprocessing. Any other file is a text with one input in each line, for models of texts; blank
-    lines are left out for ``calibration`` and refused otherwise.
+    lines are skipped for ``calibration`` and refused otherwise.
 
     Raises :class:`InputError` if the file cannot be read, does not fit the model, or has a number
     that is not finite.
@@ -207,8 +207,8 @@ def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDAr
     name, a tab and the class. Then every line has this form, and lines may be in any order, one for
     each file.
 
-    Raises :class:`InputError` if the file cannot be read, a label is no class of the model, or a
-    file has no label or a label no file.
+    Raises :class:`InputError` if the file cannot be read, or a label is no class of the model. The
+    same error is raised if an input file has no label, or a line names no input file.
     """
     classes = _classes(source)
     if path.suffix == ".npy":
@@ -318,7 +318,7 @@ def _classes(source: Source) -> int:
 def input_files(path: Path) -> list[Path]:
     """Return the input files in a folder, in the order of their names.
 
-    Hidden files are left out. Raises :class:`InputError` if the folder contains other files, both
+    Hidden files are ignored. Raises :class:`InputError` if the folder contains other files, both
     images and sounds, or nothing.
     """
     with reading(path, "folder"):

@@ -61,10 +61,11 @@ class Source:
     def encode(self, text: str) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], or of a pair with token types, [n, 2].
 
-        A text with a tab is a pair. Long texts are truncated to ``longest`` tokens.
+        A text with a tab is a pair. Texts of more than ``longest`` tokens are truncated; if
+        ``longest`` is 0, the limit is the number of tokens that the model accepts.
 
-        Raises :class:`InputError` if the model has no tokenizer, does not accept pairs, or takes
-        fewer tokens than the text has. The errors of
+        Raises :class:`InputError` if the model has no tokenizer, does not accept pairs, or accepts
+        fewer tokens than the text still has after truncation. The errors of
         :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` are raised as well.
         """
         tokens = self._encode(text, self.longest or self.description.tokens)

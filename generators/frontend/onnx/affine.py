@@ -1,8 +1,9 @@
 """Gains and shifts of columns, which are folded into an earlier or a later layer.
 
 If no earlier linear layer or norm can include a gain, the tensor becomes an :class:`Affine`. A
-later linear layer includes the gains and shifts of an :class:`Affine`. A sum applies the gains and
-shifts after the addition, so that these can pass a residual connection.
+later linear layer includes the gains and shifts of an :class:`Affine`. If an :class:`Affine` is
+added to another tensor, its gains and shifts are applied after the sum instead, so that they may be
+included in a layer after the residual connection.
 """
 
 from dataclasses import replace
@@ -46,7 +47,8 @@ def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors.
 
     If one tensor is an :class:`Affine`, its gains are applied after the sum, and the other tensor
-    is divided by these gains. Raises :class:`UnsupportedError` if that is impossible.
+    is divided by these gains. Raises :class:`UnsupportedError` if no layer of the other tensor can
+    include the division.
     """
     for tensor, other in ((left, right), (right, left)):
         if isinstance(tensor, Affine) and np.all(tensor.gains):

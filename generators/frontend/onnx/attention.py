@@ -46,7 +46,7 @@ def scores(node: Node, left: View, right: View) -> View:
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
     """Return the products of constant queries, [..., n, head_dim], and computed keys.
 
-    The softmax of the products is the weights of a pooling by attention.
+    A softmax converts the products to the weights of a pooling by attention.
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]
@@ -115,10 +115,10 @@ def context(node: Node, left: View, right: View) -> View:
 
 
 def masked(view: View, mask: Mask) -> View:
-    """Return attention scores to which a graph adds a mask.
+    """Return attention scores with a mask that a graph adds to the scores.
 
-    The mask may hide missing tokens or later tokens. Raises :class:`UnsupportedError` for any other
-    mask.
+    The mask may hide missing tokens, later tokens, or tokens outside of a window. Raises
+    :class:`UnsupportedError` for any other mask.
     """
     scores = view.tensor
     if not isinstance(scores, Scores) or scores.softmax:

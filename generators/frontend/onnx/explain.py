@@ -33,9 +33,9 @@ def explain(
 ) -> str:
     """Return one sentence on why a graph cannot be imported: obstacles, remedies and nodes.
 
-    ``reasons`` are those of unsupported nodes; ``error`` is the reason why no block of an encoder
-    computes the graph's output. ``others`` are such errors for earlier values of the graph, used
-    only if no other reason is known.
+    ``reasons`` state why nodes are not supported; ``error`` states why no block of an encoder
+    computes the graph's output. ``others`` state why no block computes earlier values of the graph;
+    they are used only if no other reason is known.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

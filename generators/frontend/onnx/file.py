@@ -43,10 +43,10 @@ def is_onnx(path: Path) -> bool:
 def read_model(path: Path) -> Any:
     """Return the ONNX model in a file, with its functions inlined.
 
-    An output that the path names is the model's first. Raises :class:`InputError` if the file
-    cannot be read, is no ONNX model or lacks the output. The same error is raised if a tensor's
-    size or file does not match its header, or if the graph might not terminate or might produce
-    random results.
+    If the path names an output, it becomes the first output of the returned model. Raises
+    :class:`InputError` if the file cannot be read, is no ONNX model or lacks the output. The same
+    error is raised if a tensor's size or file does not match its header, or if the graph might not
+    terminate or might produce random results.
     """
     onnx = onnx_library("onnx")
     path, output = file_and_output(path)

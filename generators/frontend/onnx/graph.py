@@ -85,7 +85,7 @@ class Graph:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Tensors and other outputs of the file that do not affect the used output."""
+        """Names of tensors and other outputs in the file that do not affect the selected output."""
         used, same = self.read, self._handed_on()
         others = [
             f"output {name}"
@@ -147,7 +147,7 @@ class Graph:
         return places
 
     def constants(self) -> list[Array]:
-        """Return the tensors in the graph's ``Constant`` nodes."""
+        """Return the tensors in the graph's ``Constant`` nodes, in the order of the nodes."""
         return [
             self._numpy.to_array(node.attribute[0].t)
             for node in self.model.graph.node
@@ -156,7 +156,7 @@ class Graph:
 
     @property
     def read(self) -> set[str]:
-        """Names of all values of the graph that the used output depends on."""
+        """Names of all values of the graph that the selected output depends on."""
         return {name for node in self.needed({self.output}, set()) for name in _reads(node)}
 
     @property
@@ -170,9 +170,9 @@ class Graph:
 
     @property
     def others(self) -> list[Place]:
-        """Inputs of the graph that the used output depends on, except the first.
+        """Inputs of the graph that the selected output depends on, except the first input.
 
-        Inputs whose contents follow from the first input, such as a mask, are left out too.
+        Inputs whose contents follow from the first input, such as a mask, are not included.
         """
         return [place for place in self.places if place.kind == "other" and place.name in self.read]
 
@@ -183,9 +183,9 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Treat inputs of the kinds ``kinds``, such as masks, as data of unknown meaning hereafter.
+        """Change inputs of the kinds ``kinds``, such as masks, to inputs of unknown meaning.
 
-        Returns whether the graph has such inputs.
+        Later methods treat these inputs as data. Returns whether the graph has such inputs.
         """
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
@@ -375,7 +375,7 @@ class Graph:
     def run(
         self, values: Array, length: int, others: Mapping[str, Array] | None = None
     ) -> NDArray[np.float64]:
-        """Return the used output of the whole graph, for the first element of the batch.
+        """Run the whole graph; return the selected output for the first element of the batch.
 
         Arguments are as for :meth:`feeds`.
         """

@@ -20,7 +20,7 @@ _TRIED = 64
 
 
 def few(path: Path) -> int:
-    """Return a small number of tokens with which a graph of open length can be read.
+    """Return a small number of tokens for reading a graph that does not fix this number.
 
     The result is 0 for a graph that fixes the number of tokens.
     """
@@ -34,7 +34,7 @@ def few(path: Path) -> int:
 
 
 def made_for(path: Path) -> int:
-    """Return the only number of tokens with which a graph of open length can be run, or 0.
+    """Return the only number of tokens with which a graph can be run, or 0.
 
     The result is 0 if the input fixes the number, if nodes run with any number, or if some nodes
     are unsupported.
@@ -56,10 +56,11 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the largest number of tokens with which a graph computes the value ``start``.
+    """Return the largest number of tokens with which a graph can be run up to the value ``start``.
 
-    Only the numbers of rows of the graph's constants are tried; the result is 0 if none is the
-    limit. ``graph`` was read with :func:`few` tokens.
+    Only numbers and sizes in the graph's constants are tried, because such a constant sets the
+    limit. The result is 0 if none of these numbers is the largest. ``graph`` was read with
+    :func:`few` tokens.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

@@ -1,4 +1,4 @@
-"""Norms and pooling in ONNX graphs, as one node or composed of means."""
+"""Norms and pooling in ONNX graphs, as a single node or as several nodes that compute means."""
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def mean(node: Node) -> View:
 
 
 def pooled_mean(node: Node) -> View:
-    """Return the mean over the last of three axes: over the columns of each token."""
+    """Return the meaning of a GlobalAveragePool of three axes: the mean of each token's columns."""
     value = node.inputs[0]
     assert isinstance(value, View)
     if len(value.shape) != 3:
@@ -101,9 +101,11 @@ def centred(node: Node, left: View, right: View) -> View:
 
 
 def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
-    """Return the norm of rows that are scaled by a function of the means of their squares.
+    """Return the norm that a graph computes by scaling the rows of ``view``.
 
-    With ``multiply`` the rows are multiplied by the function, otherwise divided.
+    The scale ``by`` is a function of the mean of each row's squares. With ``multiply`` the graph
+    multiplies the rows by ``by``, otherwise it divides the rows by ``by``. Raises
+    :class:`UnsupportedError` if ``by`` is another function of the rows.
     """
     stat = by.tensor
     assert isinstance(stat, RowMean)
@@ -125,10 +127,11 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
 
 
 def epsilon_of(by: View, *, multiply: bool) -> float:
-    """Return the epsilon in a function of the variance that scales rows.
+    """Return the epsilon of a norm whose rows a graph scales by ``by``, a function of the variance.
 
-    With ``multiply`` rows are multiplied by the function, otherwise divided. Raises
-    :class:`UnsupportedError` if the function is not ``sqrt(variance + epsilon)`` or its reciprocal.
+    With ``multiply`` the graph multiplies the rows by ``by``, otherwise it divides the rows by
+    ``by``. Raises :class:`UnsupportedError` unless the function is ``1 / sqrt(variance + epsilon)``
+    for a product, or ``sqrt(variance + epsilon)`` for a division.
     """
     if by.function is None:
         raise UnsupportedError("it scales rows by something else than their own variance")

@@ -14,11 +14,11 @@ Used = TypeVar("Used")
 
 
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
-    """Return ``use(graph)`` for the graph in a file.
+    """Read the graph in a file, call ``use`` with the graph, and return the result of the call.
 
-    The graph's inputs may or may not begin with a batch axis. Raises :class:`InputError` if the
-    file cannot be read, or ``use`` raises it. The error is an ``OpenLengthError`` if ``tokens`` is
-    0 and the graph does not fix the number of tokens.
+    The graph's inputs may or may not begin with a batch axis; both readings are tried. Raises
+    :class:`InputError` if the file cannot be read, or ``use`` raises it. The error is an
+    ``OpenLengthError`` if ``tokens`` is 0 and the graph does not fix the number of tokens.
     """
     known = stamp(path)
     try:

@@ -39,7 +39,10 @@ class Tensor:
     columns: int
 
     def into(self, kind: "type[_Of]", node: str, **fields: Any) -> "_Of":
-        """Return a tensor of class ``kind`` computed from this one, by default of its shape."""
+        """Return a tensor of class ``kind`` whose source is this tensor.
+
+        It has this tensor's shape, unless ``fields`` has other ``rows`` or ``columns``.
+        """
         return kind(
             **{"rows": self.rows, "columns": self.columns, **fields}, node=node, source=self
         )
@@ -130,7 +133,7 @@ class Shift(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Linear(Of):
-    """``source @ weight.T + bias``."""
+    """The output of a linear layer: ``source @ weight.T + bias``."""
 
     weight: Floats
     bias: Floats
@@ -138,7 +141,10 @@ class Linear(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Affine(Of):
-    """``gains * source + shifts`` per column, if the layer of ``source`` cannot include them."""
+    """A tensor ``gains * source + shifts``, if no layer of ``source`` can include gains and shifts.
+
+    Gains and shifts are [columns].
+    """
 
     gains: Floats
     shifts: Floats
@@ -279,8 +285,8 @@ class View:
     def layout(self) -> tuple[Index, Index]:
         """Return the row indices and the column indices of the tensor, in the view's order.
 
-        The view's last axis must run over columns. Raises :class:`UnsupportedError` if that axis
-        crosses rows of the tensor, or if the view shows other columns of one row than of another.
+        Each row of the view's last axis must be from a single row of the tensor, and all rows must
+        have the same columns in the same order. Raises :class:`UnsupportedError` otherwise.
         """
         flat = self.index.reshape(-1, self.index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)
@@ -291,10 +297,11 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Values computed from the mask of valid tokens, for two masks.
+    """A value of a graph that is computed from the mask of valid tokens.
 
-    ``full`` are the values if all tokens are valid, ``cut`` the values if all but the last are
-    valid. Values computed from token numbers are masks as well if they depend on the padding only.
+    It is known for two masks: ``full`` is its content if all tokens are valid, ``cut`` its content
+    if all tokens but the last are valid. Values computed from token numbers are masks as well if
+    they depend on the padding only.
     """
 
     full: NDArray[np.generic]
