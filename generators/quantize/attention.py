@@ -30,11 +30,11 @@ def quantize_attention(
     *,
     deferred: bool,
 ) -> Attention:
-    """Return a quantized attention that stores keys and values with ``kv_bits`` upper bits.
+    """Return a quantized attention that stores the upper ``kv_bits`` bits of INT8 keys and values.
 
-    If ``block`` is not 0, that number of columns of values shares an exponent, and values have
-    mantissas of ``kv_bits`` bits. With ``deferred`` the softmax's division is applied to the
-    contexts instead of the probabilities.
+    If ``block`` is not 0, each group of ``block`` columns of the values shares an exponent instead,
+    and values have mantissas of ``kv_bits`` bits. With ``deferred`` the softmax's division is
+    applied to the contexts instead of the probabilities.
 
     Raises :class:`InputError` if a scalar of shaped attention is too large for an operand.
     """

@@ -1,4 +1,4 @@
-"""Smaller quantization errors: a scale for each column, and narrower ranges for tables."""
+"""Smaller quantization errors: a scale per column, and narrower ranges of activation functions."""
 
 import numpy as np
 
@@ -16,10 +16,10 @@ def column_gains(largest: Floats, strength: float) -> Floats:
     """Return the scale of each column relative to the tensor's scale, [n].
 
     ``largest`` is each column's largest magnitude, [n]. Scales are proportional to ``largest **
-    strength``: 0 makes all scales equal, 1 lets every column fill the integers' range. Scales are
-    as small as possible so that every column fits. A linear layer that reads the tensor multiplies
-    the rows of its weights by the result, after Xiao et al. 2023, "SmoothQuant", which uses a
-    strength of 0.5.
+    strength``: 0 makes all scales equal, 1 lets every column fill the integers' range. They are the
+    smallest such scales with which no column exceeds the integers' range. A linear layer that reads
+    the tensor multiplies the rows of its weights by the result, after Xiao et al. 2023,
+    "SmoothQuant", which uses a strength of 0.5.
     """
     known = largest > 0
     if not known.any():

@@ -66,10 +66,10 @@ class Calibration:
 class Observer:
     """Evaluates a model in floats, and collects the ranges of all tensors.
 
-    ``share`` is the share of the largest, and of the smallest, values that is left out of the
-    ranges. For this the observer needs bounds in advance. ``rows`` is at least the number of rows
-    of all inputs together, and ``squares`` at least the sum of the squares of each input's number
-    of rows.
+    The ranges exclude a share ``share`` of each tensor's values at the upper end, and the same
+    share at the lower end. If it is not 0, the observer must know bounds on the number of values in
+    advance. ``rows`` is at least the number of rows of all inputs together, and ``squares`` at
+    least the sum of the squares of each input's number of rows.
     """
 
     def __init__(
@@ -116,7 +116,10 @@ class Observer:
         return tensors
 
     def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
-        """Return the ranges so far as a :class:`Calibration`, with ``rows`` and other fields."""
+        """Return the ranges so far as a :class:`Calibration`.
+
+        ``rows`` and ``others`` are the values of its other fields.
+        """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}
         columns = {
@@ -135,9 +138,10 @@ def calibrate(
 ) -> Calibration:
     """Return the ranges of all tensors, and of each head's probabilities, over sample inputs.
 
-    A percentile below 100 leaves out that share of the largest and of the smallest values of all
-    inputs together, exactly as :func:`numpy.percentile` would. About :data:`SAMPLES` rows are kept
-    of each tensor in ``wanted``.
+    The upper end of a range is the percentile ``percentile`` of the tensor's values over all inputs
+    together, and the lower end is the percentile ``100 - percentile``, exactly as
+    :func:`numpy.percentile` computes them. About :data:`SAMPLES` rows are kept of each tensor in
+    ``wanted``.
 
     Raises :class:`InputError` if there is no input, or an input is not finite or has a shape that
     the model does not accept. The same error is raised unless the percentile is above 50 and at

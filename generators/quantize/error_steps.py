@@ -151,7 +151,7 @@ class ErrorSteps(Steps[TextDescription]):
         return self.kept_steps(name) * self.model.dim / (1 << VALUE_FRACTION)
 
     def kept_steps(self, name: str) -> float:
-        """Return the INT8 scale of a deferred norm's input, in units of the stream's scale."""
+        """Return the INT8 scale of a deferred norm's input over the residual stream's scale."""
         sources = {
             node.target.name: node.source.name
             for node in network.network(self.model).all_nodes
@@ -266,7 +266,10 @@ class ErrorSteps(Steps[TextDescription]):
         return self.tensor(Value(f"{prefix}.active", self.model.ffn)).scale
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scale of each output [n] of ``scaled`` [n, k], weights times input scales."""
+        """Return the scale of each output's weights, [n].
+
+        ``scaled`` [n, k] are the float weights times the scales of their inputs.
+        """
         return best_steps(scaled.T, INT8_MAX)
 
     def _function_input(

@@ -54,8 +54,8 @@ def quantize_keys(
     """Return the quantization scales of a layer's keys and queries.
 
     ``keys`` has an array [n, kv_heads, head_dim] for each text, ``queries`` an array [n, heads,
-    head_dim]. Unless ``causal``, all queries attend to all keys of a text. ``columns`` [key_dim] is
-    the head's column for each integer column; the first ``whole`` columns keep 8 bits.
+    head_dim]. Unless ``causal``, all queries attend to all keys of a text. ``columns`` [key_dim]
+    has the index of each stored column in the head; the first ``whole`` stored columns keep 8 bits.
 
     The product of the query's and the key's scale is the same for all columns of a head. So a
     larger scale of a key column means a smaller scale of the query column. An offset that is

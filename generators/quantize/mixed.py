@@ -75,9 +75,10 @@ def mix(
 ) -> Mixture:
     """Return the smallest mixture found whose loss exceeds the loss of INT8 by at most ``bound``.
 
-    ``make`` returns the model with all weights in a given format, ``measure`` a model's loss and
-    smooth error, and ``look`` a model's tensors. Raises :class:`InputError` if the bound is
-    negative.
+    ``make`` takes a format, and returns the model with all weights in this format. ``measure``
+    takes a model, and returns its loss and an error that increases smoothly with the loss. ``look``
+    takes a model, and returns the tensors of some inputs by name. Raises :class:`InputError` if the
+    bound is negative.
     """
     if bound < 0:
         raise InputError(f"Loss must not be negative, not {bound}")

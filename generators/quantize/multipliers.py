@@ -47,10 +47,10 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
 
 
 def refuse_held(name: str, config: Config) -> None:
-    """Refuse a configuration that supports only decoders whose weights stay on the chip.
+    """Refuse a configuration on which only decoders run whose weights stay on the chip.
 
-    Raises :class:`InputError` if ``multiplier_width`` or ``bias_width`` is reduced, or
-    ``pre_depth`` is not 0.
+    ``name`` is the model's name. Raises :class:`InputError` if the configuration reduces
+    ``multiplier_width`` or ``bias_width``, or if its ``pre_depth`` is not 0.
     """
     for field, whole in (("multiplier_width", _WHOLE), ("bias_width", _WHOLE), ("pre_depth", 0)):
         if config.read(field) != whole:

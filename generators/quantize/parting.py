@@ -113,8 +113,9 @@ def parting(
 
     At least one input is needed. An input is token numbers [n] for a decoder, or has the form that
     an encoder's description requires. Inputs of an encoder-decoder are answers to ``sources``, one
-    source for each answer. For a large model only the first inputs are used, if they have enough
-    rows. ``progress`` is called with the numbers of inputs done and to do.
+    source for each answer. A large model is not evaluated on further inputs after
+    :data:`ENOUGH_ROWS` output rows and :data:`ENOUGH_PRODUCTS` products. ``progress`` is called
+    with the numbers of inputs done and to do.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

@@ -127,9 +127,10 @@ class RangeSteps(Steps[ModelDescription]):
         return bound or 1.0
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scale of each output [n] of ``scaled`` [n, k], weights times input scales.
+        """Return the scale of each output's weights, [n].
 
-        A channel of zeros has the scale ``out`` of its output, so that its bias stays exact.
+        ``scaled`` [n, k] are the float weights times the scales of their inputs. If all weights of
+        an output are 0, their scale is the output's scale in ``out``, so that the bias stays exact.
         """
         largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:

@@ -33,10 +33,10 @@ def score_errors(
     """Yield the absolute errors of each attention's scores, [heads, pairs of tokens].
 
     The pairs are each token and a token that it attends to; in a text it attends to itself and to
-    earlier tokens. Scores of cross-attention, of keys of fewer than 8 bits, and after deferred
-    norms are left out. ``tensors`` are the results of :func:`evaluate` for ``inputs``, a whole
-    text. The exact scores are computed from the residual stream without any rounding, with the
-    integer weights and parameters. The unit is 2**-8 octaves, as for scores.
+    earlier tokens. Attentions with deferred norms, cross-attentions, and attentions with keys of
+    fewer than 8 bits are skipped. ``tensors`` are the results of :func:`evaluate` for ``inputs``, a
+    whole text. The exact scores are computed from the residual stream without any rounding, with
+    the integer weights and parameters. The unit is 2**-8 octaves, as for scores.
 
     Exact scores of a text are clamped to INT16: the lowest scores of a row may saturate, which is
     no error.

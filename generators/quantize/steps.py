@@ -91,7 +91,11 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
 
 
 def upper_step(values: Floats, bits: int) -> float:
-    """Return the symmetric INT8 scale with the least error if the upper ``bits`` are stored."""
+    """Return the INT8 scale with the least squared error of ``values``, stored as upper bits.
+
+    Only the upper ``bits`` bits of the INT8 values are stored, and stand for the middle of all INT8
+    values with these bits.
+    """
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
     best, least = most / half, math.inf
     for clip in _CLIPS:

@@ -1,4 +1,4 @@
-"""Weight codes in formats of fewer bits, with the least error of the products.
+"""Rounding of weights to formats of few bits, with a small error of the layer's outputs.
 
 Codes are chosen one after another. Each code's error is compensated in the following weights, as
 far as the inputs are correlated (Frantar et al. 2023, "GPTQ"). Without inputs each weight is
@@ -89,9 +89,9 @@ def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
 
 
 def factors_of(form: WeightFormat) -> Ints:
-    """Return the integer scales that a group may have, in ascending order.
+    """Return the integer scales that a group of weights may have, in ascending order.
 
-    No scale makes the value of a code exceed an INT8 operand.
+    The product of such a scale and any code's value fits an INT8 operand.
     """
     half = 1 << (OPERAND_BITS - 1)
     low, high = min(form.values), max(form.values)
@@ -100,9 +100,11 @@ def factors_of(form: WeightFormat) -> Ints:
 
 
 def error_spread(inputs: Floats, k: int) -> Floats:
-    """Return the shares of each input's error that the weights of later inputs compensate.
+    """Return a matrix that distributes rounding errors of weights over the weights of later inputs.
 
-    The shares are an upper triangular matrix [k, k].
+    Row i of the upper triangular matrix [k, k] is for a rounding error of a weight of input i. The
+    weight of input j compensates the share ``matrix[i, j] / matrix[i, i]`` of this error.
+    ``inputs`` are samples [count, k].
     """
     square = inputs.T @ inputs / len(inputs)
     mean = float(np.trace(square)) / k or 1.0
@@ -111,10 +113,11 @@ def error_spread(inputs: Floats, k: int) -> Floats:
 
 
 def made_up(exact: Floats, inner: Floats, pick: Callable[[Floats, int], Floats]) -> Floats:
-    """Return weights [k, n]: the weights ``exact`` [n, k], rounded row by row by ``pick``.
+    """Return the weights ``exact`` [n, k] after rounding, as an array [k, n].
 
-    The error of each row is compensated in the following rows, by the shares of
-    :func:`error_spread`.
+    ``pick`` takes the weights [n] of an input and the input's index, and returns the rounded
+    weights. Their rounding error is compensated in the weights of the following inputs; ``inner``
+    is the result of :func:`error_spread`.
     """
     rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
     for row in range(len(rounded)):

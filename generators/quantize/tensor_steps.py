@@ -1,4 +1,4 @@
-"""Choice of quantization scales for a model's tensors and weights, in part by the kind of model."""
+"""Choice of a model's quantization scales; subclasses for encoders and decoders complete it."""
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,9 +80,10 @@ class Steps(abc.ABC, Generic[D]):
 
     @abc.abstractmethod
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scale of each output [n] of ``scaled`` [n, k], weights times input scales.
+        """Return the scale of each output's weights, [n].
 
-        ``bias`` and ``out``, the outputs' scales, are [n].
+        ``scaled`` [n, k] are the float weights times the scales of their inputs. ``bias`` [n] is
+        the float bias, ``out`` [n] are the scales of the outputs.
         """
 
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
@@ -132,5 +133,8 @@ class Steps(abc.ABC, Generic[D]):
 
 
 def wide_scale(sizes: Sequence[float]) -> float:
-    """Return the scale of INT16 tensors with largest values ``sizes``, with :data:`HEADROOM`."""
+    """Return the common scale of INT16 tensors, which leaves :data:`HEADROOM` for larger values.
+
+    ``sizes`` has the largest magnitude of each tensor.
+    """
     return HEADROOM * float(max(sizes)) / INT16_MAX

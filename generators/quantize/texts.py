@@ -73,9 +73,10 @@ def calibration_texts(
     progress: Progress | None = None,
     texts: Sequence[Sequence[int]] | None = None,
 ) -> Calibration:
-    """Return the tensor values over calibration texts: ``texts``, or texts sampled from the model.
+    """Return the values of a decoder's tensors when it processes calibration texts.
 
-    For an encoder-decoder the texts are answers to sources, which are ``texts`` or random. Raises
+    The texts are ``texts`` or, if None, texts sampled from the model. An encoder-decoder instead
+    processes its sampled answers to sources, which are ``texts`` or, if None, random. Raises
     :class:`InputError` as :func:`sample_answers`, :func:`given_texts` and :func:`sample_texts`.
     """
     length, seed = min(options.length, model.positions), options.seed

@@ -61,10 +61,11 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
     INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``, ``relu``, ``sigmoid``, ``tanh``, ``exp``)
     are measured at all 256 inputs with several scales. Functions of 16-bit operands
     (``gelu_erf_16`` and so on) are measured at all 65,536 inputs. ``gelu_erf_16_ranges`` and so on
-    sample many ranges, and report the range nearest to its own bound (:func:`polynomial_bound`).
-    ``softmax``, ``layernorm`` and ``rmsnorm`` process ``rows`` rows, random and adversarial, from
-    ``seed``; their results are requantized to INT8. Formats process ``rows`` columns or rows, in
-    units of :func:`celosia.generators.studies.format_accuracy.format_measures`.
+    sample many ranges of inputs. They report the range whose error is the largest share of the
+    range's bound (:func:`polynomial_bound`). ``softmax``, ``layernorm`` and ``rmsnorm`` process
+    ``rows`` rows, random and adversarial, from ``seed``; their results are requantized to INT8.
+    Number formats are measured on ``rows`` random rows or columns, in units of
+    :func:`celosia.generators.studies.format_accuracy.format_measures`.
 
     ``progress`` is called with the unit's name, the cases done and the cases to do. Raises
     :class:`InputError` if ``rows`` is not positive.

@@ -1,4 +1,4 @@
-"""Distance between a quantized model and its float model, for each kind of activation."""
+"""Distance between a quantized model and its float model, with INT8 and with INT16 activations."""
 
 from pathlib import Path
 
@@ -29,12 +29,12 @@ OPTIONS = {
 def closeness(
     model: str, tokenizer: Path | None, config: Config, count: int, progress: Progress
 ) -> dict[str, Parting]:
-    """Return how close a quantized model's outputs are to the float model's, by option name.
+    """Return the distance between quantized models' outputs and the float model's, by option name.
 
-    The result is a dictionary from the names in ``OPTIONS``, without ``wide`` if the activation
-    function is not smooth, to :class:`Parting`. The distance is measured on ``count`` test images
-    for a digits model, and for a language model on ``count`` generated texts that calibration does
-    not use. ``tokenizer`` is the file of a language model's tokenizer, if it is not in the model's
+    The model is quantized with each option in ``OPTIONS``; the option ``wide`` is skipped if the
+    activation function is not smooth. The distance is measured on ``count`` test images for a
+    digits model, and for a language model on ``count`` generated texts that calibration does not
+    use. ``tokenizer`` is the file of a language model's tokenizer, if it is not in the model's
     folder.
 
     Raises :class:`InputError` if the model is neither a language model nor a digits model, or if it

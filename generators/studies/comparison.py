@@ -25,12 +25,12 @@ NEAR = 1e-4
 
 
 def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[str, Any]:
-    """Return the difference between an imported model and its original library's outputs.
+    """Return the difference between an imported model's outputs and its original library's outputs.
 
     Inputs are random and have ``tokens`` tokens; ``path`` is the model's folder or ONNX file. In
     the result, ``difference`` is the largest difference over all outputs, relative to the largest
     output; ``library`` is the name and version of the original library, ``inputs`` the number of
-    inputs. ``refused`` is a sentence if there is no library to compare with, else None.
+    inputs. ``refused`` is None or, if the models cannot be compared, a sentence with the reason.
     """
     unknown: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
     try:

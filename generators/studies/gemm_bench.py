@@ -181,16 +181,16 @@ def bench_gemm(
     ``make_machine`` takes the configuration and the bytes of external memory needed. Operands and
     parameters are in external memory before the run, and the result after it.
 
-    ``cycles`` is the window in which the matrix engine works, pauses included: from its first
-    operand request to the last sum written to the accumulators (counter SPAN_MATRIX).
+    ``cycles`` is the length of the window in which the matrix engine works, pauses included: from
+    its first operand request to the last sum written to the accumulators (counter SPAN_MATRIX).
     ``total_cycles`` is the whole run from start to halt. Before the window the run includes
     fetching instructions and loading the first operands. After the window it includes requantizing
     the last sums and storing the rest of the result.
 
-    ``ideal_cycles`` is m * k * n divided by the number of elements. ``utilization`` and
-    ``total_utilization`` are the computed products divided by elements times cycles, or total
-    cycles. Raises :class:`InputError` if the product does not fit the configuration, or if the
-    configuration has no counters.
+    ``ideal_cycles`` is m * k * n divided by the number of the array's elements. ``utilization`` is
+    the number of computed products divided by elements times ``cycles``; ``total_utilization`` is
+    the same with ``total_cycles``. Raises :class:`InputError` if the product does not fit the
+    configuration, or if the configuration has no counters.
     """
     if not config.control.counters:
         raise InputError(

@@ -48,11 +48,11 @@ class Part:
 def inspect(source: Source | TextSource) -> dict[str, Any]:
     """Return a summary of a model before compilation.
 
-    ``parts`` are dictionaries with the fields of :class:`Part`; equal blocks share a row with their
-    count. The sums of parameters and products are over all parts, ``host_products`` over the parts
-    on the host. ``unused`` are the tensors of the file that do not affect the output. ``compared``
-    is False if the import of a graph was not compared with a run of the graph, because the run
-    takes long.
+    In the result, ``parts`` is a list of dictionaries with the fields of :class:`Part`; equal
+    blocks share one dictionary, with the number of blocks. ``parameters`` and ``products`` are sums
+    over all parts, ``host_products`` is the sum over the parts on the host. ``unused`` are the
+    tensors of the file that do not affect the output. ``compared`` is False if the import of a
+    graph was not compared with a run of the graph, because the run takes long.
     """
     parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
     model = source.description
@@ -75,8 +75,9 @@ def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
     """Return the memory that a model needs on a configuration, or why it does not fit.
 
     The model is calibrated on random inputs. ``program_words`` and ``memory_bytes`` are sizes of
-    its program, which leaves out ``zero_tiles_left_out`` tiles of zeros. ``refused`` is a sentence,
-    if possible with a remedy, if the model does not fit, else None.
+    its program; the program neither stores nor loads ``zero_tiles_left_out`` weight tiles, which
+    contain only zeros. ``refused`` is None or, if the model does not fit, a sentence with the
+    reason and, if possible, a remedy.
     """
     figures = dict.fromkeys(("program_words", "memory_bytes", "zero_tiles_left_out"))
     report: dict[str, Any] = {"config": config.name, **figures}

@@ -1,4 +1,4 @@
-"""Search for mixed weight formats, with a loss for each kind of model."""
+"""Search for mixed weight formats; digits models and language models have different losses."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -83,7 +83,7 @@ def measure(
     """Return the mean losses of a language model on texts, in nats per token.
 
     Each text begins with an empty cache. If ``decoder`` is None, the losses of the float model are
-    returned. Tokens after a model's last position are left out. ``slots`` and ``sinks`` are the
+    returned. Tokens after the model's last position are ignored. ``slots`` and ``sinks`` are the
     parameters of the decoder's :class:`KvCache`.
 
     Raises :class:`InputError` if no text has a second token, if the sinks occupy all slots, or if

@@ -29,12 +29,12 @@ def remedies(
     samples: Sequence[Any] | None,
     inputs: Sequence[NDArray[Any]],
 ) -> list[dict[str, Any]]:
-    """Return each layer's error and the option that reduces it most, as dictionaries.
+    """Return a dictionary for each layer: its error, and the option that reduces the error most.
 
     A layer's error is the difference between its last tensor and the float model's tensor on
     prepared ``inputs``, relative to the float values. The model was quantized with ``options`` on
     ``samples``, prepared inputs or token numbers. Each option is tried alone; options that the
-    model or the configuration refuses are left out.
+    model or the configuration refuses are skipped.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {

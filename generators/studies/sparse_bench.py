@@ -35,16 +35,17 @@ def bench_sparse(
     """Run a sparse linear layer with and without sparse coding; return the figures of both runs.
 
     Weights are in the scratchpad before the run; rows are loaded, and the result is stored.
-    ``cycles`` and ``dense_cycles`` count the cycles in which the matrix engine works (counter
-    SPAN_MATRIX), ``total_cycles`` and ``dense_total_cycles`` the whole runs. ``predicted_cycles``
-    and ``dense_predicted_cycles`` are the predictions of the whole runs.
+    ``cycles`` and ``dense_cycles`` are the numbers of cycles in which the matrix engine works
+    (counter SPAN_MATRIX), ``total_cycles`` and ``dense_total_cycles`` those of the whole runs.
+    ``predicted_cycles`` and ``dense_predicted_cycles`` are predictions for the whole runs.
 
-    ``chosen`` is the compiler's choice if weights may be sparse, "sparse" or "dense"; ``cycles``
-    are those of this choice. ``bytes`` and ``dense_bytes`` are the sizes of the weights,
+    ``chosen`` is "sparse" or "dense", the compiler's choice if it may code the weights as sparse;
+    ``cycles`` is for this choice. ``bytes`` and ``dense_bytes`` are the sizes of the weights,
     ``bits_per_weight`` is the size of the sparse weights divided by the number of nonzero weights.
-    ``ideal_cycles`` is products divided by lanes; ``skipped`` counts the skipped zeros.
-    ``array_from_rows`` is the number of rows from which on the compiler chooses the array; None if
-    it is above :data:`MOST_ROWS`.
+    ``ideal_cycles`` is the number of products with nonzero weights, divided by the lanes of the
+    zero-skip unit. ``skipped`` is the number of skipped zeros. ``array_from_rows`` is the smallest
+    number of rows for which the compiler chooses the matrix array; None if it is above
+    :data:`MOST_ROWS`.
 
     Raises :class:`InputError` if the product does not fit, the scratchpad has no room for its
     weights, or the configuration has no zero-skip unit.

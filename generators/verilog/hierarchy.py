@@ -41,9 +41,10 @@ def distinct_modules(
 ) -> list[ModuleSource]:
     """Return the modules of a component and all its subcomponents, the top module first.
 
-    The top module has the name ``top``. Every other module's name is the prefix and the class name,
-    with a number from the second set of parameters on. With ``places`` cells have the attribute
-    ``src``, a Python file and line.
+    The top module has the name ``top``. Every other module's name is the prefix and the class name.
+    If components of a class have different parameters, a number is added to the names of all
+    modules of the class but the first. With ``places`` cells have the attribute ``src``, a Python
+    file and line.
     """
     with _no_collection():
         hierarchy = _Hierarchy(prefix, top, places)

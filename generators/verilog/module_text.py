@@ -90,7 +90,7 @@ class ModuleText:
         return re.sub(r"\b_\d+\b", lambda match: following.get(match[0], match[0]), body)
 
     def text(self, comment: str, texts: dict[str, str], interfaces: dict[str, str]) -> str:
-        """Return the module's Verilog after a comment, with comments on the ports' meanings."""
+        """Return the module's Verilog with ``comment`` before it and the meanings of its ports."""
         ports = list(self._ports)
         if texts:
             ports.sort(key=lambda port: _rank(port, list(texts)))
@@ -109,10 +109,10 @@ class ModuleText:
         return self._under(comment, "\n".join(lines))
 
     def like(self, comment: str, header: str) -> str:
-        """Return the module's Verilog after a comment, with the port comments in ``header``.
+        """Return the module's Verilog with ``comment`` before it and the port list ``header``.
 
-        ``header`` is the port list of a module with the same ports; widths become this module's
-        widths.
+        ``header`` is the commented port list of a module with the same ports; its widths are
+        replaced by this module's widths.
         """
 
         def port(line: re.Match[str]) -> str:

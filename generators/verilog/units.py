@@ -43,7 +43,10 @@ _FORMATS = "int4,ternary"
 
 
 def sparse_lanes(config: Config) -> int:
-    """Return the lanes of a separate zero-skip unit: as configured, or one per entry of a line."""
+    """Return the number of lanes of a zero-skip unit that is generated separately.
+
+    If the configuration has no such unit, it is the number of sparse entries in a memory line.
+    """
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
 

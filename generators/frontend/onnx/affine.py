@@ -2,8 +2,8 @@
 
 If no earlier linear layer or norm can include a gain, the tensor becomes an :class:`Affine`. A
 later linear layer includes the gains and shifts of an :class:`Affine`. If an :class:`Affine` is
-added to another tensor, its gains and shifts are applied after the sum instead, so that they may be
-included in a layer after the residual connection.
+added to another tensor, its gains and shifts are applied after the sum instead. So a layer after
+the residual connection may include them.
 """
 
 from dataclasses import replace
