@@ -1,9 +1,10 @@
-"""Programs as text: one instruction a line.
+"""Assembler and disassembler of programs as text, with one instruction a line.
 
-A line is the opcode's name, the operands as ``name=value``, the flags by name, and the tokens. The
-instruction waits for tokens of the engines ``pop=ENGINE,ENGINE`` and gives one to ``push=ENGINE``.
-A value is an integer, ``rN`` or ``INTEGER+rN``. Operands that are 0 may be left out; a ``#`` starts
-a comment::
+A line has the opcode's name, operands ``name=value``, names of flags, and tokens (the
+synchronization of engines). With ``pop=ENGINE,ENGINE`` the instruction waits for a token from each
+engine named. With ``push=ENGINE`` it gives that engine a token when it has completed. A value is an
+integer, ``rN`` (a register) or ``INTEGER+rN``. Operands that are 0 may be omitted; a ``#`` starts a
+comment::
 
     SET register=1 value=64
     LOOP count=4

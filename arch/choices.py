@@ -1,6 +1,6 @@
-"""Named choices of multiplier and operands, and the earlier fields that each choice replaces.
+"""Named options of the fields ``multiplier`` and ``operands``, which replaced several older fields.
 
-The names of the earlier fields stay accepted.
+A configuration may still use the older fields; :func:`chosen` converts them.
 """
 
 from collections.abc import Mapping
@@ -43,11 +43,11 @@ EARLIER_PATHS = {f"array.{name}": name for name in EARLIER} | {"array.wide": "wi
 
 
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return field values in which named choices replace the fields of earlier versions.
+    """Return field values in which the options of :data:`CHOICES` replace the older fields.
 
     ``values`` and the result map short names of configuration fields to values. Raises
-    :class:`InputError` if no choice corresponds to the values of the earlier fields. Raises
-    :class:`InputTypeError` if an earlier field has a value of the wrong type.
+    :class:`InputError` if no option corresponds to the values of the older fields. Raises
+    :class:`InputTypeError` if an older field has a value of the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():

@@ -101,10 +101,10 @@ class Config(Fields):
         ]
 
     def fields(self) -> dict[str, Any]:
-        """Return a dictionary from record names to dictionaries of fields; None for an absent unit.
+        """Return a dictionary from each record's name to the dictionary of the record's fields.
 
-        The dictionary also has the configuration's ``name``. :meth:`of` accepts it as keyword
-        arguments.
+        The value of an absent unit's record is None. The dictionary also has the configuration's
+        ``name``. :meth:`of` accepts it as keyword arguments.
         """
         return dataclasses.asdict(self)
 

@@ -86,11 +86,11 @@ class Step:
 class Ddr3Start:
     """Register accesses that start LiteDRAM's core and its DDR3 chip, a tuple for each purpose.
 
-    ``wake`` starts the chip. For the byte lanes that an access of kind ``SELECT`` selects,
-    ``first`` sets the first read delay and the first bit slip (shift of the read data by whole
-    bits). ``later`` advances the read delay by one, ``slip`` the bit slip by one from the first
-    delay on. ``test`` writes and reads back a burst of each test pattern. ``begin`` hands the chip
-    to the memory controller.
+    ``wake`` starts the chip. ``first``, ``later`` and ``slip`` calibrate the byte lanes that their
+    access of kind ``SELECT`` selects. ``first`` sets the smallest read delay and bit slip (shift of
+    the read data by whole bits). ``later`` increases the read delay by one. ``slip`` increases the
+    bit slip by one and sets the smallest read delay. ``test`` writes a burst of each test pattern
+    and reads it back. ``begin`` hands the chip to the memory controller.
     """
 
     chip: Ddr3Chip

@@ -13,10 +13,10 @@ class InputTypeError(InputError, TypeError):
 
 
 class ProgramError(ValueError):
-    """An invalid machine program; the message names the instruction and its word.
+    """An invalid machine program; the message names the instruction and its address in words.
 
-    The author of a hand-written program can correct the program. An invalid compiled program is a
-    bug in the compiler.
+    For a hand-written program it is an error of the program's author. For a compiled program it is
+    a bug in the compiler.
     """
 
 
@@ -27,7 +27,7 @@ class RunError(RuntimeError):
 def check_known(label: str, name: object, known: Collection[str]) -> None:
     """Raise :class:`InputError` if ``name`` is not in ``known``.
 
-    ``label`` is the kind of thing that ``name`` names in the message, such as ``field``.
+    ``label`` is the noun before ``name`` in the message, such as ``field``.
     """
     if name not in known:
         names = ", ".join(map(str, known))

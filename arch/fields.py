@@ -65,12 +65,15 @@ class Fields:
 
     @property
     def low_rows(self) -> int:
-        """Number of a key slot's last rows, which hold lower key bits; 0 without packed cache."""
+        """Number of rows at the end of a weight slot that hold the lower four bits of keys.
+
+        Such rows exist only in slots of keys, and only with a packed KV cache; otherwise it is 0.
+        """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
     @property
     def block_exponents(self) -> bool:
-        """True if the machine supports a shared exponent for a row of values in the KV cache."""
+        """True if each weight slot row with values of the KV cache may have a shared exponent."""
         return self.packed_cache is not None and self.packed_cache.exponents
 
     @property
@@ -113,12 +116,16 @@ class Fields:
 
     @property
     def pre_depth(self) -> int:
-        """Number of parameter words that SOFTMAX and NORM may use for accumulators; 0: no limit."""
+        """Number of words of requantization parameters that inputs of SOFTMAX and NORM can use.
+
+        Only inputs that are accumulators need them. The words are the first ones of the parameter
+        memory; 0 means that all words can be used.
+        """
         return self.fused.words if self.fused else 0
 
     @property
     def row_factors(self) -> int:
-        """Number of stored factors that normalize rows of softmax or RMS norm; 0 without such."""
+        """Number of rows of softmax or RMS norm whose factors the machine stores; 0: no factors."""
         return self.factors.rows if self.factors else 0
 
     @property
@@ -152,21 +159,21 @@ class Fields:
 
     @property
     def vector_passes(self) -> int:
-        """Largest number of passes of the array over a row of activations.
+        """Largest number of passes in which the array multiplies a row of activations.
 
-        It is 2 if the array accepts INT16 rows; otherwise each pass multiplies ``pass_width`` bits
-        of the weights.
+        It is 2 if the array accepts INT16 activations. Otherwise it is the number of passes over an
+        8-bit weight, ``passes``.
         """
         return 2 if self.array.wide else self.passes
 
     @property
     def parted(self) -> bool:
-        """True if the array can multiply the parts of a stored weight byte in separate passes."""
+        """True if the array can multiply by some bits of each stored weight byte in a pass."""
         return self.passes > 1 or self.paired
 
     @property
     def paired(self) -> bool:
-        """True if the bytes of weight slots can each hold 4-bit values of two tiles."""
+        """True if each byte of a weight slot can hold a 4-bit weight of each of two tiles."""
         return self.packed_slots or self.packed_cache is not None
 
     @property
@@ -187,17 +194,26 @@ class Fields:
 
     @property
     def high_rows(self) -> int:
-        """Number of a key slot's first rows, which hold upper key bits: a power of two."""
+        """Number of rows at the start of a key's weight slot that hold the upper bits of the key.
+
+        It is a power of two.
+        """
         return max(1, next_power_of_two(self.array.rows) // 2)
 
     @property
     def slot_scales(self) -> int:
-        """Bits of a weight slot's scales stored with each byte of the slot; 0: no scales."""
+        """Number of scale bits stored above each byte of a weight slot; 0: slots have no scales.
+
+        A column's scale is spread over the rows of the slot.
+        """
         return -(-SCALE_BITS // self.array.rows) if self.packed_slots and self.weight_group else 0
 
     @property
     def slot_exponents(self) -> int:
-        """Bits of a slot row's exponent stored with each byte of the row; 0: no exponents."""
+        """Number of exponent bits stored above each byte of a weight slot; 0: no exponents.
+
+        A row's exponent is spread over the columns of the slot.
+        """
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 
     @property
@@ -212,7 +228,7 @@ class Fields:
 
     @property
     def sum_width(self) -> int:
-        """Width that holds every sum of ``longest_sum`` products without overflow (bits)."""
+        """Signed width of a sum of ``longest_sum`` products that cannot overflow (bits)."""
         largest = (
             (1 << self.array.operand_width) - 1 if self.array.zero_points else -self.operand_min
         )
@@ -241,19 +257,22 @@ class Fields:
 
     @property
     def stages(self) -> int:
-        """Register stages between two units that are far from each other: 0 or 1 (cycles)."""
+        """Register stages in the connections between distant units: 1 if ``registered``, else 0."""
         return self.control.stages
 
     @property
     def lane_stages(self) -> int:
-        """Register stages of the signals that select the source of a lane; 0 unless ``fused``."""
+        """Register stages before the multiplexer that selects the input of each vector engine lane.
+
+        It is 1 if the machine is ``registered`` and has the unit ``fused``, else 0.
+        """
         return self.stages * bool(self.fused)
 
     @property
     def edge_stages(self) -> int:
         """Register stages at a systolic array's edge, before the subtraction of zero points.
 
-        It is 0 for adder trees and without ``registered``.
+        It is 0 for an array of adder trees, and in a machine that is not ``registered``.
         """
         return self.stages * (self.array.kind == "systolic")
 
@@ -294,7 +313,10 @@ class Fields:
 
     @property
     def beat_lanes(self) -> int:
-        """Largest number of elements in a beat of the vector engine: a beat of SOFTMAX."""
+        """Largest number of elements in a beat of the vector engine.
+
+        It is the number of elements in a beat of SOFTMAX if the machine has that unit.
+        """
         return (self.softmax.lanes if self.softmax else 0) or self.vector.lanes
 
     @property

@@ -47,10 +47,10 @@ def _special(path: Path) -> str:
 
 
 def inside(folder: Path, name: object, place: Path) -> Path:
-    """Return the path of the file ``name`` in ``folder``; the name comes from the file ``place``.
+    """Return the path of the file ``name`` in ``folder``.
 
-    ``place`` is a file of ``folder``. Raises :class:`InputError` if the name is not a printable
-    string or points out of the folder.
+    ``place`` is the file in ``folder`` that contains the name; errors mention it. Raises
+    :class:`InputError` if the name is not a printable string or points out of the folder.
     """
     if not isinstance(name, str) or not name or not name.isprintable():
         raise InputError(f"File {place} must name files of its folder, not {name!r}")

@@ -122,8 +122,8 @@ def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
 
     The chip then accepts the commands ``READS``. Its previous user may have left the chip in a
     continuous read, in four-line commands (QPI), in power-down or in 4-byte addresses. It may also
-    have changed dummy clocks, selected wrapped bursts, or selected the upper half. QPI is ended
-    only if ``lanes`` is 4.
+    have changed the number of dummy clocks, or selected wrapped bursts or the upper half of the
+    chip's addresses. QPI is ended only if ``lanes`` is 4.
     """
     ones = ONES[32 if chip.exit_4byte else 24]
     steps = [FlashStep("1", clocks, quad=lanes == 4) for clocks in ones]

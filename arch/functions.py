@@ -1,4 +1,4 @@
-"""The nonlinear functions in float64, and the tables and fixed-point formats made from them."""
+"""Nonlinear functions in float64, and their activation tables and fixed-point formats."""
 
 import functools
 import math

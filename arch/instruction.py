@@ -70,7 +70,7 @@ def resolve(name: str, value: int) -> int:
 class Instruction:
     """One instruction with its operands, flags and tokens.
 
-    An operand that is left out is 0; an integer stands for an immediate. Raises
+    An operand that is omitted is 0; an integer is the operand's immediate. Raises
     :class:`ProgramError` if an operand, flag or token is not defined for the opcode.
     """
 
@@ -101,7 +101,7 @@ class Instruction:
         return DEFINITIONS[self.opcode]
 
     def operand(self, name: str) -> Operand:
-        """Return the operand with the given name; 0 if the instruction leaves the operand out."""
+        """Return the operand with the given name; 0 if the instruction omits the operand."""
         value = self.operands.get(name, 0)
         return value if isinstance(value, Operand) else Operand(value)
 

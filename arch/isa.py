@@ -6,15 +6,15 @@ first:
 ======== =======================================================================
 header   bits 4:0 opcode; 8:5 pop, one bit per engine; 12:9 push, one bit per
          engine; 15:13 zero; 31:16 flags
-operand  bits 27:0 immediate, two's complement; 31:28 register; the value is
-         immediate plus register, modulo 2**28 and taken as signed, but an address of external
-         memory as unsigned; register 0 is 0
+operand  bits 27:0 immediate, two's complement; 31:28 register; register 0 is 0.
+         The value is immediate plus register, modulo 2**28. It is signed, except
+         that an address of external memory is unsigned.
 ======== =======================================================================
 
 ``pop`` makes an engine wait, before it starts the instruction, for one token from each engine
 named; ``push`` gives each engine named one token when the instruction has completed. Instructions
-of one engine run in program order. A flag is the same bit in all of an engine's instructions; a
-header with any other bit at 1 is invalid.
+of one engine run in program order. A flag that several instructions of an engine have is the same
+bit in all of them. A header is invalid if a bit that its opcode does not define is 1.
 """
 
 import enum

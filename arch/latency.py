@@ -64,10 +64,10 @@ def requests_latency(config: Config) -> int:
 
 
 def lines_wait(config: Config) -> bool:
-    """Return whether scratchpad lines pass an additional register before they are queued.
+    """Return whether scratchpad lines pass an additional register, one cycle, before their queue.
 
-    Lines are queued one cycle later then. A ``registered`` machine with long lines has the
-    register, because the path from block RAM through a rotation to the queue would be too long.
+    A ``registered`` machine with long lines has the register, because the path from block RAM
+    through a rotation to the queue would be too long.
     """
     return config.control.registered and config.line_bytes > TURNED_AT_ONCE
 
@@ -103,9 +103,9 @@ def intake_latency(config: Config) -> int:
 
 
 def epilogue_latency(config: Config) -> int:
-    """Return the cycles from the values of a vector engine's beat to the write of their results.
+    """Return the cycles from a vector engine's requantizer input to the write of its results.
 
-    Rotations and polynomials add further cycles.
+    Rotations and polynomials take more cycles, which the result does not include.
     """
     registered = config.control.registered
     table = TABLE_LATENCY * bool(config.activation)
@@ -115,8 +115,8 @@ def epilogue_latency(config: Config) -> int:
 def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
     """Return the softmax unit's cycles from a row's last beat to the row's first probability.
 
-    The row has one beat of ``lanes`` scores. With ``deferred`` the division by the sum of the
-    weights is left to a later instruction, and the first weight, not yet a probability, counts.
+    The row has one beat of ``lanes`` scores. If ``deferred`` is true, a later instruction divides
+    by the sum of the row. The result is then the cycles to the first undivided softmax weight.
     """
     if deferred:
         return _log2(lanes) + 8
@@ -138,28 +138,35 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the width of the multiplier operand for ``width`` bits of an 8-bit weight (bits).
+    """Return the width of the multiplier's operand for ``width`` bits of an 8-bit weight (bits).
 
-    Fewer than 8 bits get a sign bit; a whole weight already has one.
+    A part of fewer than 8 bits gets an additional sign bit; a whole weight already has one.
     """
     return width + (width < OPERAND_BITS)
 
 
 def row_width(config: Config) -> int:
-    """Return the width of an activation at a multiplier, exponent shifts included (bits)."""
+    """Return the width of an activation at a multiplier (bits).
+
+    With ``block_exponents`` it includes the left shift by a value's exponent.
+    """
     return config.element_width + (SHIFTS if config.block_exponents else 0)
 
 
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
-    """Return whether two products ``a * b[i]`` packed into one multiplication overlap.
+    """Return whether two products ``a * b[i]`` overlap if one multiplication computes both.
 
-    ``a`` has ``width`` bits, each ``b[i]`` has ``b_width``; the multiplier takes ``factor_width``.
+    ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width``. The multiplier's operands have
+    ``factor_width`` bits.
     """
     return width + 2 * b_width + (width == b_width) > factor_width
 
 
 def product_latency(config: Config) -> int:
-    """Return the cycles from operands to their product: one more if packed products overlap."""
+    """Return the array's cycles from operands to their product.
+
+    It is one cycle longer if the two products of one multiplication overlap.
+    """
     width = part_width(config.array.pass_width) if config.passes > 1 else config.element_width
     return 2 + (
         config.array.packed and config.array.cols > 1 and overlaps(row_width(config), width)
@@ -186,7 +193,7 @@ def dispatch_cycles(config: Config) -> int:
     """Return the cycles from a command's end to the first request of a command that waits for it.
 
     One cycle passes until the token is counted, and one until the other engine has accepted the
-    waiting command; with ``registered`` this command starts one cycle later.
+    waiting command. In a ``registered`` machine the waiting command starts one cycle later.
     """
     return 2 + config.stages
 
@@ -197,11 +204,11 @@ def load_bytes(config: Config) -> int:
 
 
 def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
-    """Return the cycles of a SPARSE instruction of m rows.
+    """Return the cycles of a SPARSE instruction that multiplies ``m`` rows of activations.
 
-    The result is exact if no lane has to wait until its sum is added. The first row is loaded
-    before the products, further rows during the products of the previous row. After each row the
-    lanes' last sums are added one after another.
+    The result is exact if no lane stalls because the sum of its previous column has not been added
+    to an accumulator. The first row is loaded before the products, further rows during the products
+    of the previous row. After each row the lanes' last sums are added one after another.
     """
     load = -(-k // load_bytes(config))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

@@ -78,7 +78,7 @@ HELLO_FIELDS = ("version", "configuration", "clock", "memory", "payload")
 
 @dataclass(frozen=True)
 class Identity:
-    """The 32-bit words of HELLO's answer, with which a machine describes itself."""
+    """A machine's description of itself: the 32-bit words of the answer to the request HELLO."""
 
     version: int
     """Version of the protocol."""
@@ -92,7 +92,7 @@ class Identity:
     """Longest payload of a frame (bytes)."""
 
     def words(self) -> list[int]:
-        """Return the words of HELLO's answer in order."""
+        """Return the words of the answer to the request HELLO, in the order of the frame."""
         return [getattr(self, name) for name in HELLO_FIELDS]
 
 
@@ -113,10 +113,11 @@ _LATER = {"scratchpad_align": 1, "softmax_lanes": 0, "row_factors": 0}
 def fingerprint(config: Config) -> int:
     """Return 32 bits that identify a configuration, apart from its name.
 
-    The 32 bits are the first four bytes of the SHA-256 of a text with the line ``NAME = VALUE`` for
-    each field, by short names. The text has the form of the first machines' configuration files. So
-    it has a constant clock, and earlier fields instead of the choices that replaced them. Newer
-    fields at their defaults, and constants of a microcoded machine, are left out.
+    They are the first four bytes of the SHA-256 of a text with the line ``NAME = VALUE`` for each
+    field, by short names. A fingerprint must never change, so the text keeps the form of the first
+    machines' configuration files. It states a constant clock, and uses the older fields that
+    :mod:`celosia.arch.choices` lists. It omits newer fields at their defaults, and the constants of
+    a microcoded machine.
     """
     left_out = {"requantizer"}
     if config.micro is not None:

@@ -28,9 +28,9 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
 
     A TOML file has a table for each record that it changes. It may start from a preset with
     ``preset = "NAME"``; ``false`` for a unit's record removes the unit. ``overrides`` are texts
-    such as ``rows=4``. Fields outside of tables, as in files of earlier versions, are accepted with
-    a line on standard error. Raises :class:`InputError` if the source is neither a preset nor a
-    TOML file, or its content is invalid.
+    such as ``rows=4``. Older field names, and fields outside of tables, are accepted; a line on
+    standard error then shows the present form. Raises :class:`InputError` if the source is neither
+    a preset nor a TOML file, or its content is invalid.
     """
     if source in PRESETS:
         config = PRESETS[source]

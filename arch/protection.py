@@ -42,11 +42,12 @@ def protection(text: str) -> dict[str, str]:
 def code_columns(width: int, level: str) -> list[int]:
     """Return a list of masks of check bits, one mask for each of ``width`` data bits.
 
-    A mask, or column, has the check bits that cover its data bit. With ``detect`` there is one
-    check bit, the parity. With ``correct`` all columns differ and have an odd number of bits, at
-    least three. A wrong data bit, a wrong check bit and two wrong bits therefore look different:
-    the code of Hsiao (1970). Check bits cover about equal numbers of data bits, because the largest
-    number sets the depth in gates.
+    The mask of a data bit, its column in the code's matrix, has the check bits that cover the data
+    bit. With level ``detect`` there is one check bit, the parity. With level ``correct`` all masks
+    differ and have an odd number of bits, at least three. The decoder can therefore distinguish a
+    wrong data bit, a wrong check bit and two wrong bits: the code of Hsiao (1970). All check bits
+    cover about equal numbers of data bits, because the largest of these numbers sets the depth of
+    the logic.
     """
     if level == "detect":
         return [1] * width
@@ -67,9 +68,9 @@ def code_columns(width: int, level: str) -> list[int]:
 
 
 def check_bits(columns: Sequence[int]) -> int:
-    """Return the number of check bits of a code, given its columns.
+    """Return the number of check bits of a code.
 
-    :func:`code_columns` returns the columns.
+    ``columns`` are the masks that :func:`code_columns` returns.
     """
     return max(columns).bit_length()
 
@@ -77,10 +78,10 @@ def check_bits(columns: Sequence[int]) -> int:
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
     """Return pairs (failing, holding) of masks of check bits, one pair for each data bit.
 
-    If only this data bit is wrong, the check bits in ``failing`` differ from the computed ones, and
-    the check bits in ``holding`` are right. The masks have the fewest bits that distinguish the
-    data bit from all others. If more than one bit is wrong, the masks may match several data bits
-    or none.
+    If only this data bit is wrong, the stored check bits in ``failing`` differ from those computed
+    of the data, and the check bits in ``holding`` are equal. The masks have the fewest bits that
+    distinguish the data bit from all others. If more than one bit is wrong, the masks may match
+    several data bits or none.
     """
     patterns = []
     for column in columns:

@@ -101,8 +101,8 @@ class PsramChip:
     def at(self, clock: float) -> PsramTiming:
         """Return the chip's timing in cycles of a machine with the clock ``clock`` (Hz).
 
-        Raises :class:`InputError` if the chip does not support half of this clock, or if the
-        longest command is too short to move one column.
+        The chip's clock is half of the machine's clock. Raises :class:`InputError` if the chip does
+        not support this frequency, or if its longest command is too short to move one column.
         """
         most = min(2 * self.max_mhz, 1e3 / (self.ckd + WAY_NS), 2e3 * self.latency / self.acc)
         if not 0 < clock <= most * 1e6:

@@ -36,7 +36,7 @@ class Array:
 
     @property
     def packed(self) -> bool:
-        """True if two columns share each multiplier, which computes both products at once."""
+        """True if each multiplier computes the products of two columns at once."""
         return bool(CHOICES["multiplier"][self.multiplier]["packed"])
 
     @property
@@ -56,7 +56,7 @@ class Array:
 
     @property
     def wide(self) -> bool:
-        """True if rows of products may be INT16."""
+        """True if activations that the array multiplies may be INT16."""
         return bool(CHOICES["operands"][self.operands]["wide_operands"])
 
 
@@ -114,7 +114,7 @@ class Accumulators:
 
 @dataclass(frozen=True, kw_only=True)
 class Vector:
-    """The vector engine: lanes, requantization parameters, and units without a separate record."""
+    """The vector engine: its lanes, its requantization parameters, and its smaller units."""
 
     lanes: int = 4
     """Elements that the vector engine processes per cycle (elements)."""
@@ -155,7 +155,7 @@ class Activation:
 
 @dataclass(frozen=True, kw_only=True)
 class Fused:
-    """Inputs of SOFTMAX and NORM from accumulators, which are requantized on the way."""
+    """Inputs of SOFTMAX and NORM may be accumulators, which the vector engine requantizes first."""
 
     words: int = 0
     """Parameter words, from the first on, that SOFTMAX and NORM can use for accumulators (words of
@@ -164,7 +164,10 @@ class Fused:
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
-    """Row factors of RMS norms and softmaxes, stored for the drains of the products that follow."""
+    """Normalization factors of softmax and RMS norm rows, stored until a later product is drained.
+
+    The drain multiplies the product's rows by these factors.
+    """
 
     rows: int
     """Rows of RMS norms and softmaxes whose factors are kept (rows); no norm or softmax has more
@@ -201,7 +204,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """The sequencer, and options that concern the whole machine."""
+    """The sequencer, and options of the whole machine."""
 
     program_depth: int = 2048
     """Size of the program memory (32-bit words)."""

@@ -51,9 +51,10 @@ def check_types(values: Mapping[str, Any]) -> None:
 
 
 def check_ranges(values: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if a field is out of range, or not a required power of two.
+    """Raise :class:`InputError` if the value of a configuration field is out of range.
 
-    ``values`` maps short names of fields to values.
+    ``values`` maps short names of fields to values. The error is also raised if a field that must
+    be a power of two is not one.
     """
     for name, (low, high) in RANGES.items():
         if not low <= values[name] <= high:

@@ -112,7 +112,7 @@ ABSENT = {name: _describe(path)[1] for name, path in PATHS.items()}
 def flat(config: Fields) -> dict[str, Any]:
     """Return a dictionary from the short name of each configuration field to the field's value.
 
-    A field of an absent unit has its value in :data:`ABSENT`.
+    :data:`ABSENT` has the values for the fields of absent units.
     """
     values: dict[str, Any] = {}
     for short, path in PATHS.items():
@@ -207,10 +207,10 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all fields after some are changed.
+    """Return the values of all fields of a configuration after some are changed.
 
-    ``values`` and ``changes`` map short names of fields to values. The other fields of a removed
-    unit get their values in :data:`ABSENT`.
+    ``values`` and ``changes`` map short names of fields to values. If a change removes a unit, the
+    unit's other fields get their values from :data:`ABSENT`.
     """
     after = chosen({**values, **changes})
     for record in OPTIONAL:

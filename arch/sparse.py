@@ -1,14 +1,16 @@
 """The storage format of a sparse matrix in external memory and scratchpad.
 
-A matrix [k, n] is coded column by column, k from 0 on, as entries of :data:`ENTRY_WIDTH` bits: a
-signed value in the low 8 bits and a run in the 4 bits above. An entry with a nonzero value stands
-for ``run`` zeros followed by this value. An entry with value 0 stands for ``16 * (run + 1)`` zeros,
-at most ``k`` of them, or for nothing if the run is :data:`NOTHING`.
+A matrix [k, n] is coded column by column, each from row 0 on. Its code is a list of entries of
+:data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the 4-bit field ``run`` above. An
+entry with a nonzero value encodes ``run`` zeros followed by this value. An entry with value 0
+encodes ``16 * (run + 1)`` zeros, at most ``k`` of them; if its run is :data:`NOTHING`, it encodes
+no element.
 
 The entries are divided among lanes: each lane has the entries of a part of the matrix, which may
-begin and end within a column. A beat holds the next entry of every lane, lane 0 in the lowest bits,
-rounded up to whole bytes. :data:`HEADER_BEATS` beats precede the entries. They give the first
-element of each lane: its tile (``column // cols``), its column in that tile, and its row.
+begin and end within a column. A beat is the word that holds the next entry of every lane, lane 0 in
+the lowest bits, rounded up to whole bytes. :data:`HEADER_BEATS` beats precede the entries. They
+give the first element of each lane: its tile (``column // cols``), its column in that tile, and its
+row.
 """
 
 VALUE_WIDTH = 8
@@ -28,10 +30,13 @@ LEAST_K = 1 << RUN_WIDTH
 
 
 def beat_bytes(lanes: int) -> int:
-    """Return the size of a beat, an entry for each of ``lanes`` lanes (bytes)."""
+    """Return the size of a beat, which holds one entry for each of ``lanes`` lanes (bytes)."""
     return -(-lanes * ENTRY_WIDTH // 8)
 
 
 def code_bytes(lanes: int, beats: int) -> int:
-    """Return the size of a coded matrix with ``beats`` entries for each lane (bytes)."""
+    """Return the size of a coded sparse matrix, header included (bytes).
+
+    Each of ``lanes`` lanes has ``beats`` entries.
+    """
     return (HEADER_BEATS + beats) * beat_bytes(lanes)

@@ -1,16 +1,16 @@
 """An assembler of micro-instructions.
 
 A line is a micro-instruction ``NAME operand, operand, ...``, a label with a colon, or a directive;
-a semicolon starts a comment. An operation's ``operands`` give the order: register names, and a
-number or a label.
+a semicolon starts a comment. The operands are register names, and a number or a label for an
+immediate or target. Their order is that of the operation's field ``operands``.
 
 - ``.registers FIRST NAME ...`` names consecutive registers, starting at number FIRST;
-- ``.words LABEL WORD ...`` places words (numbers or labels) after the code;
+- ``.words LABEL WORD ...`` adds a table LABEL of words (numbers or labels) after the code;
 - ``MOVE rd, ra`` copies a register; ``SET rd, value`` sets one to any 32-bit value, signed or not,
-  in one cycle or three;
+  in one cycle for a short value and three for others;
 - ``GOTO target``, ``CALL link, target`` and ``BACK link`` jump;
 - ``IF flags, bit, target, spare`` jumps to the target if bit ``bit`` (0 to 12) of register
-  ``flags`` is 1, ``UNLESS`` if it is 0; register ``spare`` is overwritten.
+  ``flags`` is 1, and ``UNLESS`` jumps if the bit is 0; both overwrite register ``spare``.
 """
 
 from collections.abc import Mapping

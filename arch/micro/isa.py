@@ -38,7 +38,7 @@ SUM_CYCLES = 3
 
 
 class Form(enum.Enum):
-    """Form of a micro-instruction: its operand fields in written order."""
+    """Form of a micro-instruction: its operand fields in the order of assembler text."""
 
     REGISTER = "rd, ra, rb"
     IMMEDIATE = "rd, ra, immediate"
@@ -48,7 +48,7 @@ class Form(enum.Enum):
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of the core: number, form, meaning, and ``more``, its cycles beyond one."""
+    """An operation of the core: number, form, meaning, and ``more``, its cycles after the first."""
 
     number: int
     form: Form

@@ -48,8 +48,9 @@ def run_process(
 ) -> None:
     """Run a command with its output in a log file.
 
-    ``work`` names the work in messages; ``timeout`` is in seconds. Raises :class:`RunError` with
-    the log's last lines if the command fails or exceeds the timeout; its processes are killed then.
+    ``work`` is the name of the work in error messages; ``timeout`` is in seconds. Raises
+    :class:`RunError` with the log's last lines if the command fails or exceeds the timeout. After a
+    timeout the command and its child processes are killed.
     """
     global _starting
     if _ending:
