@@ -12,11 +12,12 @@ from celosia.sim.regions import Region, meet, regions, sizes
 
 
 def check_step(step: Step, config: Config) -> None:
-    """Raise :class:`ProgramError` if no engine of the configuration can run a step alone.
+    """Raise :class:`ProgramError` if no engine of the configuration can run a step.
 
-    A step is refused if its unit is absent, a size is not positive, an address is outside of its
-    memory, or a scratchpad row crosses a bank. A step is also refused if rows are not aligned,
-    accumulator rows are read twice, or flags exclude each other.
+    Only the step itself is checked, not the steps before it. It is refused if its unit is absent, a
+    size is not positive, an address is outside of its memory, or a scratchpad row crosses a bank.
+    It is also refused if its rows are not aligned, its tile columns overlap in the accumulators
+    that it reads, or its flags exclude each other.
     """
     unit = step.definition_unit
     if unit is not None and not config.read(unit):
@@ -317,12 +318,12 @@ def _check_argmax(step: Step) -> None:
 
 
 def check_followed(before: Step | None, step: Step | None, config: Config) -> None:
-    """Refuse a vector engine step that differs too much from a previous step with ``followed``.
+    """Raise :class:`ProgramError` if a vector step cannot begin before the previous one has ended.
 
-    ``before`` is the previous vector step, ``step`` the next; None stands for a program's beginning
-    or end. Without the flag ``followed`` in ``before`` nothing is checked. With it, ``step`` may
-    differ only in addresses, ``m``, ``n`` and the start of its mask, and must not read the output
-    of ``before``. Raises :class:`ProgramError` otherwise.
+    ``before`` is the previous vector step, and ``step`` the next; None means a program's beginning
+    or end. Only if ``before`` has the flag ``followed``, ``step`` may begin before its end, and is
+    checked. ``step`` may then differ only in addresses, ``m``, ``n`` and the start of its mask, and
+    must not read the output of ``before``.
     """
     if before is None or "followed" not in before.flags:
         return

@@ -28,17 +28,19 @@ def mantissas(values: Ints, exponent: Ints) -> Ints:
 
 
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
-    """Return the 8-bit operands [..., count] that products use in place of values, from mantissas.
+    """Return the 8-bit operands [..., count] with which products replace values of these mantissas.
 
-    An operand is the middle of all values that have the mantissa at the exponent [...].
+    ``mantissa`` is [..., count], and ``exponent`` [...]. An operand is the middle of all values
+    that have this mantissa at this exponent.
     """
     return (2 * mantissa + 1) << exponent[..., None] - 1
 
 
 def rounded(values: Ints, count: int) -> Ints:
-    """Return the operands of 8-bit rows [n, columns] in blocks of ``count`` columns.
+    """Round 8-bit rows [n, columns] to mantissas with shared exponents; return 8-bit operands.
 
-    The operands are the values after rounding to a mantissa and a shared exponent.
+    Each ``count`` consecutive columns of a row share an exponent. The result, [n, columns], has the
+    operands that products use instead of the values.
     """
     blocks = values.reshape(len(values), -1, count)
     exponent = exponents(blocks)  # [n, blocks]
@@ -48,11 +50,11 @@ def rounded(values: Ints, count: int) -> Ints:
 def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
     """Pack two arrays of 8-bit values into rows of weight slots, [n, cols].
 
-    The packing is equation (22) of ``docs/formats.md``. ``first`` and ``second`` are [n, size]; the
-    two rows with the same number share an exponent. Each byte holds the mantissa of ``second`` in
-    its high half and that of ``first`` in its low half; the columns from ``size`` on hold zeros.
-    The exponent is in the bits above each byte and above ``scale_bits`` bits of the slot's scale:
-    ``above`` bits in each column, the lowest in column 0.
+    The packing is equation (22) of ``docs/formats.md``. ``first`` and ``second`` are [n, size]; row
+    i of both has one shared exponent. Each byte holds the mantissa of ``second`` in its high half
+    and that of ``first`` in its low half; the columns from ``size`` on hold zeros. A word of a slot
+    has, from bit 0 on, this byte, ``scale_bits`` bits for the slot's scale, and ``above`` bits of
+    the row's exponent. Column 0 has the lowest bits of the exponent.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -63,9 +65,9 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponents [...] that the words of weight slot rows [..., cols] contain.
+    """Return the exponents [...] that rows of words [..., cols] of weight slots contain.
 
-    ``above`` and ``scale_bits`` are the arguments of :func:`both`, which places the exponents.
+    ``above`` and ``scale_bits`` are the arguments with which :func:`both` made the words.
     """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST

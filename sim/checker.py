@@ -41,9 +41,10 @@ class _History:
 class Memories:
     """The last step of each engine that read or wrote each cell of every memory.
 
-    Cells are recorded in units. A unit is a word of external memory and one cell of any other
-    memory, unless ``units`` maps the memory to another number of cells. Regions must consist of
-    runs of cells that begin at whole units, so that runs with a common unit have a common cell.
+    Cells are recorded in units. A unit is a word of external memory, and one cell of any other
+    memory, unless ``units`` maps the memory to another number of cells. Every run of cells in a
+    region must begin at the first cell of a unit. Two runs that have a unit in common then have a
+    cell in common, so units give no false hazards.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
@@ -101,8 +102,8 @@ def check(
     """Check the hazards of a program and return its number of steps.
 
     Raises :class:`ProgramError` if a step cannot run on the configuration, waits for a token that
-    no earlier step pushes, or races with a step of another engine. :class:`ProgramError` is raised
-    too if a token is left over, or a step reads accumulators that no product has filled
+    no earlier step pushes, or races with a step of another engine. It is raised too if no step
+    waits for one of the pushed tokens, or if a step reads accumulators that no product has filled
     (:class:`celosia.sim.sums.Sums`).
     """
     memories, sums = Memories(config), Sums(config)

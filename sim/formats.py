@@ -14,8 +14,9 @@ _PLACES = 3 ** np.arange(DIGITS - 1, -1, -1)  # [digits]
 def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = None) -> Bytes:
     """Return codes [k, n] packed in rows of bytes [stored_rows, n], as external memory stores them.
 
-    ``scales`` is [groups, n], from 0 to 255, for groups of ``group`` codes of a column; a row of
-    bytes with the scales precedes each group. It is None without groups.
+    If ``group`` is not 0, each ``group`` codes of a column share a scale. ``scales`` [groups, n]
+    are then from 0 to 255, and a row of bytes with the scales precedes each group. Without groups
+    ``scales`` is None.
     """
     k, n = codes.shape
     rows: list[Bytes] = []
@@ -35,9 +36,10 @@ def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = 
 
 
 def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
-    """Return the operands [k, n] that rows of bytes, as :func:`pack` makes them, stand for.
+    """Decode rows of bytes, as :func:`pack` returns them, to 8-bit operands [k, n].
 
-    With groups, of ``group`` operands of a column, operands are multiplied by the groups' scales.
+    If ``group`` is not 0, each ``group`` operands of a column share a scale, and are multiplied by
+    it.
     """
     n = stored.shape[1]
     operands = np.zeros((k, n), np.int64)
@@ -54,9 +56,9 @@ def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
 
 
 def scaled(values: Ints, scales: Ints, form: WeightFormat) -> Ints:
-    """Return values [k, n] times the scales [n] of their group, modulo 2**8.
+    """Multiply the values [k, n] of one group by its scales [n]; return the products modulo 2**8.
 
-    See equation (12) of ``docs/formats.md``.
+    Equation (12) of ``docs/formats.md`` defines the product and its rounding.
     """
     half = 1 << form.fraction >> 1
     product = (values * scales + half) >> form.fraction

@@ -1,4 +1,4 @@
-"""Golden model of the matrix product, whole and tile by tile as the array computes it."""
+"""Golden model of the matrix product, as one product and tile by tile as the array computes it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,17 +31,17 @@ def parts_of_wide(x: Ints) -> tuple[Ints, Ints]:
 def multiply_wide(a: Ints, b: Ints) -> Ints:
     """Return the product of INT16 a [m, k] and b [k, n] in units of 256, [m, n].
 
-    The product of two low bytes is left out: equation (19) of ``docs/formats.md``.
+    It omits the products of two low bytes: equation (19) of ``docs/formats.md``.
     """
     (high, _), (b_high, b_low) = parts_of_wide(a), parts_of_wide(b)
     return multiply(a, b_high) + multiply(high, b_low)
 
 
 def part(b: Ints, place: int, last: bool, width: int) -> Ints:
-    """Return the value of one part of 8-bit weights b: their bits from ``place * width`` on.
+    """Return the value of one part of 8-bit weights b: ``width`` bits from ``place * width`` on.
 
-    A part has ``width`` bits, which keep their positions; the ``last`` part carries the sign. All
-    parts of a weight add up to the weight: equation (14) of ``docs/formats.md``.
+    The bits keep their positions, so all parts of a weight add up to the weight: equation (14) of
+    ``docs/formats.md``. Parts are unsigned, except that the part with ``last`` is signed.
     """
     bits = b >> place * width & (1 << width) - 1
     sign = (b < 0) & last
@@ -81,13 +81,15 @@ def held(
 ) -> Ints:
     """Return the tiles [nt, kt, rows, cols] of a resident matrix, from weight slot ``slot`` on.
 
-    ``slots`` is [depth, rows, cols]; equations are in ``docs/formats.md``. If ``paired``, each slot
-    holds two tiles, the first in the low bits of its bytes. If also ``scaled``, the tiles are
-    multiplied by their slot's scale: equations (15) and (16). ``scale_bits`` bits of the scale are
-    above each byte of a word. If ``half`` is 0 or 1, a slot holds two tiles of different matrices,
-    and the tile in the low bits (0) or high bits (1) is used. With ``block`` the tiles are
-    mantissas by equation (22); a row's exponent is above the scales, ``exponent_bits`` bits in each
-    column.
+    ``slots`` [depth, rows, cols] has a word for each weight; the weight is in its low byte.
+    Equations are in ``docs/formats.md``. If ``paired``, each slot holds two consecutive tiles of
+    4-bit weights, the first in the low bits of its bytes: equation (15). If ``half`` is not None,
+    each slot holds two tiles of different matrices, and the result has those in the low bits (0) or
+    high bits (1). If ``block``, the slots hold mantissas, and the result has their operands by
+    equation (22).
+
+    The next ``scale_bits`` bits of each word belong to the slot's scale; if ``scaled``, tiles are
+    multiplied by it: equation (16). The ``exponent_bits`` bits above belong to the row's exponent.
     """
     _, rows, cols = slots.shape
     slots_each = -(-kt // 2) if paired else kt
@@ -111,8 +113,8 @@ def held(
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
     """Return the words that weight slots store for weights with scales, [rows of weights, n].
 
-    ``b`` has a row of unsigned scales before each ``rows`` rows of weights. A word is a weight with
-    ``scale_bits`` bits of its column's scale in the bits above the byte.
+    In ``b`` a row of unsigned scales precedes the ``rows`` rows of weights of each slot. A word is
+    a weight with ``scale_bits`` bits of its column's scale in the bits above the byte.
     """
     words = []
     for first in range(0, len(b), rows + 1):
@@ -123,10 +125,10 @@ def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
 
 
 def pairs(b: Ints, rows: int) -> Ints:
-    """Return 4-bit weights [k, n] packed in bytes: rows ``i`` and ``i + rows`` share bytes.
+    """Return 4-bit weights [k, n] packed in bytes, two weights of a column in each byte.
 
-    This holds within each group of ``2 * rows`` rows, padded with zeros; row ``i`` is in the low
-    bits.
+    In each group of ``2 * rows`` rows, row ``i`` has the low bits and row ``i + rows`` the high
+    bits of the same bytes. The last group is padded with rows of zeros.
     """
     k, n = b.shape
     tile_rows = -(-k // (2 * rows))
@@ -139,8 +141,8 @@ def pairs(b: Ints, rows: int) -> Ints:
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
-    Tiles are padded with zeros. Without ``transpose``, rows of a slot past row k of the matrix keep
-    their content; with it, all rows are written.
+    Tiles are padded with zeros to ``cols`` columns and, if ``transpose`` is true, to ``rows`` rows.
+    If it is false, rows of a slot after the last row of the matrix keep their content.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -154,7 +156,7 @@ def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
 def append(
     slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool, lower: Ints | None = None
 ) -> None:
-    """Write b as lines of tiles in weight slots, from line ``line`` of ``slot`` on.
+    """Write the lines of matrix b into tiles in weight slots, from line ``line`` of ``slot`` on.
 
     ``slots`` is [depth, rows, cols]. With ``transpose`` the lines are the n columns of b [k, n];
     each spans ceil(k / rows) consecutive tiles. Without it they are the k rows of b, and n is at

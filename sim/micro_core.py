@@ -146,7 +146,10 @@ class MicroCore:
         self.run(until)
 
     def start(self, pc: int) -> None:
-        """Let the waiting micro-instruction START end, with the host's program address ``pc``."""
+        """Let the core start a run at the host's program address ``pc``.
+
+        Before a run the core waits in the micro-instruction START.
+        """
         self.running, self.pc = True, pc
 
     def _set(self, number: int, value: int) -> None:

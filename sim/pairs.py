@@ -18,30 +18,36 @@ def upper(x: Ints, bits: int) -> Ints:
 
 
 def lower(x: Ints, bits: int) -> Ints:
-    """Return the low bits of 8-bit elements, minus half of the range of these bits.
+    """Return the low ``8 - bits`` bits of 8-bit elements, as signed integers.
 
-    The elements' upper ``bits`` bits are left out, so the result is signed and has ``8 - bits``
-    bits.
+    Half of the range of these bits is subtracted: with 4 bits, 0 to 15 becomes -8 to 7.
     """
     left = BITS - bits
     return (x & (1 << left) - 1) - (1 << left >> 1)
 
 
 def both(first: Ints, second: Ints) -> Ints:
-    """Return bytes of the upper four bits of two 8-bit arrays, ``first`` in the low half."""
+    """Return bytes with the upper four bits of ``first`` (low half) and ``second`` (high half).
+
+    ``first`` and ``second`` are arrays of 8-bit elements.
+    """
     return (upper(second, HALF) << HALF) + (upper(first, HALF) & 15)
 
 
 def both_lower(first: Ints, second: Ints) -> Ints:
-    """Return bytes of the lower four bits of two 8-bit arrays, ``first`` in the low half."""
+    """Return bytes with the lower four bits of ``first`` (low half) and ``second`` (high half).
+
+    ``first`` and ``second`` are arrays of 8-bit elements; :func:`lower` defines their lower bits.
+    """
     return (lower(second, HALF) << HALF) + (lower(first, HALF) & 15)
 
 
 def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
     """Return attention scores [m, n] of queries [m, k] with keys [n, k] in the packed KV cache.
 
-    Only the upper ``bits`` bits of keys are stored, but all 8 bits in the first ``whole`` columns.
-    If ``whole`` is k, scores are exact.
+    The cache stores all 8 bits of a key's first ``whole`` columns, and the upper ``bits`` bits of
+    the other columns. Scores are exact if ``whole`` is k. If it is 0, they are in units of
+    ``2**(8-bits)``.
     """
     if whole == keys.shape[1]:
         return multiply(queries, keys.T)

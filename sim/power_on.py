@@ -39,11 +39,11 @@ def power_on(
     ask: Callable[[bytes], bytes],
     status: Callable[[], int],
 ) -> PoweredOn:
-    """Run the power-on image of a flash on a machine, and return the result.
+    """Run the power-on image in a flash on a machine, and return the result.
 
-    ``image`` is the flash from the image's first byte on; its first ``size`` bytes can be read.
-    ``configuration`` is the machine's fingerprint. ``ask`` sends a request to the host link and
-    returns the answer; ``status`` returns STATUS.
+    ``image`` is the content of the flash, from the first byte of the image on. The machine can read
+    only its first ``size`` bytes. ``configuration`` is the machine's fingerprint. ``ask`` sends a
+    request to the host link and returns the answer; ``status`` returns STATUS.
     """
     begin = MAGIC + configuration.to_bytes(4, "little")
     if image[: len(MAGIC)] != MAGIC:

@@ -140,7 +140,7 @@ def param_words(step: Step, config: Config) -> int:
 
 
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
-    """Return the index of each column's cosine or sine in a row of pairs, [n].
+    """Return the index of each output column's cosine or sine in a row of the second input, [n].
 
     The step must have the flag ``rotate``; :func:`celosia.sim.rotary.rotary_places` defines the
     index.

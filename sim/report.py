@@ -35,7 +35,10 @@ class Report:
 
 
 def where(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the dictionary of :attr:`Report.where`, from counters by name."""
+    """Return the array's cycles for each activity, from the machine's counters by name.
+
+    :attr:`Report.where` lists the activities.
+    """
     return {
         cause: sum(counters[f"array_{name}"] for name in names) for cause, names in CAUSES.items()
     }

@@ -82,10 +82,10 @@ def times_factor(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return a requantization's multiplier and shift, times the factor ``mantissa / 2**right``.
 
-    Only the upper 16 bits of the multiplier count; the multiplier is 0 or its magnitude is at least
-    2**30. The multiplier's product with ``mantissa``, which is 0 or from 2**16 to 2**17 - 1, is cut
-    to 16 bits, with a relative error below 2**-14. The shift is clamped to -31..30. All arguments
-    are integers and broadcast.
+    Only the upper 16 bits of the multiplier are used; the multiplier is 0 or its magnitude is at
+    least 2**30. ``mantissa`` is 0 or from 2**16 to 2**17 - 1. The new multiplier is the upper 16
+    bits of the product, with a relative error below 2**-14. The shift is clamped to -31..30. All
+    arguments are integers and broadcast.
     """
     product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
     big = (np.abs(product) >> 31).astype(np.int64)

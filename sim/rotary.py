@@ -1,4 +1,4 @@
-"""Golden model of rotary position embedding, and of products with a second input.
+"""Golden model of rotary position embedding, and of the elementwise product of two inputs.
 
 See equations (9) and (10) of ``docs/numerics.md``.
 """
@@ -54,11 +54,12 @@ def _round(
 
 
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
-    """Return the index of each column's cosine or sine in a row of pairs, [n].
+    """Return, for each of ``n`` columns, the index of its cosine or sine in a row of a table, [n].
 
-    A head's pairs, ``period`` elements, serve all heads of a row. The vector engine works on beats
-    of ``lanes`` columns; a new beat begins at each multiple of ``cols``. A beat that begins at
-    column b takes consecutive elements from index ``b mod period`` on, which may exceed the period.
+    The row has the cosines and sines of one head, ``period`` elements, which all heads use. The
+    vector engine reads ``lanes`` consecutive elements for each beat of ``lanes`` columns. For a
+    beat that begins at column b they begin at index ``b mod period``, so indices may exceed the
+    period. A new beat begins at each multiple of ``cols``.
     """
     column = np.arange(n, dtype=np.int64)  # [n]
     beat = column - column % cols % lanes  # [n], first column of the beat

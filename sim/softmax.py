@@ -31,10 +31,10 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
 def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
     """Return (weights, mantissa, right): softmax weights, and each row's factor to probabilities.
 
-    Arguments are those of :func:`softmax`. Weights are in Q0.24; the largest of a row is 1. A row's
-    factor is the reciprocal of its sum of weights, ``mantissa / 2**right``: equation (23) of
-    ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits, and is 0 for a row without a true
-    ``mask``; ``right`` [..., 1] is from 0 to 31.
+    Arguments are those of :func:`softmax`. Weights are in Q0.24; the largest weight in each row is
+    1.0. A row's factor is the reciprocal of its sum of weights, ``mantissa / 2**right``: equation
+    (23) of ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits, and is 0 for a row without a
+    true ``mask``; ``right`` [..., 1] is from 0 to 31.
     """
     q, keep = np.asarray(q, dtype=np.int64), np.asarray(mask, dtype=bool)  # [..., n]
     weights = fixed(*mantissas(q, keep, largest(q, keep)))  # [..., n] Q.28
@@ -44,18 +44,21 @@ def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
 
 
 def largest(q: Ints, keep: NDArray[np.bool_]) -> Ints:
-    """Return the largest score ``[..., 1]`` of each row; only columns with true ``keep`` count."""
+    """Return the largest score of each row, [..., 1], among the columns with a true ``keep``."""
     return np.asarray(np.where(keep, q, LOWEST).max(axis=-1, keepdims=True))
 
 
 def mantissas(q: Ints, keep: NDArray[np.bool_], maximum: Ints) -> tuple[Ints, Ints]:
-    """Return the exponentials of scores minus a maximum: (mantissas in Q1.16, right shifts)."""
+    """Return the exponentials of the scores minus ``maximum``, as Q1.16 mantissas and right shifts.
+
+    Columns whose ``keep`` is false have mantissa 0.
+    """
     mantissa, shift = octave_exponential(np.where(keep, maximum - q, 0))  # [..., n]
     return np.where(keep, mantissa, 0), shift
 
 
 def fixed(mantissa: Ints, shift: Ints) -> Ints:
-    """Return softmax weights in Q1.28 from mantissas and right shifts; lower bits are dropped."""
+    """Convert softmax weights, given as mantissas and right shifts, to Q1.28, rounded down."""
     return mantissa << (WEIGHT_FRACTION - OCTAVE_MANTISSA) >> shift
 
 

@@ -18,9 +18,10 @@ _PRODUCTS = (Opcode.MATMUL, Opcode.SPARSE)
 
 
 class Sums:
-    """The columns of each accumulator row that every product since the row's last read has summed.
+    """For each accumulator row, the columns that may be read.
 
-    A row without products is zero, and all its columns may be read.
+    They are the columns that all products into the row have summed, since the row was last read. A
+    row without products is zero, and all its columns may be read.
     """
 
     def __init__(self, config: Config):
@@ -32,8 +33,8 @@ class Sums:
     def follow(self, step: Step) -> None:
         """Record the rows that a step adds to, or check the rows that it reads.
 
-        Raises :class:`ProgramError` if the step reads a column that a product to the same row left
-        out. The configuration must be able to run the step.
+        Raises :class:`ProgramError` if the step reads a column that a product into the same row has
+        not summed. The configuration must be able to run the step.
         """
         if step.opcode in _PRODUCTS:
             self._add(step)
