@@ -60,10 +60,10 @@ SPI = "spi:"
 
 
 def open_port(port: str, config: Config | None, baud: int = BAUD) -> Device:
-    """Return the machine that a board at a serial or SPI port contains.
+    """Connect to the board at a serial or SPI port, and return the machine on it.
 
-    If ``config`` is None, the configuration is the preset or board's machine with the fingerprint
-    that the board reports.
+    ``baud`` is the bit rate of the serial line. If ``config`` is None, the board reports a
+    fingerprint, and the preset or board with this fingerprint gives the configuration.
     """
     link = "spi" if port.startswith((SPI, FTDI)) else "uart"
     return Device.open(port.removeprefix(SPI), config, baud=baud, link=link)

@@ -13,17 +13,17 @@ from celosia.arch.presets import PRESETS, load
 def config(source: str | Path = "small", **fields: Any) -> Config:
     """Return the configuration of a preset, board or TOML file, with some fields changed.
 
-    ``fields`` are short names such as ``rows=12``. Raises :class:`InputError` if the name, file
-    or field is unknown or a value is invalid.
+    ``fields`` are keyword arguments by short name, such as ``rows=12``. Raises :class:`InputError`
+    if the name, file or field is unknown or a value is invalid.
     """
     return machine(str(source)).replace(**fields)
 
 
 def machine(source: str, changes: Sequence[str] = ()) -> Config:
-    """Return the configuration of a preset, a board or a TOML file, with changed fields.
+    """Return the configuration of a preset, board or TOML file, changed by texts ``FIELD=VALUE``.
 
-    ``changes`` are texts ``FIELD=VALUE``. A board's name selects the board's default machine, with
-    block RAM as its external memory.
+    A board's name selects the board's default machine, with block RAM as its external memory.
+    Raises :class:`InputError` as :func:`config`.
     """
     if source not in PRESETS and not Path(source).suffix:
         try:

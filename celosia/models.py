@@ -58,8 +58,9 @@ class Model(Shown):
     def examples(self, count: int = 1) -> list[Any]:
         """Return ``count`` example inputs in the model's input form.
 
-        The digits models have test images, and other models of text have sentences. A language
-        model generates texts of token numbers. All other models have random numbers.
+        They are test images for a digits model, and sentences for an encoder with a tokenizer. For
+        a decoder they are lists of token numbers that the decoder generates, and for an
+        encoder-decoder random token numbers. For all other models they are random numbers.
         """
         source, rng = self.source, np.random.default_rng(_SEED)
         if isinstance(source, TextSource):
@@ -92,10 +93,11 @@ class Model(Shown):
         ]
 
     def origin(self, folder: str | Path) -> dict[str, Any]:
-        """Return a dictionary for saved files, from which :func:`open` finds the float model again.
+        """Return a dictionary by which :func:`open` finds the float model of a saved program.
 
-        ``model`` is the model's name, or its path relative to ``folder``. ``tokens`` is the longest
-        input.
+        The entry ``model`` is the model's name, or its path relative to ``folder``, where the
+        program is saved. The entry ``tokens`` is the length of the longest input, or 0 for the
+        model's default.
         """
         name = self.name if is_named(self.name) else os.path.relpath(self.name, folder)
         return {"model": name, "tokens": self.tokens}
@@ -112,7 +114,7 @@ class Model(Shown):
         return logits
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the model's figures as lines of a table."""
+        """Return a table of the model's name, kind, dimensions and number of parameters."""
         model, text = self.source.description, isinstance(self.source, TextSource)
         return facts(
             model=model.name,
@@ -159,9 +161,11 @@ def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> li
 def load(model: str | Path, *, tokenizer: str | Path | None = None, tokens: int = 0) -> Model:
     """Load a float model: an ONNX file, a Hugging Face folder, a llama2.c file, or a known name.
 
-    ``tokenizer`` is the file of a language model's tokenizer, by default the one in its folder.
-    ``tokens`` is the longest input of an encoder that does not fix it; 0 selects the model's
-    default. Raises :class:`InputError` if the model is missing or has unsupported parts.
+    A known name is that of a model in this package, such as ``digits``, or in another Python
+    package. ``tokenizer`` is the file of a language model's tokenizer, by default the one in its
+    folder. ``tokens`` is the length of the longest input of an encoder that accepts any length; 0
+    selects the model's default. Raises :class:`InputError` if the model is missing or has
+    unsupported parts.
     """
     name = str(model)
     if not is_text(name):

@@ -13,10 +13,10 @@ from celosia.programs import Program
 def open(folder: str | Path, *, model: Model | None = None, floats: bool = False) -> Program:
     """Return the program in a folder that ``Program.save`` or ``celosia compile`` wrote.
 
-    ``model`` is the program's float model. The program of a language model does not need it. The
-    program of an encoder without ``model`` takes rows of the machine's input and returns rows of
-    its output; pre- and postprocessing on the host are left out. If ``floats`` is true, an
-    encoder's model is loaded from the path that was used for compilation.
+    ``model`` is the program's float model, which a language model's program does not need. Without
+    ``model``, an encoder's program takes rows of the machine's input and returns rows of its
+    output, without pre- and postprocessing on the host. If ``floats`` is true, an encoder's model
+    is loaded from the path that was used for compilation.
 
     Raises :class:`InputError` if a file is missing, damaged or of another version.
     """
@@ -29,10 +29,10 @@ def open(folder: str | Path, *, model: Model | None = None, floats: bool = False
 
 
 def open_compiled(folder: str | Path) -> Program:
-    """Return the program of a folder of ``celosia compile``, with the program's float model.
+    """Return the program that ``celosia compile`` wrote to a folder, with its float model.
 
-    Raises :class:`InputError` as :func:`open`. For any other folder the message has the command
-    that compiles a model.
+    Raises :class:`InputError` as :func:`open`. It is also raised if the folder was not written by
+    ``celosia compile``; the message then shows the command line that compiles the model.
     """
     if not is_compiled(str(folder)):
         raise InputError(

@@ -56,19 +56,19 @@ class Run(Shown):
     """The machine's counters summed over the run, by the names of ``celosia.arch.registers``."""
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the run's figures as lines of a table."""
+        """Return a table of the run's numbers: inputs, cycles, mismatches and compared tensors."""
         own = {"inputs": len(self.outputs), "cycles": self.cycles}
         return facts(**own, mismatches=self.mismatches, tensors=self.tensors)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Shown):
-    """Quantization error of each layer, and the option that lowers it."""
+    """Quantization error of each layer, and the quantization option that reduces it most."""
 
     layers: Sequence[Mapping[str, Any]]
 
     def lines(self) -> Sequence[Mapping[str, Any]]:
-        """Return a table line for each layer: its error, and the option that lowers the error."""
+        """Return a table line for each layer: its error, and the option that reduces it most."""
         return self.layers
 
 
@@ -118,7 +118,7 @@ class Program(Shown):
 
     @property
     def bytes(self) -> int:
-        """Size of the external memory that is used (bytes)."""
+        """Size of the external memory that the program and its data need (bytes)."""
         return self.code.memory_bytes
 
     @property
@@ -131,13 +131,16 @@ class Program(Shown):
         return self.predicted(FAR)
 
     def predicted(self, timing: MemoryTiming) -> int | None:
-        """Return the predicted cycles with a memory of this timing, without refreshes."""
+        """Return the prediction of :attr:`cycles` for an external memory with this timing.
+
+        Refreshes of the memory are not included.
+        """
         if self.config.micro is not None:
             return None
         return self.code.predict_whole(timing.latency, timing.interval, bits=self.bits)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the lines of the table of figures that printing the program shows."""
+        """Return the table that a printed program shows: model, configuration, sizes and cycles."""
         warning = None if self.parting is None else self.parting.warning or None
         return facts(
             model=self.name,
@@ -258,14 +261,16 @@ class Program(Shown):
         timing: MemoryTiming = FAR,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> dict[str, Any]:
-        """Continue one text, or two texts at once; return a dictionary of texts and figures.
+        """Continue one or two texts; return a dictionary of texts and measurements.
 
-        Figures are those of :func:`celosia.tb.models.run_text.run_text` and
-        :func:`celosia.tb.models.run_texts.run_texts`, with the figures of the model's quantization.
-        Run i reads ``bits[i]`` upper bits of nested weights, cyclically.
+        Two texts are continued at once, one token of each per run. The dictionary's entries are
+        those of :func:`celosia.tb.models.run_text.run_text` or, for two texts,
+        :func:`celosia.tb.models.run_texts.run_texts`, and those of the attribute ``made``, which
+        describe the model's quantization. Run i of the machine reads ``bits[i % len(bits)]`` upper
+        bits of nested weights.
 
-        Raises :class:`InputError` if a text cannot be continued, or the program is for another
-        number of texts.
+        Raises :class:`InputError` if a text cannot be continued, or the program is compiled for
+        another number of texts.
         """
         code, tokenizer = self._traced_text(on), self.tokenizer
         assert tokenizer is not None
@@ -287,11 +292,12 @@ class Program(Shown):
         timing: MemoryTiming = FAR,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """Answer questions with known right answers; return a dictionary of figures.
+        """Answer questions with known right answers; return measurements as a dictionary.
 
-        ``answers`` are pairs (question, right answer). The dictionary has the figures of
-        :func:`celosia.tb.models.run_answers.run_answers` and of the model's quantization. Raises
-        :class:`InputError` if a question has too many tokens.
+        ``answers`` are pairs (question, right answer). The dictionary has the entries of
+        :func:`celosia.tb.models.run_answers.run_answers`, and those of the attribute ``made``,
+        which describe the model's quantization. Raises :class:`InputError` if a question has too
+        many tokens.
         """
         code, tokenizer = self._traced_text(on), self.tokenizer
         assert tokenizer is not None
@@ -337,11 +343,11 @@ class Program(Shown):
             raise RunError(f"{wrong} tensors on {on} differ from those of the golden machine")
 
     def compare(self, inputs: Inputs) -> Comparison:
-        """Return the quantization error of each layer, and the option that lowers it.
+        """Return the quantization error of each layer, and the option that reduces it most.
 
-        An error is the error of the layer's output on ``inputs``, relative to the output in floats.
-        Each option is tried by quantizing the model with it; the option is None if none lowers the
-        error.
+        A layer's error is that of its output on ``inputs``, relative to the float model's output.
+        Each quantization option is tried by quantizing the model again with this option. A layer's
+        option is None if no option reduces its error by more than 5 %.
         """
         model = self.with_model
         assert self.options is not None, "a compiled program has its options"

@@ -49,12 +49,13 @@ def run_files(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Ran:
-    """Compile a model and run it on the first ``count`` inputs of a file, or on all.
+    """Compile a model and run it on inputs of a file: the first ``count``, or all if it is None.
 
     Without a file a model of the digits runs on the images of the test split. ``machine`` is a
-    simulator's name, or a connected machine with ``memory_bytes`` bytes of external memory;
-    ``config`` is then not changed. ``options`` and ``loss`` are those of :func:`celosia.compile`.
-    Figures and all other arguments are those of :func:`measure`.
+    simulator's name, or a connected machine with ``memory_bytes`` bytes of external memory. For a
+    simulator, units that the options need are added to ``config``; for a connected machine
+    ``config`` is not changed. ``options`` and ``loss`` are those of :func:`celosia.compile`. The
+    figures in the result and all other arguments are those of :func:`measure`.
 
     Raises :class:`InputError` if the model, the simulator, a file or the count cannot be used.
     """
@@ -96,7 +97,7 @@ def run_folder(
 ) -> Ran:
     """Run a compiled encoder on the inputs of a file; the program must have its float model.
 
-    Inputs, figures and arguments are those of :func:`run_files`.
+    Inputs, arguments and the figures in the result are those of :func:`run_files`.
     """
     check_single(files)
     source = program.float_source
@@ -117,11 +118,11 @@ def measure(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Ran:
-    """Run a compiled encoder on prepared inputs, and return figures and outputs.
+    """Run a compiled encoder on prepared inputs, and return measurements (figures) and outputs.
 
-    The program must have its float model. Run i reads ``bits[i]`` upper bits of nested weights,
-    cyclically. The figures are those of :meth:`celosia.tb.models.inference.Inferences.figures`, and
-    the following. Every run processes ``tokens`` tokens, also if the input is shorter.
+    The program must have its float model. Run i reads ``bits[i % len(bits)]`` upper bits of nested
+    weights. Every run processes ``tokens`` tokens, also if the input is shorter. The figures are
+    those of :meth:`celosia.tb.models.inference.Inferences.figures`, and those below.
 
     ``cosine_mean`` and ``cosine_worst`` compare each output of the whole model, including the
     host's steps, with the float model's output. ``similarities`` are the cosines between the first
@@ -129,8 +130,8 @@ def measure(
     largest column of each output; None unless outputs are single rows of several columns. With
     labels ``accuracy`` and ``float_accuracy`` are the fractions of the integer outputs, and of the
     float outputs, whose largest column is the label. ``host`` names the host's steps.
-    ``calibration`` is the distance between integer and float outputs on the first calibration
-    inputs.
+    ``calibration`` compares integer and float outputs on the first calibration inputs
+    (:class:`celosia.generators.quantize.parting.Parting`).
     """
     source = program.float_source
     rows = [source.rows(values) for values in inputs]
