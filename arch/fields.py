@@ -40,9 +40,9 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """The records of a configuration, not checked; the record of an absent unit is None.
+    """The records of a configuration, without checks; the record of an absent unit is None.
 
-    :class:`celosia.arch.config.Config` adds the checks.
+    :class:`celosia.arch.config.Config` adds the checks of the fields' values.
     """
 
     name: str = "custom"
@@ -78,7 +78,7 @@ class Fields:
 
     @property
     def packed_slots(self) -> bool:
-        """True if the bytes of weight slots can each hold two 4-bit weights."""
+        """True if each byte of a weight slot can hold two 4-bit weights."""
         return self.weights is not None and self.weights.pairs
 
     @property
@@ -106,7 +106,10 @@ class Fields:
 
     @property
     def table_slots(self) -> int:
-        """Number of activation tables of 256 entries; 2, the default, without the unit."""
+        """Number of activation tables of 256 entries.
+
+        It is the default, 2, if the machine has no activation tables.
+        """
         return (self.activation or Activation()).slots
 
     @property
@@ -168,12 +171,12 @@ class Fields:
 
     @property
     def parted(self) -> bool:
-        """True if the array can multiply by some bits of each stored weight byte in a pass."""
+        """True if a pass of the array can multiply by only some of the bits of each weight byte."""
         return self.passes > 1 or self.paired
 
     @property
     def paired(self) -> bool:
-        """True if each byte of a weight slot can hold a 4-bit weight of each of two tiles."""
+        """True if each byte of a weight slot can hold 4-bit operands of two tiles."""
         return self.packed_slots or self.packed_cache is not None
 
     @property
@@ -283,12 +286,12 @@ class Fields:
 
     @property
     def weight_latency(self) -> int:
-        """Cycles from the scratchpad request for a line of weights to the line."""
+        """Cycles from the scratchpad request for a line of weights to the line's data."""
         return self.sram_latency + self.stages
 
     @property
     def acc_latency(self) -> int:
-        """Cycles from an accepted request for an accumulator row to the row."""
+        """Cycles from an accepted request for an accumulator row to the row's sums."""
         return 2 + self.stages
 
     @property
@@ -321,7 +324,7 @@ class Fields:
 
     @property
     def lane_groups(self) -> int:
-        """Number of beats of ``lanes`` elements that the vector engine needs for one array row."""
+        """Number of beats of ``lanes`` elements in an accumulator row of ``cols`` sums."""
         return -(-self.array.cols // self.vector.lanes)
 
     @property

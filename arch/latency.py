@@ -54,7 +54,10 @@ def burst_words(config: Config) -> int:
 
 
 def queue_latency(depth: int) -> int:
-    """Return the cycles from a command's last word to the command at the output of its queue."""
+    """Return the cycles from a command's last word to its arrival at the output of a command queue.
+
+    ``depth`` is the number of commands that the queue can hold.
+    """
     return min(depth, 2)
 
 
@@ -86,7 +89,7 @@ def words_wait(config: Config, first: int) -> int:
     """Return the cycles that a vector command's first beat waits for its requantization parameters.
 
     ``first`` is the number of cycles from the command's start to this beat. The result is 0 if the
-    parameters are there by then.
+    parameters arrive no later than the beat.
     """
     return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
 

@@ -67,7 +67,7 @@ def check_ranges(values: Mapping[str, Any]) -> None:
 
 
 def check_rules(config: Fields) -> None:
-    """Check the rules that join two or more fields of a configuration.
+    """Check the rules that relate fields of a configuration to each other.
 
     Raises :class:`InputError` if fields contradict each other.
     """

@@ -92,7 +92,10 @@ def _options(kind: type[_Kind], values: dict[str, Any]) -> _Kind:
 
 
 def calibration_inputs(model: Model, calibration: Inputs | Path | None) -> Sequence[Any]:
-    """Return prepared inputs to calibrate an encoder: ``calibration``, or the model's default."""
+    """Return prepared inputs for the calibration of an encoder.
+
+    They are ``calibration`` or, if it is None, the model's default inputs.
+    """
     source = model.source
     assert isinstance(source, Source)
     if calibration is None and model.name in model_names():

@@ -42,12 +42,13 @@ def files(
     bits: int = OPERAND_BITS,
     origin: Mapping[str, Any] | None = None,
 ) -> Files:
-    """Return a dictionary from file names to contents; see :meth:`celosia.Program.export`.
+    """Return the exported files of a program: a dictionary from file names to contents.
 
-    ``inputs`` are rows of the machine's inputs, or prompts that are continued by ``steps`` tokens.
-    ``names`` are the names of the output's columns. ``attachment`` selects the buses that connect
-    the accelerator, whose Verilog module is named ``top``. Cycles are predicted for a memory with
-    this ``timing``. ``bits`` upper bits of each nested weight are read. ``origin`` is the
+    The files are those of :meth:`celosia.Program.export`. ``inputs`` are rows of the machine's
+    inputs, or prompts that are continued by ``steps`` tokens. ``names`` are the names of the
+    output's columns. ``attachment`` selects the buses that connect the accelerator, whose Verilog
+    module is named ``top``. Cycles are predicted for a memory with this ``timing``. ``bits`` is the
+    number of upper bits of nested weights that are read. ``origin`` is the
     :meth:`celosia.Model.origin` of an encoder.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}

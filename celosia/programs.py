@@ -41,7 +41,7 @@ from celosia.tb.models.text_session import TextSession
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(Shown):
-    """Results of a program's run on inputs: outputs, cycles, and the comparison of tensors."""
+    """Results of a program's run on inputs: outputs, cycles, and the number of wrong tensors."""
 
     outputs: list[NDArray[np.float64]]
     """Output of the whole model for each input, in the model's unit; for a language model the

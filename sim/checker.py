@@ -67,9 +67,10 @@ class Memories:
         return self._histories[memory]
 
     def latest(self, region: Region, *, writes_only: bool) -> Clock:
-        """Return the number of each engine's last step that wrote a cell of the region, [engines].
+        """Return each engine's last step that wrote a cell of the region: its number, [engines].
 
-        Steps that read a cell count as well, unless ``writes_only``. The number is 0 for no step.
+        The last step that read a cell is included, unless ``writes_only``. The number is 0 if there
+        is no such step.
         """
         region = self._region(region)
         history = self._history(region.memory)

@@ -59,8 +59,8 @@ class Interpreter(MatrixSteps, VectorSteps):
     def unbroken(self) -> bool:
         """Return whether all runs since the last call ended without error and without a reset.
 
-        The result is always true: nothing resets this machine, and a run that fails raises an
-        exception.
+        The result is always true, because nothing resets this machine, and a run that fails raises
+        an exception.
         """
         return True
 

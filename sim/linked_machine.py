@@ -25,7 +25,7 @@ class LinkedMachine:
         self._link = LinkModel(identity, config.control.program_depth, lambda _addr: 0, self._write)
 
     def ask(self, frame: bytes) -> bytes:
-        """Return the bytes of the answer frame to the bytes of a request frame."""
+        """Process the bytes of a request frame, and return the bytes of the answer frame."""
         receive: Callable[[int], bytes] = self._link.receive
         return b"".join(map(receive, frame)) or self._link.quiet()
 

@@ -57,7 +57,7 @@ def wrap(values: Ints, width: int) -> Ints:
 def cut(b: Ints, rows: int, cols: int) -> Ints:
     """Return a matrix b [k, n] cut into tiles [nt, kt, rows, cols], padded with zeros.
 
-    ``nt`` is the number of tile columns, and ``kt`` the number of tiles in a column.
+    ``nt`` is the number of tile columns, and ``kt`` the number of tiles in a tile column.
     """
     k, n = b.shape
     kt, nt = -(-k // rows), -(-n // cols)

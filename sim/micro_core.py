@@ -42,7 +42,10 @@ class Micro:
 
 
 def decode(word: int) -> Micro:
-    """Return the micro-instruction of a word; raise :class:`ProgramError` if there is none."""
+    """Return the micro-instruction that a word encodes.
+
+    Raises :class:`ProgramError` if the word encodes none.
+    """
     name = _NAMES.get(word & 63)
     if name is None:
         raise ProgramError(f"There is no micro-instruction {word & 63}")

@@ -13,7 +13,7 @@ HALF = 4
 
 
 def upper(x: Ints, bits: int) -> Ints:
-    """Return the upper ``bits`` of 8-bit elements as signed integers."""
+    """Return the upper ``bits`` bits of 8-bit elements as signed integers."""
     return x >> BITS - bits
 
 

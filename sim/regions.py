@@ -130,7 +130,7 @@ def _rows_flat(step: Step, count: int) -> Region:
 
 
 def param_words(step: Step, config: Config) -> int:
-    """Return the number of requantization words that a vector step's output uses."""
+    """Return the number of words of requantization parameters that a vector step's output uses."""
     if "per_tensor" in step.flags:
         return 1
     if step.opcode == Opcode.DRAIN:
