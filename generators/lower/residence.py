@@ -157,7 +157,7 @@ class Kept:
 
     @property
     def made(self) -> bool:
-        """True if each run computes keys and values anew."""
+        """True if each run computes the keys and values of all tokens from stored inputs."""
         return self.inputs is not None
 
     @property
@@ -173,8 +173,8 @@ class Kept:
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the weight slot to which a run's first token is appended.
 
-        ``first`` is the tensor's first slot. The text's ``register`` is added to ``first``, unless
-        each run begins the keys and values anew.
+        ``first`` is the tensor's first slot, and the text's ``register`` is added to it. If each
+        run computes the keys and values of all tokens, the result is ``first`` itself.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -211,7 +211,10 @@ class Memory:
     tables: list[Ints] = field(default_factory=list)
 
     def buffer(self, name: str, size: int) -> Ref:
-        """Return the address of a named scratchpad buffer, enlarged to at least ``size`` bytes."""
+        """Return the address of a named scratchpad buffer, which has at least ``size`` bytes.
+
+        The buffer is allocated at the first call, and enlarged at a later call if necessary.
+        """
         self.buffers[name] = max(size, self.buffers.get(name, 0))
         return Ref(name)
 
@@ -235,8 +238,9 @@ class Memory:
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
         """Allocate parameter words [words, bytes], without a limit.
 
-        :meth:`check_words` compares the sum with the configuration, after all allocations.
-        ``early`` words requantize the sums that SOFTMAX and NORM read from the accumulators.
+        :meth:`check_words` compares the sum of all allocations with the configuration. ``early`` is
+        for words that requantize the sums that SOFTMAX and NORM read from the accumulators. They
+        are in the first words of the parameter memory if the machine has separate words for these.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words
@@ -287,7 +291,7 @@ class Memory:
 
 
 def check_at_once(name: str, config: Config, words: int) -> None:
-    """Refuse a model that needs more parameter words at once than the configuration has."""
+    """Refuse a model if ``words`` parameter words in use at the same time exceed the memory."""
     if words > config.vector.words:
         raise FitError(
             f"Model {name} needs {words} parameter words at once, but param_depth is "

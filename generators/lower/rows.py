@@ -27,7 +27,10 @@ class Rows:
     """The row after each chunk, and the chunk's instructions."""
 
     def items(self) -> list[Item]:
-        """Return the operations as one item with their loads; empty if there are none."""
+        """Return an item with the instructions of all operations and the loads of their parameters.
+
+        The list is empty if there are no operations.
+        """
         nodes = [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
         return [Item(self.loads, nodes)] if nodes else []
 
@@ -39,9 +42,10 @@ def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
 
 
 def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
-    """Return rowwise operations in chunks: all operations on a chunk of rows, then the next chunk.
+    """Return the instructions of rowwise operations, one chunk of rows after another.
 
-    Parameters are in the words from ``first_word`` on, counted after the :data:`SPARE_WORDS`.
+    All operations process a chunk before the next chunk begins. Parameters are in the words from
+    ``first_word`` on, not counting the :data:`SPARE_WORDS` at the start.
     """
     lowered = Rows()
     if not ops:
@@ -79,9 +83,10 @@ def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_wor
 
 
 def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
-    """Return the constants with which a product computes the mean over the first ``rows`` rows.
+    """Return the constants, as bytes, for the mean over the first ``rows`` rows of a sequence.
 
-    The constants are a parameter word, and a row of ``total`` weights: 1 for the first rows, else
+    The constants are a parameter word, and a row of ``total`` weights. A product of the weights and
+    the sequence's rows is the sum over the first rows, because their weights are 1 and the others
     0.
     """
     ones = np.arange(total) < rows
@@ -89,7 +94,10 @@ def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
 
 
 def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
-    """Return the item of a mean over rows: a row of ones is multiplied by each sequence's rows."""
+    """Return the item (instructions and loads) that computes the mean over each sequence's rows.
+
+    A row of ones is multiplied by each sequence's rows.
+    """
     config, batch = lowering.config, lowering.batch
     total = op.source.rows // batch
     source = lowering.blocks[op.source.buffer]

@@ -30,9 +30,10 @@ class Rules(ABC):
 
     @abstractmethod
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return how many of ``count`` rows from ``first`` on a run has: a number or a register.
+        """Return the number of rows that a run processes among ``count`` rows from ``first`` on.
 
-        ``total`` is the number of all rows of the tensor.
+        The result is a number, or a register that contains it. ``total`` is the number of all rows
+        of the tensor.
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
@@ -42,7 +43,8 @@ class Rules(ABC):
     def walk(self, ops: Sequence[Op], table: Mapping[type[Op], Callable[[Step], None]]) -> None:
         """Lower operations one after another, each together with the rowwise operations after it.
 
-        ``table`` has the function that lowers each type of operation.
+        ``table`` has a function for each type of operation, which lowers one operation of this
+        type.
         """
         for step in steps(ops, self.fits):
             # The first write to each buffer replaces the old content.
@@ -95,10 +97,10 @@ class Rules(ABC):
     ) -> Draft:
         """Return the instruction that requantizes a product's sums.
 
-        It includes the first of the operations that follow (``behind``), a rotation or a gate.
-        ``rows`` and ``columns`` (first, count) of the result are written to ``target`` or, by
-        default, to the result's buffer. With ``anew`` the buffer's old content is not needed any
-        more.
+        If the first of the operations that follow (``behind``) is a rotation or a gate, the
+        instruction includes it. ``rows`` and ``columns`` (first, count) of the result are written
+        to ``target`` or, by default, to the result's buffer. With ``anew`` the buffer's old content
+        is not needed any more.
         """
         m = self.run_rows(*rows, op.row + op.source.rows)
         made = (op, *behind)[-1].target
@@ -141,20 +143,21 @@ class Rules(ABC):
         place: View | None = None,
         anew: bool = True,
     ) -> Work:
-        """Return the :class:`Work` of an instruction that writes rows and columns of a tensor.
+        """Return the :class:`Work` of an instruction that writes some rows and columns of a tensor.
 
-        ``rows`` and ``columns`` are (first, count). They are written to ``place`` or, by default,
-        to the tensor's buffer. Without ``anew`` the instruction needs the buffer's old content.
+        ``rows`` and ``columns`` are (first, count) in the tensor. They are written to the view
+        ``place`` or, by default, to the tensor's buffer. If ``anew`` is False, the buffer's old
+        content is still needed after the write.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the buffer whose old content is not needed when an instruction writes a view.
+        """Return the buffer whose old content is not needed any more when a view is written.
 
-        The result is the view's buffer if this is the operation's first write to the buffer, and
-        ``anew`` is true. Otherwise the result is "".
+        This is the view's buffer if the operation has not written to it before, and ``anew`` is
+        True. Otherwise the result is "".
         """
         if self.lasting:
             return ""

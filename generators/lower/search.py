@@ -79,10 +79,10 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: Refusal) -> bool:
-        """Return whether a refusal of the choices shows that smaller loads and blocks cannot help.
+        """Return whether the search ends after this refusal: smaller loads and blocks cannot help.
 
-        With ``spills``, or loops that reload, smaller blocks may need fewer program words. If
-        ``patient``, tensors that have no room do not end the search.
+        For a program with too many words they can help only with ``spills``, or with loops that
+        reload. If tensors have no room in the scratchpad, the search ends unless ``patient``.
         """
         if refusal.stage == TOO_LONG:
             varied = plan.reloads and plan.loop_parts

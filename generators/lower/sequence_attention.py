@@ -25,7 +25,10 @@ from celosia.generators.program.layout import aligned
 
 
 def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
-    """Return an attention as an item: all heads, in chunks of rows that fit the memories."""
+    """Return an item (instructions and loads) with all heads of an attention.
+
+    Rows are processed in chunks that fit the memories.
+    """
     config, choices = lowering.config, lowering.choices
     # Layers have as many parameter words each: heads are alike in all of them or in none.
     alike = all(other.alike for other in lowering.model.ops if isinstance(other, Attention))

@@ -59,7 +59,7 @@ class Stage:
     def take(self) -> list[Draft]:
         """Return all added instructions and loads, and begin an empty program.
 
-        Each load is as early as its buffer is free.
+        Each load is moved to the earliest position at which its buffer is free.
         """
         placed: list[list[Draft]] = [[] for _ in range(len(self.nodes) + 1)]
         # What the program begins with is not kept waiting.
@@ -83,7 +83,7 @@ class Stage:
 
 
 def constants(stage: Stage) -> None:
-    """Add loads of all parameter words and tables that have been allocated."""
+    """Add the loads of all allocated parameter words and activation tables to the program."""
     memory = stage.memory
     width = memory.config.word_bytes
     most = max(1, stage.size // width)
@@ -99,7 +99,7 @@ def constants(stage: Stage) -> None:
 
 
 def least_size(config: Config) -> int:
-    """Return the smallest size of a buffer that fits any piece (bytes)."""
+    """Return the size of the smallest buffer that has room for a piece of any kind (bytes)."""
     group = (config.weight_group + 1) * config.array.cols if config.weight_group else 0
     return max(
         256, config.word_bytes, config.array.rows * config.array.cols, config.mem_bytes, group

@@ -1,4 +1,4 @@
-"""A compiled decoder: setup programs that load the chip once, and programs for texts.
+"""A compiled decoder: setup programs, which load the chip once, and programs of runs.
 
 The host writes the registers that :class:`celosia.generators.runtime.text_host.TextHost` computes,
 and then starts a program at its first word.
@@ -41,7 +41,7 @@ class TextProgram(TextHost):
     def macs(self, position: int, source: int = 0) -> int:
         """Return the useful multiply-accumulates of one token at a position of the text.
 
-        ``source`` is the number of source tokens that the token attends to as well.
+        The token attends to the earlier tokens of the text and to ``source`` tokens of a source.
         """
         model = self.decoder.description
         seen = self.cache.count(position) + source
@@ -49,7 +49,7 @@ class TextProgram(TextHost):
         return self.macs_resident + model.layers * model.heads * seen * columns
 
     def source_macs(self, source: int) -> int:
-        """Return the useful multiply-accumulates of encoding ``source`` tokens of a source."""
+        """Return the useful multiply-accumulates of encoding a source of ``source`` tokens."""
         encoder, model = self.decoder.source, self.decoder.description
         ops = () if encoder is None else encoder.ops
         linear = sum(op.size for op in ops if isinstance(op, Linear))

@@ -96,10 +96,11 @@ class TokenAttention:
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
-        """Return the steps of one token: functions that add scores, value products, and contexts.
+        """Return the steps of one token, as functions that add instructions, in three lists.
 
-        The query heads that share a key head are rows of one product. If all products of scores
-        precede the first softmax (``ahead``), ``drain`` is called after the first of these
+        The lists are for scores with their softmax, for products with values, and for contexts. The
+        query heads that share a key head are rows of one product. If all products of scores precede
+        the first softmax (``ahead``), the function ``drain`` is called after the first of these
         products.
 
         If softmax reads sums directly, it may be split into two instructions. The first begins
@@ -222,10 +223,10 @@ class TokenAttention:
         return whole and (alike or counts == {self.tiles * self.config.lane_groups})
 
     def of_chunk(self) -> tuple[Steps, ...]:
-        """Return the steps of a chunk's tokens, head by head: functions that add instructions.
+        """Return the steps of a chunk's tokens, as functions that add instructions, in two lists.
 
-        The first list has the scores and softmax of each head, the second list its sums and
-        context.
+        Each list has a function for each head. The functions of the first list add scores and
+        softmax, those of the second list add the product with values and the head's context.
         """
         op, m, rows = self.op, self.make.m, self.rows
         tiles, width = (-(-n // self.config.array.cols) for n in (self.kept.capacity, op.head_dim))

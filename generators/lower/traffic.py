@@ -70,7 +70,7 @@ class Traffic(Rules):
         return self.choices.home != WeightHome.STREAM
 
     def load(self, item: Item, buffer: str, data: Bytes) -> None:
-        """Append bytes to the memory image, and add their load into a buffer to an item.
+        """Append bytes to the memory image, and append their load into ``buffer`` to ``item``.
 
         If the bytes stay on the chip, only the first run executes the load.
         """
@@ -86,7 +86,11 @@ class Traffic(Rules):
         place: int = 0,
         plane: int = 0,
     ) -> None:
-        """Load a piece of external memory into a buffer, from byte ``place`` on."""
+        """Append the load of a piece of external memory to ``item``.
+
+        The piece is loaded into ``buffer``, from byte ``place`` of the buffer on. With ``once``
+        only the first run executes the load.
+        """
         self.memory.buffer(buffer, place + piece.size)
         target, defines = Ref(buffer, place), "" if place else buffer
         item.loads.append(replace(load_piece(target, piece, defines, once=once), plane=plane))
@@ -130,9 +134,10 @@ class Traffic(Rules):
         return self.blocks[tensor.buffer].column_step < tensor.columns
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
-        """Return the load of the input's block that begins at a column, for a part of a product.
+        """Return the load of the input's block of columns that begins at ``column``.
 
-        The list is empty unless ``tensor`` is an input that each part loads again (``reloads``).
+        The list is empty unless ``tensor`` is an input whose blocks each part of a product loads
+        again (``reloads``).
         """
         if self.arriving is None or self.arriving[0] != tensor:
             return []
@@ -159,9 +164,9 @@ class Traffic(Rules):
         ]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
-        """Return the store of the output's block whose columns end before ``end``.
+        """Return the store of the output's block of columns that ends before column ``end``.
 
-        The list is empty if no block ends there, or if ``tensor`` is no output in blocks of
+        The list is empty if no block ends there, or if ``tensor`` is not an output in blocks of
         columns.
         """
         if self.leaving is None or self.leaving[0] != tensor or not self.in_columns(tensor):

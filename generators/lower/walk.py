@@ -28,7 +28,7 @@ class Step:
 
 
 def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[Step]:
-    """Yield a section's operations in steps: an operation and the rowwise operations after it.
+    """Yield steps of a section, each an operation with the rowwise operations after it.
 
     A rowwise operation belongs to the step of the operation before it if ``fits`` allows it.
     """
@@ -47,10 +47,10 @@ def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[S
 
 
 def ending_ahead(graph: IntegerGraph) -> list[tuple[Op, ...]]:
-    """Return the operations before the layers, of each layer, and after the layers, shifted by one.
+    """Return the operations before the layers, of each layer, and after the layers, as sections.
 
-    The norm of the residual stream, with which each part but the first begins, is moved to the end
-    of the part before.
+    Each section but the first begins with the norm of the residual stream in the model. Here this
+    norm is moved to the end of the section before.
     """
     first, *rest = graph.before, *graph.layers, graph.after
     sections = [first]

@@ -55,8 +55,8 @@ def cuts(
     """Yield parts of the weights in the range ``rows``, with at most ``size`` bytes each.
 
     A part is several whole tile columns, or some rows of one tile column if a tile column exceeds
-    ``size``. No part crosses one of the tile columns ``bounds``. Parts between two bounds have
-    about equal sizes.
+    ``size``. Parts are also divided at each tile column in ``bounds``. Parts between two bounds
+    have about equal sizes.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -75,7 +75,7 @@ def cuts(
 
 
 def split(total: int, parts: int) -> list[tuple[int, int]]:
-    """Return (first, end) of at most ``parts`` parts of ``total``, with about equal sizes."""
+    """Divide ``total`` into at most ``parts`` parts (first, end) of about equal sizes."""
     parts = min(parts, total)
     bounds = [total * part // max(parts, 1) for part in range(parts + 1)]
     return list(pairwise(bounds))
@@ -84,13 +84,13 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def tiles_held(
     op: Linear, whole: Held, config: Config, used: Mask | None, ratio: int, height: int
 ) -> list[Held]:
-    """Return the parts of some weights that are stored; tiles of zeros are left out.
+    """Return the stored parts of some weights: all of the weights, except tiles of zeros.
 
-    ``used`` [k, n] is False for weights that are zero; if it is None, all weights are one part.
-    Adjacent zero tiles are left out if this saves enough: their cycles, in products of ``height``
-    rows, must be at least ``ratio`` times the words of a product instruction. A whole tile column
-    of zeros is always left out, because its sums stay zero. Of weights with scales of groups, only
-    whole groups are left out.
+    ``used`` [k, n] is False for weights that are zero; if it is None, the only part is ``whole``.
+    Adjacent zero tiles are only omitted if this saves enough: their cycles, in products of
+    ``height`` rows, must be at least ``ratio`` times the words of a product instruction. A whole
+    tile column of zeros is always omitted, because its sums stay zero. In weights with scales of
+    groups, only whole groups are omitted.
     """
     if used is None:
         return [whole]
@@ -156,8 +156,9 @@ def slotted(
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
     """Return some rows of a product's weights in the form in which weight slots store them.
 
-    The result is (product with the stored weights, its rows, flags of PRELOAD, flags of the product
-    that reads the slots). ``flags`` are the flags of the weight format.
+    The result is (product with the stored weights, range of its rows, flags of PRELOAD, flags of
+    the product that reads the slots). ``flags`` make an instruction decode the weights' format:
+    PRELOAD or, for slots with pairs of weights, the product.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -169,10 +170,10 @@ def slotted(
 def stored_parts(
     op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
 ) -> Iterator[tuple[Held, Bytes]]:
-    """Yield the parts ``held`` of weights with their bytes, or ``whole`` as a sparse matrix.
+    """Yield the parts ``held`` of weights, each with its bytes.
 
-    The sparse matrix is used if the zero-skip unit is predicted to be faster in products of
-    ``height`` rows, and never for 0 rows.
+    All parts together are ``whole``. It is yielded as one sparse matrix instead if the zero-skip
+    unit is predicted to be faster in products of ``height`` rows; never for 0 rows.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:

@@ -51,7 +51,7 @@ def most_rows(op: Attention, config: Config, most: int) -> int:
 
 
 def span(op: Attention, config: Config, n: int, row: int, m: int) -> Span:
-    """Return the keys of ``m`` rows from ``row`` on, of a sequence of ``n`` tokens."""
+    """Return the keys to which ``m`` rows from ``row`` on attend, in a sequence of ``n`` tokens."""
     window, shared = op.window, op.global_tokens
     if not window or row < shared:
         return Span((((0, n),),), limit=n)

@@ -67,11 +67,11 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return each buffer's :class:`Use` if a program's last part runs ``times`` more times.
+    """Return each buffer's :class:`Use` if a program's last part is repeated.
 
     ``used`` is the result of :func:`uses` for the whole program, ``before`` for the program without
-    its last part. Lifetimes are as in ``used``, because buffers of further repetitions overlap in
-    the same way.
+    its last part, which then runs ``times`` further times. Lifetimes are as in ``used``, because
+    buffers of further repetitions overlap in the same way.
     """
     grown = {}
     for name, use in used.items():
@@ -113,7 +113,7 @@ def allocate(
 
 
 def across(rows: int, stride: int, config: Config) -> int | None:
-    """Return an address that puts the two halves of a buffer's rows into adjacent banks.
+    """Return an address for a buffer with about half of its rows in each of two adjacent banks.
 
     No row is in both banks. The result is None if there is no room, or if all rows need at most
     half of a bank.

@@ -31,8 +31,9 @@ Rows = Mapping[int, tuple[int, int]]
 def row_counts(rows: Rows, length: int) -> dict[int, int]:
     """Return the values of registers for an inference of ``length`` rows, by register number.
 
-    A value is the number of rows in the register's part of the sequence. An instruction has at
-    least one row, so the value is 1 for a part after the last row.
+    ``rows`` has a part of the sequence, (first row, rows), for each register; a value is the number
+    of rows of the inference in this part. It is 1 for a part after the last row, because an
+    instruction has at least one row.
     """
     return {number: min(max(length - first, 1), count) for number, (first, count) in rows.items()}
 
@@ -54,7 +55,10 @@ class Given:
 
 @dataclass(frozen=True)
 class Written:
-    """The part of a tensor that a vector instruction writes; ``columns`` is 0 if there is none."""
+    """The part of a tensor that a vector instruction writes.
+
+    ``columns`` is 0 if the instruction writes no tensor of the float model.
+    """
 
     name: str
     """Name of the tensor in the float model, or a description if no tensor is written."""
@@ -79,7 +83,7 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """The parts of tensors that an instruction writes, one entry for each part."""
+        """All parts of tensors that the instruction writes: this part and those in ``below``."""
         return [replace(self, below=()), *self.below]
 
 
@@ -101,7 +105,7 @@ class Draft:
 
     @cached_property
     def buffers(self) -> dict[str, int]:
-        """Number of operands with an address in each buffer, by buffer name in sorted order."""
+        """Number of operands that are addresses in each buffer, by buffer name in sorted order."""
         values = [v.base if isinstance(v, Given) else v for v in self.operands.values()]
         return dict(sorted(Counter(v.buffer for v in values if isinstance(v, Ref)).items()))
 
@@ -112,7 +116,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Iterations of the same instructions with different operands; encoded as a loop if it fits."""
+    """The same instructions in several iterations, with different operands: a loop."""
 
     iterations: Sequence[Sequence["Draft | Repeat"]]
 
@@ -141,7 +145,7 @@ def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
 def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
     """Return instructions that read only the upper ``planes`` bit planes of nested weights.
 
-    Instructions that read a lower plane are left out.
+    These are ``nodes`` without the instructions that read a lower plane.
     """
     return [
         Repeat([upper(each, planes) for each in node.iterations])
@@ -155,10 +159,10 @@ def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
 def arrange(
     sections: Sequence[Sequence[Item]], ahead: int, *, across: bool
 ) -> list[Sequence[Node]]:
-    """Return the instructions of each section, with loads ``ahead`` items before their use.
+    """Return the instructions of each section, with each load moved before its use.
 
-    With ``across`` a load may move into the previous section, otherwise only to its section's
-    start.
+    A load is at most ``ahead`` items before the item that uses it. With ``across`` it may move into
+    the previous section; otherwise it stays in the section of its use.
     """
     flat = [(index, item) for index, section in enumerate(sections) for item in section]
     starts = [sum(len(section) for section in sections[:index]) for index in range(len(sections))]

@@ -36,11 +36,11 @@ class ImageBuilder:
         self.size = 0
 
     def reserve(self, count: int) -> Piece:
-        """Append ``count`` zero bytes, rounded up to whole rows of words; return the piece."""
+        """Append at least ``count`` zero bytes as a piece of whole rows; return the piece."""
         return self.add(np.zeros(count, np.uint8))
 
     def add(self, data: Bytes) -> Piece:
-        """Append bytes [count], padded with zeros to whole rows of words; return the piece."""
+        """Append bytes [count], padded with zeros to a piece of whole rows; return the piece."""
         piece = piece_of(self.size, len(data), self._config)
         padded = np.zeros(piece.size, np.uint8)
         padded[: len(data)] = data

@@ -18,12 +18,15 @@ def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
 
 
 def aligned(count: int, config: Config) -> int:
-    """Return the distance between rows of ``count`` bytes in the scratchpad (bytes)."""
+    """Return the bytes between the starts of consecutive scratchpad rows of ``count`` bytes.
+
+    The result is the next multiple of the scratchpad's alignment.
+    """
     return -(-count // config.scratchpad.align) * config.scratchpad.align
 
 
 def aligned_rows(data: Bytes, config: Config) -> Bytes:
-    """Return rows [m, bytes] padded with zeros to :func:`aligned` bytes."""
+    """Return rows [m, bytes], each padded with zeros to the alignment of the scratchpad."""
     missing = aligned(data.shape[1], config) - data.shape[1]
     return np.pad(data, ((0, 0), (0, missing))) if missing else data
 

@@ -113,10 +113,10 @@ def lines(
     depth: int = 0,
     made: dict[object, Line] | None = None,
 ) -> list[Line | Loop] | None:
-    """Return nodes with addresses and detected loops, or None if a loop is impossible.
+    """Return a program's instructions with addresses, and its loops; None if a loop is impossible.
 
     A loop is possible if its iterations have the same instructions, and operands grow by constants
-    from iteration to iteration. ``made`` caches the lines of earlier instructions, so that equal
+    from iteration to iteration. ``made`` is a cache of lines by instruction, with which equal
     instructions are checked once. Raises :class:`ProgramError` if an instruction cannot run on the
     configuration.
     """

@@ -37,7 +37,7 @@ _BURSTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Predicted cycles and other figures of a run."""
+    """Predicted cycles of a run, in total and for each engine and instruction."""
 
     cycles: int
     words_read: int
@@ -57,7 +57,7 @@ def predict(
     registers: Mapping[int, int] | None = None,
     start: int = 0,
 ) -> Prediction:
-    """Return the predicted cycles and other figures of a program's run.
+    """Return the predicted cycles of a program's run, and the words read from external memory.
 
     External memory has a ``latency`` to the first word and an ``interval`` between words (cycles).
     ``registers`` are register values from the host; ``start`` is the address of the program's first

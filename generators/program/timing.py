@@ -42,7 +42,10 @@ class Reads:
 
 @dataclass(frozen=True)
 class Sums:
-    """A span of cycles in which products write accumulator rows of one parity; readers wait."""
+    """A span of cycles in which products write accumulator rows of one parity (even or odd).
+
+    In this span, commands that read rows of the same parity must wait.
+    """
 
     begin: int
     end: int
@@ -51,7 +54,10 @@ class Sums:
     """Cycles between sums."""
 
     def wait(self, now: int) -> int:
-        """Return the cycles that a command waits if it requests such a row in cycle ``now``."""
+        """Return the cycles that a command waits if it requests a row in cycle ``now``.
+
+        The row is of the parity that products write in this span.
+        """
         if not self.begin <= now < self.end or (now - self.begin) % self.every:
             return 0
         return self.end - now if self.every == 1 else 1
@@ -141,10 +147,11 @@ class VectorTiming:
         return now + round(left) + self.cycles(step) - beats - 1 + self._turns(step, beats)
 
     def read(self, step: Step, done: int) -> int:
-        """Return the first cycle in which the engine can accept the command after this command.
+        """Return the first cycle in which the engine can accept the command after ``step``.
 
-        This command has the flag ``followed`` and completes in cycle ``done``. Before the returned
-        cycle it has requested its last row of sums and the last line of its second input.
+        ``step`` is a command with the flag ``followed``, which completes in cycle ``done``. Before
+        the returned cycle it has requested its last row of sums and the last line of its second
+        input.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
@@ -265,7 +272,7 @@ class MatrixTiming:
         """Accumulations of the last resident products of one row, or of rows in pairs."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return three cycles of the next command: its first product, its acceptance, and its end.
+        """Return the cycles (of the first product, of acceptance, of the end) of the next command.
 
         ``ready`` is the first cycle in which the command could be accepted.
         """

@@ -18,7 +18,7 @@ from celosia.sim.regions import Memory, Region, regions
 
 @dataclass
 class Access:
-    """Memory regions that an instruction reads and writes, and instructions that come before it."""
+    """Memory regions that an instruction reads and writes, and instructions that it waits for."""
 
     engine: Engine
     reads: Sequence[Region]
@@ -36,7 +36,7 @@ class Tokens:
 
 
 def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
-    """Return the tokens of each instruction, in program order, so that all hazards are ordered.
+    """Return the dependency tokens of each instruction, which make it wait at each hazard.
 
     An instruction waits for the latest conflicting instruction of each other engine, unless an
     earlier wait already orders the two. So each token is pushed once and popped once, and tokens
@@ -97,9 +97,10 @@ def _needs(access: Access, clock: NDArray[np.int64], memories: Memories) -> NDAr
 
 
 def insert_tokens(program: Sequence[Instruction], config: Config) -> list[Instruction]:
-    """Return a program without loops, with the tokens that order all hazards.
+    """Return a program without loops, with dependency tokens added to its instructions.
 
-    Raises :class:`ProgramError` if an instruction cannot run on the configuration.
+    At each hazard the tokens make an instruction wait for an earlier one of another engine. Raises
+    :class:`ProgramError` if an instruction cannot run on the configuration.
     """
     steps = list(run(pack([*program, Instruction(Opcode.HALT)])))
     for step in steps:

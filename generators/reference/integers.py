@@ -71,7 +71,7 @@ def evaluate(
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the names of the tensors that a machine with ``fused`` need not store.
+    """Return the names of the tensors that a machine with ``fused`` need not write to memory.
 
     On such a machine softmax and norm read the sums of these tensors from the accumulators.
     """

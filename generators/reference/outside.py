@@ -99,10 +99,11 @@ def folder_reference(path: Path) -> Callable[..., Array]:
 
 
 def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
-    """Return a function that computes the used output of an ONNX file with ONNX Runtime.
+    """Return a function that computes an ONNX file's output with ONNX Runtime.
 
-    The function takes one input; ``tokens`` is the number of tokens if the graph does not fix it.
-    Raises :class:`InputError` if ONNX Runtime is missing or cannot run the file.
+    The output is the one that the import of the file uses. The function takes one input; ``tokens``
+    is the number of tokens if the graph does not fix it. Raises :class:`InputError` if ONNX Runtime
+    is missing or cannot run the file.
     """
     runtime = library("onnxruntime", "A reference of an ONNX file needs", "onnxruntime")
     graph = read_graph(path, tokens, lambda made: made)

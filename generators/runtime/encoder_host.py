@@ -89,9 +89,9 @@ class EncoderHost(Executable):
         return self.expect(self.entry(again=False, bits=bits), registers, latency, interval).cycles
 
     def runs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the inputs grouped into batches, an array for each run.
+        """Return the inputs of each run, a batch of inputs concatenated to one array.
 
-        The last input is repeated to fill the last batch.
+        If inputs are missing in the last batch, it repeats the last input.
         """
         groups = (inputs[at : at + self.batch] for at in range(0, len(inputs), self.batch))
         return [np.concatenate([*one, *[one[-1]] * (self.batch - len(one))]) for one in groups]
@@ -122,9 +122,9 @@ class EncoderHost(Executable):
         return self.output.rows // self.batch - missing
 
     def beside(self, rows: int) -> Request:
-        """Return the memory contents and register values of an inference, without its input.
+        """Return the memory contents and register values for an input of ``rows`` rows.
 
-        The input has ``rows`` rows.
+        The input itself is not included.
         """
         return self.requests[rows]
 

@@ -50,10 +50,9 @@ class Index(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Value:
-    """The rule for a register's value: ``index`` modulo ``modulo``, divided, times ``times``.
+    """The rule for a register's value: ``number % modulo // divide * times``.
 
-    ``index`` names a number of the run. After the modulo, which 0 leaves out, the number is divided
-    by ``divide``, rounded down.
+    The number is the number of a run that ``index`` names. A ``modulo`` of 0 leaves it unchanged.
     """
 
     index: Index
@@ -64,7 +63,10 @@ class Value:
     """Row of the token."""
 
     def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
-        """Return the register's value for the numbers and tokens of a run."""
+        """Return the register's value for a run.
+
+        ``numbers`` are the numbers of the run, and ``tokens`` its tokens.
+        """
         if self.index == Index.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0
         else:
@@ -194,7 +196,7 @@ class TextHost(Executable):
         }
 
     def word(self, token: int) -> int:
-        """Return the value of the token register for a token."""
+        """Return the value of the register that selects a token's row in the vocabulary."""
         return self.calls["step"][Register.WORD].at({}, [token])
 
     @property
@@ -235,9 +237,10 @@ class TextHost(Executable):
         """Return the predicted cycles of processing the token at ``position``.
 
         With several ``rows`` the prediction is for the chunk that begins with this token. With
-        several texts each text has a token at this position, and the scores of the second text are
-        left out. External memory takes ``latency`` cycles to the first word, and ``interval``
-        cycles per word. Nested weights are read with ``bits`` bits.
+        several texts each text has a token at this position. The cycles do not include the separate
+        program that computes the scores of the second text. External memory takes ``latency``
+        cycles to the first word, and ``interval`` cycles per word. Nested weights are read with
+        ``bits`` bits.
         """
         registers = self.registers(position, rows, source)
         if self.texts > 1:

@@ -23,10 +23,10 @@ class Lengths(Protocol):
 
 
 def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
-    """Raise :class:`InputError` if a prompt and ``steps`` tokens exceed ``places`` positions.
+    """Raise :class:`InputError` if a prompt or a source is too long, or has an unknown token.
 
-    For an encoder-decoder ``tokens`` are a source, whose length alone is checked. The same error is
-    raised for a token outside of the vocabulary.
+    A prompt and the ``steps`` tokens generated after it must fit ``places`` positions. If
+    ``tokens`` are a source, for an encoder-decoder, ``steps`` and ``places`` have no effect.
     """
     wrong = next((token for token in tokens if token >= model.vocabulary), None)
     if wrong is not None:
