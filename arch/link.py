@@ -116,7 +116,7 @@ def fingerprint(config: Config) -> int:
     They are the first four bytes of the SHA-256 of a text with the line ``NAME = VALUE`` for each
     field, by short names. A fingerprint must never change, so the text keeps the form of the first
     machines' configuration files. It states a constant clock, and uses the older fields that
-    :mod:`celosia.arch.choices` lists. It omits newer fields at their defaults, and the constants of
+    ``celosia.arch.choices`` lists. It omits newer fields at their defaults, and the constants of
     a microcoded machine.
     """
     left_out = {"requantizer"}

@@ -67,10 +67,10 @@ class Memories:
         return self._histories[memory]
 
     def latest(self, region: Region, *, writes_only: bool) -> Clock:
-        """Return each engine's last step that wrote a cell of the region: its number, [engines].
+        """Return each engine's last step that accessed a cell of the region: its number, [engines].
 
-        The last step that read a cell is included, unless ``writes_only``. The number is 0 if there
-        is no such step.
+        If ``writes_only`` is true, only steps that wrote a cell are counted, otherwise also those
+        that read a cell. The number is 0 if there is no such step.
         """
         region = self._region(region)
         history = self._history(region.memory)
