@@ -21,8 +21,9 @@ def array_members(config: Config) -> dict[str, Any]:
     """Return the ports of an array, a dictionary by name: activations, lines of weights, and sums.
 
     With ``operand_gating``, output ``zeros`` is the number of zeros among the activations of two
-    cycles before. If weight slots store scales, ``scales`` has the scale of each column; the sums,
-    output in the same cycle, must be multiplied by them if ``scaled`` is 1.
+    cycles before. If weight slots store scales, ``scales`` has the scale of each column for the
+    sums output in the same cycle. The receiver must multiply the sums by the scales if ``scaled``
+    is 1.
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -37,12 +38,12 @@ def array_members(config: Config) -> dict[str, Any]:
 
 
 def gated_width(config: Config) -> int:
-    """Return the width of the count of zero activations in a vector (bits); 0 without gating."""
+    """Return the width of the output ``zeros`` (bits); it is 0 without ``operand_gating``."""
     return config.array.operand_gating * config.array.rows.bit_length()
 
 
 def activation_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a vector of activations, one per row, and of the weights to use.
+    """Return the layout of a vector of activations, one per row, with the selection of weights.
 
     ``slot`` is the number of the weight slot to use, and ``part`` selects the bits of each weight
     to multiply by. With ``sleep``, ``n`` is the number of columns that compute a sum.
@@ -85,10 +86,10 @@ def is_far(config: Config) -> bool:
 
 
 def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
-    """Return for each column of an adder tree the rows to write, as a mask of a bit per row.
+    """Return a write mask for each column of an adder tree, with a bit for each row.
 
-    A line of weights writes the weights of the rows whose bits are 1. The masks are 0 unless
-    ``valid`` is 1.
+    ``line`` is a line of weights (:func:`weight_layout`). A bit is 1 if the line has a weight for
+    this row and column. All masks are 0 unless ``valid`` is 1.
     """
     here = Mux(valid, 1 << line.index, 0)
     if not config.array.b_transpose:
@@ -111,9 +112,10 @@ def slots_of(payload: Any) -> list[Value]:
 def part_member(config: Config) -> dict[str, Any]:
     """Return the optional fields of a vector of activations, a dictionary from name to shape.
 
-    If the machine has the unit, ``part`` selects the bits of each weight to multiply by. ``scaled``
-    marks weights with scales, ``lower`` keys whose lower bits are in other rows, and ``block``
-    weights whose rows have shared exponents.
+    A field is absent if the machine lacks the unit that reads it. ``part`` selects the bits of each
+    weight to multiply by. ``scaled`` is 1 if the weights have scales. ``lower`` is 1 if the weights
+    are keys whose lower bits are stored in other rows. ``block`` is 1 if the weights in each row
+    share an exponent.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),
@@ -130,8 +132,8 @@ def weight_layout(config: Config) -> data.StructLayout:
 
     If columns are far apart (:func:`is_far`), ``strobe`` has for each column a mask of the rows
     that are written, 0 in cycles without a line. ``far`` has copies of the line: the first
-    ``NEAR_COLUMNS`` columns use the line itself, each further group of ``NEAR_COLUMNS`` columns a
-    copy.
+    ``NEAR_COLUMNS`` columns use the line itself, each further group of ``NEAR_COLUMNS`` columns
+    uses one of the copies.
     """
     rows, cols, far = config.array.rows, config.array.cols, is_far(config)
     line = {"data": data.ArrayLayout(signed(config.element_width), config.line_elements)}
@@ -166,9 +168,10 @@ def sum_width(config: Config, products: int) -> int:
 def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, zero: Any) -> None:
     """Drive ``operands`` with the ``elements`` of the previous cycle minus ``zero``.
 
-    Operands from ``count`` on become 0. Elements have one bit more if they may be bytes of INT16
-    (:mod:`celosia.hdl.matrix.wide`). The register stores the differences. In a ``registered``
-    systolic array, whose edge has another register, it stores the elements instead.
+    Operands whose index is ``count`` or more become 0. An element has ``operand_width`` bits, and
+    one bit more if it may be a byte of INT16 (:mod:`celosia.hdl.matrix.wide`). The delay of one
+    cycle is a register of the differences. In a ``registered`` systolic array it is a register of
+    the elements instead, because the array's edge has a register too.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)

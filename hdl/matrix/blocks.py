@@ -1,4 +1,4 @@
-"""Blocks of values that share an exponent: encoding, storage, and decoding to operands."""
+"""Encoding, storage and decoding of blocks, which are values that share an exponent."""
 
 from functools import reduce
 from operator import or_
@@ -70,9 +70,9 @@ class BlockEncoder(Component):
 
 
 def exponent_widths(config: Config) -> list[int]:
-    """Return the number of exponent bits that each column's memory stores for a row, a list [cols].
+    """Return a list [cols]: the number of a row's exponent bits in each column's memory.
 
-    An exponent is divided among the columns, the first columns with its lowest bits.
+    The bits of an exponent are divided among the columns; the first columns store the lowest bits.
     """
     above = config.slot_exponents
     left = EXPONENT_BITS if above else 0
@@ -80,5 +80,5 @@ def exponent_widths(config: Config) -> list[int]:
 
 
 def operand(half: Value) -> Value:
-    """Return the signed operand of a 4-bit mantissa, before the shift by its exponent."""
+    """Return the signed operand decoded from a 4-bit mantissa, before the shift by its exponent."""
     return Cat(1, half[:PAIRED_BITS]).as_signed()

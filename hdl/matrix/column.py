@@ -18,16 +18,17 @@ from celosia.hdl.stream.fields import inputs, outputs
 class ElementColumn(Component):
     """A column of processing elements; ``sum_o`` is the sum of their products.
 
-    Signals that move along the rows enter and leave as arrays over the rows. These are activations
-    ``a_i`` with ``slot_i`` (and ``live_i`` with ``gating``), and strobes ``row_strobe_i`` with
-    ``row_slot_i``, which write ``column_data``. With ``transpose``, ``column_strobe_i`` with
-    ``column_slot_i`` moves down the column and writes ``row_data``. The element of row r adds its
-    product one cycle after the element above, to a sum of ``sum_widths[r]`` bits.
+    Signals that move along the rows enter and leave as arrays with an entry for each row. These are
+    activations ``a_i`` with ``slot_i`` (and ``live_i`` with ``gating``), and strobes
+    ``row_strobe_i`` with ``row_slot_i``, which write ``column_data``. With ``transpose``,
+    ``column_strobe_i`` with ``column_slot_i`` moves down the column and writes ``row_data``. The
+    element of row r adds its product one cycle after the element above, to a sum of
+    ``sum_widths[r]`` bits.
 
-    All elements have the same ``side``; ``beside`` and ``product`` are arrays over the rows. A
-    ``pass_width`` below 8 adds the port ``part_i``. With ``sleep``, ``awake_i`` of the first row's
-    activation moves down the column. :class:`celosia.hdl.matrix.element.ProcessingElement`
-    describes the signals.
+    All elements have the same ``side``; the ports ``beside`` and ``product`` are arrays with an
+    entry for each row. A ``pass_width`` below 8 adds the port ``part_i``. With ``sleep``,
+    ``awake_i`` of the first row's activation moves down the column.
+    :class:`celosia.hdl.matrix.element.ProcessingElement` describes the signals.
     """
 
     def __init__(

@@ -36,8 +36,8 @@ class DecodeSteps(Component):
 
     ``step`` is the step of the next line, in the weight format number ``format`` (0 for INT8).
     ``reads`` is 1 if the step needs a new row of bytes, ``scales`` if this row has scales.
-    ``advance`` ends the step. In the same cycle, ``tile`` ends the current tile, and ``restart``
-    the tile column.
+    ``advance`` moves to the next step. In the same cycle, ``tile`` is 1 after the last step of a
+    tile, and ``restart`` after the last step of a tile column.
     """
 
     def __init__(self, config: Config):
@@ -104,9 +104,9 @@ class WeightDecoder(Component):
 
     ``step`` (:func:`step_layout`) controls the decoding. If its ``fetch`` is 0, only bits left from
     earlier rows are decoded; if its ``format`` is 0, bytes pass unchanged. Only the first ``cols``
-    elements can be codes. If weight slots store scales, ``scales`` outputs the scales that belong
-    to ``o``. Equations (11) and (12) of docs/formats.md define codes and scales; a product with a
-    scale is taken modulo 2**8.
+    bytes of a row are decoded; further bytes always pass unchanged. If weight slots store scales,
+    ``scales`` outputs the scales that belong to ``o``. Equations (11) and (12) of docs/formats.md
+    define codes and scales; a product with a scale is taken modulo 2**8.
     """
 
     def __init__(self, config: Config):

@@ -144,9 +144,10 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: delays sums so that those of all columns leave in the same cycle.
 
-    The sums of column c arrive ``c + late[c]`` cycles after the earliest sums, and leave ``cols -
-    1`` cycles after these. ``o_valid`` is ``valid`` of ``latency`` cycles before, the latency of
-    activations from the left edge through the array and this edge.
+    The sums of column c arrive ``c + late[c]`` cycles after the earliest sums, and leave
+    ``cols - 1`` cycles after these. ``o_valid`` is ``valid`` of ``latency`` cycles before.
+    ``latency`` is the number of cycles from activations at the left edge to their sums at the
+    output of this edge.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

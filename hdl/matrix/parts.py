@@ -1,4 +1,4 @@
-"""Parts of weights, multiplied one after another: equation (14) of docs/formats.md."""
+"""Parts (groups of bits) of weights, multiplied in turn: equation (14) of docs/formats.md."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value, ValueLike, signed
 from amaranth.lib import data
@@ -14,8 +14,9 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
     """Return the layout that selects the bits (the part) of each weight to multiply a vector by.
 
     ``place`` is the number of the part; part 0 has the lowest bits. ``last`` marks the last part,
-    which is signed. If the bytes of slots hold pairs of weights, ``alone`` is 1 if the part is one
-    of the two weights. Without parts and pairs the layout has no bits.
+    which is signed. If ``paired`` is set, a byte of a slot can hold two weights; ``alone`` is then
+    1 if the part is one of the two. The layout has no bits if weights have a single part and no
+    pairs.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
     alone = present(alone=paired)
@@ -38,7 +39,7 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return a sum of products with one part of the weights, shifted to that part's bits.
+    """Return a sum of products with one part of the weights, shifted to the part's bit position.
 
     The sum is not shifted if the part is one of a pair of weights (``alone``).
     """
@@ -48,10 +49,10 @@ def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 class PartAdder(Component):
-    """A multiplier of ``a`` by ``b`` (-1, 0 or 1), made of gates.
+    """Multiplies ``a`` by ``b`` (-1, 0 or 1); the product is ``p + carry``, two cycles later.
 
-    The product, two cycles later, is ``p + carry``: the adder that sums the products takes
-    ``carry`` on its carry input.
+    This unit does not add ``carry``, so that it needs no adder: the adder that sums the products
+    receives ``carry`` on its carry input.
     """
 
     def __init__(self, width: int):

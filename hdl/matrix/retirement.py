@@ -19,9 +19,9 @@ class Retirement(Component):
     ``acc_addr`` is ``i_addr`` of ``latency`` cycles before. Sums can be read ``settle`` cycles
     after their last accumulation. ``status.done`` with ``status.push`` follows ``last``, the last
     vector, so that a drain whose first request is ``dispatch`` cycles later reads complete sums.
-    Inputs are 1 as follows: ``offered`` if a command waits, ``taken`` if it is accepted, ``named``
-    while there is a tile to fetch, ``waiting`` while a tile waits for a memory. ``working`` is 1
-    from the first tile until the last sum of all commands has been written.
+    The input ``offered`` is 1 if a command waits, and ``taken`` if it is accepted. ``named`` is 1
+    while there is a tile to fetch, and ``waiting`` while a tile waits for a memory. ``working`` is
+    1 from the first tile until the last sum of all commands has been written.
     """
 
     def __init__(self, *, addr_width: int, latency: int, settle: int, dispatch: int):

@@ -14,12 +14,13 @@ REGISTERED_AHEAD = 2
 
 
 class SlotGuard(Component):
-    """Decides whether the first line of a tile, ``line`` of ``slot``, may be requested.
+    """Decides whether the first line of a tile's weights may be requested.
 
-    ``free`` is 1 if the request is allowed. ``hold`` reports that the products of a tile will use
-    ``slot``, in the order of the tiles. ``freed`` reports that the oldest of these tiles, which may
-    be held in the same cycle, has requested its last vector. The slot is free from the cycle after
-    ``freed`` on, unless products of another tile use it. A systolic array has two more conditions.
+    ``free`` is 1 if line ``line`` may be requested for weight slot ``slot``. ``hold`` reports that
+    the products of a tile will use ``slot``, in the order of the tiles. ``freed`` reports that the
+    oldest of these tiles, which may be held in the same cycle, has requested its last vector. The
+    slot is free from the cycle after ``freed`` on, unless products of another tile use it. A
+    systolic array has two more conditions.
 
     Row r of the array receives vectors r cycles after row 0, so line r may arrive r cycles later.
     Rows of weights enter the array at the left and columns at the top, so a row could reach an
@@ -48,9 +49,10 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Connect the next tile of ``tiles``, a :class:`~celosia.hdl.matrix.tiles.TileWalker`.
+        """Connect the ports for the next tile of ``tiles``; this class has no such ports.
 
-        Nothing is connected here; :class:`StagedSlotGuard` uses the next tile.
+        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`. Only :class:`StagedSlotGuard`
+        has these ports.
         """
 
     def elaborate(self, _platform):

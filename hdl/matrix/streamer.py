@@ -48,7 +48,8 @@ class ActivationStreamer(Component):
     ``a``, and the description ``note``. ``freed`` is 1 for one cycle for each job of a product, and
     releases its weight slot. It is early enough that weights requested from the next cycle on
     arrive after the last use of the slot. ``idle`` is 1 if no job is left. ``sends`` is 1 in the
-    cycle in which a vector is requested. With ``registered``, requests pass a register first.
+    cycle in which a vector is requested. With ``registered``, a register delays each request by one
+    cycle.
 
     If weights have parts, or elements have two bytes, the vectors of a job are sent once for each
     part or byte. Machines for INT16 activations have one more bit in each of ``elements``.

@@ -28,15 +28,16 @@ class SystolicArray(Component):
     ``column``, a column (an element per row). The lines of a tile are all rows or all columns, in
     ascending order from 0. Writes move through the array like activations. So the lines of a tile
     may arrive from the cycle after the last activations that use the old weights of the slot.
-    Activations may use the new weights if every line r arrives at most r - 1 cycles after them.
-    This is from the cycle after the first line on if lines arrive in consecutive cycles.
+    Activations may use the new weights if every line r arrives at most r - 1 cycles after them. If
+    lines arrive in consecutive cycles, these are activations from the cycle after the first line
+    on.
 
     With ``operand_gating``, zero operands leave the multipliers' inputs unchanged. With ``packed``,
     pairs of columns share multipliers. With a ``pass_width`` below 8 a vector is multiplied by the
     part ``part`` of each weight, and the sums are shifted to the position of the part. With
-    ``wide_operands`` the sums of ``shifted`` bytes are multiplied by 256. With ``sleep``,
-    activations do not enter columns from ``n`` on: the registers of activations and multipliers of
-    these columns hold, and their sums are zero.
+    ``wide_operands``, for INT16, the sums of a vector with ``shifted`` at 1 are multiplied by 256.
+    With ``sleep``, activations do not enter columns from ``n`` on: the registers of activations and
+    multipliers of these columns hold, and their sums are zero.
     """
 
     def __init__(self, config: Config):

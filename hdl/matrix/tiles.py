@@ -23,7 +23,7 @@ def times(value, factor: int):
 
 
 def tile_layout(config: Config) -> data.StructLayout:
-    """Return the layout of one tile: addresses of operands and sums, used size, and flags.
+    """Return the layout of one tile: addresses of operands and sums, rows and columns used, flags.
 
     ``a_addr``, ``b_addr`` and ``acc_addr`` are the addresses of activations, weights B and sums.
     ``slot`` is the weight slot; ``half`` selects one of two tiles in its bytes. ``k`` and ``n`` are
@@ -357,8 +357,8 @@ def flag_if(unit, command, name: str):
 def stacked(config: Config, command):
     """Return 1 if a tile column of a command's weights is stored as consecutive rows of bytes.
 
-    It is the case for weights in a format of few bits, or with a row of scales for each group;
-    otherwise the result is 0.
+    This is the case for weights in a format of less than 8 bits, and for weights with a row of
+    scales for each group. Otherwise the result is 0.
     """
     if not config.formats:
         return Const(0, 1)

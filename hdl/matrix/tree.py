@@ -44,14 +44,14 @@ class TreeColumn(Component):
     ``strobe`` is a mask of rows whose ``weights`` are written to ``write_slot``, for activations
     whose ``slot`` arrives later; ``slot`` must not be ``write_slot`` in this cycle. For more than
     ``REGISTER_DEPTH`` slots the column has one memory. A word of this memory has the weights of a
-    slot for all rows, which uses block RAM at full width.
+    slot for all rows, so that block RAM is used at full width.
 
     With ``operand_gating``, ``live`` (with ``slot``) marks nonzero activations, and the uppermost
     bit of a weight marks a nonzero weight; the multiplier's inputs hold for a zero. With
-    ``low_rows`` and ``lower`` (one cycle before the sum), ``o`` is 16 times the sum over the first
-    ``high_rows`` rows, plus the sum over the other rows. With ``block_exponents``, ``exponents``
-    outputs ``exponent_width`` bits of the exponents of the slot's rows. With ``block`` each half of
-    a byte is a mantissa, and counts as twice its value plus one.
+    ``low_rows``, if ``lower`` is 1 in the cycle before the sum, ``o`` is 16 times the sum over the
+    first ``high_rows`` rows, plus the sum over the other rows. With ``block_exponents``,
+    ``exponents`` outputs ``exponent_width`` bits of the exponents of the slot's rows. With
+    ``block`` each half of a byte is a mantissa, and counts as twice its value plus one.
 
     A column with ``side`` ``left`` has no multipliers. Its right neighbour, with ``side``
     ``right``, receives its weights through ``beside`` and computes its ``product``.

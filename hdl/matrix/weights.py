@@ -263,10 +263,11 @@ class WeightWriter(Component):
     ``weight_latency`` cycles later. ``o`` are the weights, one cycle after ``data``, or two with
     weight formats.
 
-    In a ``pair``, two lines are packed in one line of bytes. The first, marked ``early``, is
-    stored; with the second, ``o`` has the upper bits of both, the first line's in the low halves.
-    In a ``block`` the lines share exponents, and both are ``early``. The second, marked ``second``,
-    completes the exponents; ``o`` follows in a third step, which reads no line.
+    If ``pair`` is 1, two lines are packed in one line of bytes. The first of the two, with
+    ``early`` at 1, is only stored. With the second, ``o`` has the upper bits of both lines, those
+    of the first line in the low halves of bytes. If ``block`` is 1, the two lines share exponents,
+    and ``early`` is 1 for both. The second, with ``second`` at 1, completes the exponents; ``o``
+    follows in a third step, which reads no line.
     """
 
     def __init__(self, config: Config):
