@@ -16,7 +16,7 @@ from celosia.hdl.stream.skid import skids
 
 
 def word_addr_width(config: Config) -> int:
-    """Return the width of the address of a word in external memory (bits)."""
+    """Return the width of a word address in external memory (bits)."""
     return config.memory.addr_width - (config.mem_bytes - 1).bit_length()
 
 

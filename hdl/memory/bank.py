@@ -16,12 +16,12 @@ class Bank(Component):
     """A byte-addressed memory of ``size`` bytes that accesses up to ``line_bytes`` bytes at a time.
 
     Addresses are multiples of ``align``; lower bits are ignored. A row has ``line_bytes`` bytes,
-    and each ``align`` bytes of it are in a separate memory. An access that crosses a row uses the
-    next row in the memories before its offset.
+    and each ``align`` bytes of it are in a separate memory. An access may begin at any offset in a
+    row. Memories whose bytes are before the offset then access the next row.
 
-    ``read_data`` holds the bytes from ``read_addr`` on, two cycles after ``read_en``. Byte ``i`` of
-    ``write_data`` is written to byte ``i`` of a row if ``write_mask`` has bit ``i``: of the
-    address's row or, in memories before its offset, of the next. A read in a later cycle than a
+    ``read_data`` holds the bytes from ``read_addr`` on, two cycles after ``read_en``. If bit ``i``
+    of ``write_mask`` is 1, byte ``i`` of ``write_data`` is written to byte ``i`` of a row: the row
+    of the address or, in memories before the offset, the next row. A read in a later cycle than a
     write returns the written bytes; these bytes are undefined for a read in the same cycle.
     Throughput is one read and one write per cycle. An access past the last byte continues at the
     first. With a ``level`` of protection, ``errors`` reports the words that were read

@@ -19,8 +19,8 @@ ERRORS = 2
 def error_port(level: str) -> dict:
     """Return the port ``errors`` of a component whose memories have a protection level.
 
-    The result is a dictionary from name to port, empty for level ``none``. The port has the bits of
-    ``ERRORS``: a word was corrected, a word was wrong beyond correction.
+    The result is a dictionary from name to port, empty for level ``none``. Bit 0 of the port
+    reports that a word was corrected, bit 1 that a word was wrong beyond correction.
     """
     return {} if level == "none" else {"errors": Out(ERRORS)}
 
@@ -58,10 +58,11 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 
 
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
-    """Return (mask, error bits) for the syndrome ``found``; the word XOR the mask is right.
+    """Return the bits to flip in a word whose syndrome is ``found``, and its error bits.
 
-    The error bits are those of :func:`errors_found`. If two bits are wrong, which is an
-    uncorrectable error, the mask is arbitrary.
+    The bits to flip are a mask: the word XOR the mask is the right word. If two bits are wrong,
+    which is an uncorrectable error, the mask is arbitrary. The error bits are those of
+    :func:`errors_found`.
     """
     flipped = [
         _picked(found, wrong).all() & ~_picked(found, right).any()
@@ -135,8 +136,8 @@ class ProtectedRam(Component):
     first appears, from a register of each part's syndrome. A word that was written in the cycle of
     its read is undefined and not reported. With ``held`` an error is reported in the cycle in which
     the word appears. If the word becomes wrong later, before the next read, the error is reported
-    at that time; each word is reported once. ``write_en`` has a bit for each part with ``parts``,
-    else one bit. Words are initially 0, with right check bits.
+    at that time; each word is reported once. If ``parts`` is set, ``write_en`` has a bit for each
+    part, otherwise one bit. Words are initially 0, with right check bits.
     """
 
     def __init__(

@@ -72,8 +72,8 @@ class Scratchpad(Component):
     same cycle (``ready`` depends on ``valid``). The order is fixed. ``b`` is first because the
     weights of a tile must arrive without a gap. ``a`` is next because an array without activations
     loses ``rows * cols`` products per cycle. No port starves: a later engine waits at most until a
-    command ends. Weights in the same bank as the activations cost one cycle per line in any order.
-    No write is longer than ``written_bytes``.
+    command ends. If weights and activations are in the same bank, each line of weights costs one
+    cycle in any order of the ports. No write is longer than ``written_bytes``.
 
     With ``registered`` a bank performs a granted access one cycle later. Requests of the first
     reader, which never waits, are then granted in the next cycle. Its data arrive after

@@ -1,4 +1,4 @@
-"""Banks of accumulator rows in block RAM, with flipped bits corrected by bank or by reader."""
+"""Banks of accumulator rows in block RAM; the bank or its reader corrects flipped bits."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data

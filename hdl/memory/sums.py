@@ -1,4 +1,4 @@
-"""Pipeline registers between the accumulator rows in block RAM and their adder, in three kinds."""
+"""Three pipelines of registers between the accumulator rows in block RAM and their adder."""
 
 from functools import reduce
 from operator import or_
@@ -14,9 +14,9 @@ from celosia.hdl.stream.pipeline import delay, near
 class DirectSums:
     """Registers of :class:`AccumulatorMemory` between block RAM and adder, without extra stages.
 
-    A sum is written in the cycle that computes it. ``later`` is the number of cycles from the sum
-    to its write, ``latency`` the number of extra cycles between a row and the adder. With ``sleep``
-    registers hold if they have no new value.
+    A sum is written in the cycle that computes it. ``later`` is the number of cycles from the
+    computation of a sum to its write. ``latency`` is the number of additional cycles from the read
+    of a row to its addition. With ``sleep`` registers hold if they have no new value.
     """
 
     later = 0
@@ -39,12 +39,12 @@ class DirectSums:
         return AccumulatorBank(depth, self._layout, self._level, later=self.later)
 
     def begin(self, m, marks, early):
-        """Return two bits that select the value to which a column's adder adds.
+        """Return two bits that select the operand to which a column's adder adds a new sum.
 
         The first bit selects the column's last sum; otherwise the second bit selects the row from
         memory, and 0 is selected if both bits are 0. ``marks`` are these bits in the cycle of the
-        addition, and ``early`` the same bits one cycle earlier, from which registered pipelines
-        make them.
+        addition, and ``early`` the same bits one cycle earlier, which a pipeline with more
+        registers delays.
         """
         return marks
 
@@ -52,11 +52,11 @@ class DirectSums:
         """Return the row for the adder, the row for a drain, and a list of error bits of both rows.
 
         The rows come one cycle after the banks output them. ``adds`` and ``drains`` are the numbers
-        of the banks to read, for the adder and for a drain. ``add_1`` and ``drained_1`` are 1 if
-        there is such a row; ``add_2`` is ``add_1`` one cycle later. ``total`` is the latest sum.
-        Sums that are not in memory yet replace the adder's row. So ``before`` has a bit for each
-        sum of two or more requests before: 1 if the sum belongs to the same row. The latest such
-        sum counts.
+        of the banks to read, for the adder and for a drain. ``add_1`` is 1 if a row is read for the
+        adder, ``drained_1`` if a row is read for a drain; ``add_2`` is ``add_1`` one cycle later.
+        ``total`` is the latest sum. A sum that is not in memory yet replaces the row that the adder
+        reads. So ``before`` has a bit for each sum of two or more requests earlier: 1 if the sum
+        belongs to the same row. The latest of these sums is used.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)
@@ -95,7 +95,7 @@ class StagedSums(DirectSums):
 
 
 class CorrectedSums(StagedSums):
-    """A pipeline with a decoder that corrects rows, between registers.
+    """A pipeline with a decoder, between registers, that corrects flipped bits in rows.
 
     A row is written one cycle later than with :class:`StagedSums`. The errors of the rows for adder
     and drain are reported one cycle after the correction.

@@ -56,8 +56,8 @@ class WordCollector(Component):
     """Joins columns from a memory chip to words, lowest column first.
 
     ``take`` reports the request of the first column of a word, which is allowed while the register
-    ``room`` is 1. At most ``depth`` words are requested, in flight or waiting on ``o``; ``room`` is
-    1 while ``more`` further words may be requested. If ``i_valid`` is 1, ``i`` is the next column.
+    ``room`` is 1. At most ``depth`` words are in flight or wait on ``o``. ``room`` is 1 while at
+    least ``more`` additional words may be requested. If ``i_valid`` is 1, ``i`` is the next column.
     """
 
     def __init__(self, memory: Memory, width: int, depth: int, more: int = 1):

@@ -15,11 +15,11 @@ class Bursts(Component):
     """Accepts read and write bursts alternately, and counts their columns.
 
     ``busy`` is 1 during a burst, and ``writes`` is 1 for a write burst. ``place`` is the address of
-    the next column to move; ``step`` advances it. A piece of a burst ends before a multiple of
-    ``columns`` (a power of two) columns, or at the end of the burst. ``ends`` is 1 if the next
-    column is the last of a piece, ``final`` if it is the last of the burst. ``ahead`` is the number
-    of columns left in the piece after the next column. A request is accepted when the previous
-    burst has ended; its burst is available one cycle later.
+    the next column to move; ``step`` advances it. A burst is cut into pieces. A piece ends where
+    the next column address is a multiple of ``columns`` (a power of two), or at the end of the
+    burst. ``ends`` is 1 if the next column is the last of a piece, ``final`` if it is the last of
+    the burst. ``ahead`` is the number of columns left in the piece after the next column. A request
+    is accepted when the previous burst has ended; its burst is available one cycle later.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, columns: int):
