@@ -65,8 +65,8 @@ def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], 
     """Connect the source whose strobe is 1 to ``sink``, or no source if all strobes are 0.
 
     ``sources`` are pairs (strobe, stream). With ``registered`` and ``fused``, for large machines,
-    each lane has registers for the strobes. The strobes must then be 1 one cycle before the first
-    beat, because those of the previous cycle select the values.
+    each lane has registers for the strobes. A strobe must then be 1 from one cycle before the first
+    beat on, because its registers select the values.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:

@@ -33,9 +33,9 @@ class VectorDecoder(Component):
     """Decodes a command's opcode and flags into one bit each.
 
     Each flag has the same position in the flags field of every instruction. A flag is 0 in
-    instructions without the flag, because the sequencer stops at other words. The outputs for
-    instructions that the configuration does not have are always 0, and so are flags that only such
-    instructions have.
+    instructions that do not have it, because the sequencer stops at a header that sets a reserved
+    bit. The outputs for instructions that the configuration does not have are always 0, and so are
+    flags that only such instructions have.
     """
 
     def __init__(self, instructions: Iterable[Definition]):

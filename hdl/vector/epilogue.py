@@ -52,12 +52,13 @@ class Epilogue(Component):
     is replaced only by a larger element. With ``polynomial`` a polynomial of the 16-bit element,
     equation (17), replaces the lookup of an 8-bit element.
 
-    The inputs from ``zero`` to ``column`` must hold during a command. The next command may
-    ``start`` before ``done`` if these inputs are the same. Its addresses, ``o_walk``, are then
-    queued after the current ones; ``o_walk`` must hold while ``owes`` is 1. ``done`` is 1 for one
-    cycle when the last write of ``o_walk`` is accepted. Throughput is one beat per cycle. A beat is
-    written at least ``latency`` cycles after it was accepted; ``rotate`` and ``times`` add
-    ``RotaryUnit.latency``, and ``polynomial`` adds ``polynomial_latency``.
+    The inputs from ``zero`` to ``slot``, and from ``polynomial`` to ``column``, define the
+    operation and must hold during a command. The next command may ``start`` before ``done`` if
+    these inputs are the same. Its addresses, ``o_walk``, are then queued after the current ones;
+    ``o_walk`` must hold while ``owes`` is 1. ``done`` is 1 for one cycle when the last write of
+    ``o_walk`` is accepted. Throughput is one beat per cycle. A beat is written at least ``latency``
+    cycles after it was accepted; ``rotate`` and ``times`` add ``RotaryUnit.latency``, and
+    ``polynomial`` adds ``polynomial_latency``.
     """
 
     polynomial_latency = POLYNOMIAL_WAIT

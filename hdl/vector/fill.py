@@ -15,9 +15,9 @@ class Fill(Component):
 
     With ``params``, each beat is a line of a parameter word; words have ``param_lines`` lines and
     are written from word ``addr`` on. With ``table``, each beat has one byte, which is written to
-    the next entry of table slot ``addr``, from entry 0 on. The beat then begins at the multiple of
-    ``scratchpad_align`` at or below the address of the byte. Throughput is one beat per cycle.
-    ``start`` loads ``addr``; ``done`` is 1 in the cycle of the last beat.
+    the next entry of table slot ``addr``, from entry 0 on. Such a beat begins at the multiple of
+    ``scratchpad_align`` at or below the byte's address. Throughput is one beat per cycle. ``start``
+    loads ``addr``; ``done`` is 1 in the cycle of the last beat.
     """
 
     def __init__(self, config: Config):

@@ -24,11 +24,11 @@ class FrontEnds(Component):
     ``r`` the second input. With the flag ``drain``, available with ``fused``, SOFTMAX and NORM read
     ``drained`` instead of ``i``. For other commands no beat moves.
 
-    ``command`` must hold from its first beat to the last value of ``o``, on ``registered`` machines
-    from one cycle before the beat; ``opcode`` and ``flag`` may be one cycle later. ``start`` starts
-    a SOFTMAX, which may be before the last beat of the previous SOFTMAX; in this case the command
-    must hold while ``owes`` is 1. With ``registered`` each front end has separate registers for
-    these inputs, because it may be far from the command.
+    ``command`` must hold from the cycle of its first beat (one cycle earlier on ``registered``
+    machines) to the last value on ``o``; ``opcode`` and ``flag`` may be one cycle later. ``start``
+    starts a SOFTMAX, which may be before the last beat of the previous SOFTMAX; in this case the
+    command must hold while ``owes`` is 1. With ``registered`` each front end has separate registers
+    for these inputs, because it may be far from the command.
     """
 
     def __init__(self, config: Config):

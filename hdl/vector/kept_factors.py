@@ -1,4 +1,4 @@
-"""Numbering of the row factors that NORM and SOFTMAX compute for later commands."""
+"""Storage indices of the row factors that NORM and SOFTMAX compute for later commands."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -11,15 +11,15 @@ from celosia.hdl.stream.flow import Flow
 
 
 class KeptFactors(Component):
-    """Outputs each row factor with its number, and reports whether factors are outstanding.
+    """Outputs each row factor with its storage index, and reports whether factors are outstanding.
 
-    ``first`` is the number of the first factor of ``command``, the next command. ``norm`` or
-    ``softmax`` is 1 in the cycle in which this command starts, if it is a NORM or a SOFTMAX. If the
-    configuration has these units, factors of a NORM arrive on ``factor``, and factors of a SOFTMAX
-    on ``sum_factor`` with their numbers. ``o`` outputs the factors of both, with a latency of 0.
-    ``norms`` is 1 while factors of a NORM are outstanding, ``softmaxes`` while factors of a SOFTMAX
-    are. No NORM may start while ``softmaxes`` is 1, and no command while ``norms`` is 1. So two
-    factors never arrive in the same cycle.
+    ``command`` is the next command, and ``first`` the storage index of the first factor that it
+    computes. ``norm`` or ``softmax`` is 1 in the cycle in which this command starts, if it is a
+    NORM or a SOFTMAX. If the configuration has these units, factors of a NORM arrive on ``factor``,
+    and factors of a SOFTMAX on ``sum_factor`` with their storage indices. ``o`` outputs the factors
+    of both, with a latency of 0. ``norms`` is 1 while factors of a NORM are outstanding,
+    ``softmaxes`` while factors of a SOFTMAX are. No NORM may start while ``softmaxes`` is 1, and no
+    command while ``norms`` is 1. So two factors never arrive in the same cycle.
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):

@@ -9,13 +9,14 @@ from celosia.hdl.ports import command_layout
 
 
 class Overlap(Component):
-    """Stores a command with the flag ``followed`` while the next command is read.
+    """Stores a vector command whose results are being written while the next command is read.
 
-    ``i`` is the command of the front end, which reads inputs. ``o`` is the command of the back end,
-    which writes results: the same command or, while ``behind`` is 1, the previous one. ``read`` is
-    1 when command ``i`` has requested its last row of accumulators, and ``reading`` while it still
-    requests its second input. ``owes`` is 1 while a later unit has not begun command ``i``.
-    ``written`` is 1 when the last beat of command ``o`` is written.
+    Only a command with the flag ``followed`` can overlap with the next one. ``i`` is the command of
+    the front end, which reads inputs. ``o`` is the command of the back end, which writes results:
+    the same command or, while ``behind`` is 1, the previous one. ``read`` is 1 when command ``i``
+    has requested its last row of accumulators, and ``reading`` while it still requests its second
+    input. ``owes`` is 1 while a later unit of the pipeline has not begun command ``i``. ``written``
+    is 1 when the last beat of command ``o`` is written.
 
     If ``early`` is 1, command ``i`` is accepted although its results are not written yet; with
     ``stages`` of 1 this is at least one cycle after ``read``. ``follows`` is 1 if ``i`` has the

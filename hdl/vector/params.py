@@ -49,7 +49,7 @@ def word_layout(config: Config, *, marked: bool = False) -> data.StructLayout:
 
 
 def held_bits(config: Config) -> list[int | None]:
-    """Return for each bit of a parameter word the position of the stored bit that is read for it.
+    """Return the positions of the stored bits from which the bits of a parameter word are read.
 
     The result is a list over the bits of a word, padding included. None stands for a constant 0:
     low bits of multipliers, and padding. Bits of a bias or shift above the stored width are read as
@@ -86,21 +86,22 @@ def factor_members(config: Config) -> dict[str, Any]:
 
 
 class ParamMemory(Component):
-    """Stores ``depth`` parameter words, by default ``param_depth``, without their constant bits.
+    """Stores ``depth`` parameter words; bits that are constant in all words are not stored.
 
-    A word is written line by line; words beyond ``depth`` are not stored. ``start`` begins to read
-    words, at the addresses that a :class:`Walker` makes from ``walk``. ``o`` outputs one word per
-    cycle, ahead of the beats that use the words. The first word follows ``start`` by three cycles,
-    by four with ``registered``. With ``fused``, ``start`` may be 1 before the words of the current
-    ``walk`` have been read; the next ``walk`` must then hold while ``owes`` is 1. With ``marked``,
-    each word has ``count``, ``row_last`` and ``last`` of its beat.
+    By default, ``depth`` is the configuration field ``param_depth``. A word is written line by
+    line; words beyond ``depth`` are not stored. ``start`` begins to read words, at the addresses
+    that a :class:`Walker` makes from ``walk``. ``o`` outputs one word per cycle, ahead of the beats
+    that use the words. The first word follows ``start`` by three cycles, by four with
+    ``registered``. With ``fused``, ``start`` may be 1 before the words of the current ``walk`` have
+    been read; the next ``walk`` must then hold while ``owes`` is 1. With ``marked``, each word has
+    ``count``, ``row_last`` and ``last`` of its beat.
 
     With ``factored``, the memory also stores row factors, and words arrive three cycles later. If
     the input ``factors`` is 1, requantization multipliers and shifts are multiplied by row factors,
-    as in ``celosia.sim.requantize.times_factor``. ``factor`` is the number of the factor of row 0;
-    the next rows have the next numbers. With ``by_tile``, each tile column has a factor instead.
-    ``kept`` stores a factor by its number, for reads that start in later cycles. A word must not be
-    read in the cycle in which it is written; the program's tokens keep the order.
+    as in ``celosia.sim.requantize.times_factor``. ``factor`` is the storage index of the factor of
+    row 0; the next rows have the next indices. With ``by_tile``, each tile column has a factor
+    instead. ``kept`` stores a factor at its index, for reads that start in later cycles. A word
+    must not be read in the cycle in which it is written; the program's tokens keep the order.
     """
 
     def __init__(

@@ -44,15 +44,16 @@ class VectorEngine(Component):
     (the accumulators). The data pass a front end and the epilogue. A command writes through ``o``
     (the output) and ``s`` (the sum written back by NORM). With ``fused``, accumulators can also be
     the input of SOFTMAX and NORM. A command is accepted in the cycle of its last write, together
-    with ``status.done``. The output may overwrite the input row by row, if its elements are no
-    wider. A DRAIN or SOFTMAX with the flag ``followed`` is accepted as soon as all of its input has
-    been requested. The next command then begins while the output is still in flight.
+    with ``status.done``. The output may overwrite the input row by row, if its elements are not
+    wider than those of the input. A DRAIN or SOFTMAX with the flag ``followed`` is accepted as soon
+    as all of its input has been requested. The next command then begins while the output is still
+    in flight.
 
-    Throughput is ``lanes`` elements per cycle, and ``softmax_lanes`` for SOFTMAX, which replaces
-    ``lanes`` below. The table gives the cycles of a command of m rows of n columns, from the cycle
-    that offers the command to ``done``, if no memory waits. ``beats`` is ``m * ceil(n / lanes)``,
-    for DRAIN the sum over the tile columns. ``overhead`` is ``reader_latency + Epilogue.latency``:
-    16 with activation tables and 14 without.
+    Throughput is ``lanes`` elements per cycle, or ``softmax_lanes`` for SOFTMAX. In the formula of
+    SOFTMAX below, ``lanes`` stands for ``softmax_lanes``. The table gives the cycles of a command
+    of m rows of n columns, from the cycle that offers the command to ``done``, if no memory waits.
+    ``beats`` is ``m * ceil(n / lanes)``, for DRAIN the sum over the tile columns. ``overhead`` is
+    ``reader_latency + Epilogue.latency``: 16 with activation tables and 14 without.
 
     ========= =====================================================================
     DRAIN     beats + drain_latency + Epilogue.latency

@@ -31,7 +31,7 @@ def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
 
 
 def place_layout(addr_width: int) -> data.StructLayout:
-    """Return the layout of a beat that a :class:`Walker` outputs: address, count and end flags."""
+    """Return the layout of a :class:`Walker`'s beat: address, number of columns, and end flags."""
     return data.StructLayout(
         {
             "addr": unsigned(addr_width),
