@@ -1,4 +1,4 @@
-"""Base class of the project's Amaranth components, which instances can share as one module."""
+"""Base class of the project's Amaranth components; equal instances can share one module."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,8 @@ class Placer(Protocol):
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
         """Return the circuit that Amaranth elaborates in place of a component.
 
-        ``elaborate`` makes the component's own circuit.
+        The function ``elaborate``, called with the component and a platform, returns the
+        component's own circuit.
         """
         ...
 
@@ -23,11 +24,12 @@ class Placer(Protocol):
 class Component(wiring.Component):
     """A component that may become a separate module, shared by equal instances.
 
-    Amaranth elaborates such a component like any other, unless the platform is a :class:`Placer`,
-    which then decides. The component communicates through its ports only. It uses the clock domain
-    ``sync`` and domains derived from ``sync``. Its circuit depends only on its attributes.
-    ``ResetInserter`` and ``EnableInserter`` have no effect inside a module made by a placer;
-    components that need a reset or an enable have ports for these.
+    Amaranth elaborates such a component like any other, unless the platform is a :class:`Placer`.
+    Then the placer decides whether the component becomes a separate module. The component
+    communicates through its ports only. It uses the clock domain ``sync`` and domains derived from
+    ``sync``. Its circuit depends only on its attributes. ``ResetInserter`` and ``EnableInserter``
+    have no effect inside a module made by a placer; components that need a reset or an enable have
+    ports for these.
     """
 
     def __init_subclass__(cls, **kwargs):

@@ -133,7 +133,7 @@ def guarded(component: wiring.Component, level: str) -> wiring.Component:
 
 
 def differences_of(components: Iterable[wiring.Component]) -> list[Value]:
-    """Return the outputs ``differs`` of those components that have one (:class:`Guarded`).
+    """Return the output ``differs`` of each component that has this output (:class:`Guarded`).
 
     An output is 1 if the copies of a control register differ.
     """

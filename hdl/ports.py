@@ -155,7 +155,7 @@ WORD = data.StructLayout({"engine": Engine, "first": 1, "last": 1, "word": unsig
 
 
 class EngineStatus(wiring.Signature):
-    """The status of an engine: completed commands with the tokens they give, busy and stalled.
+    """The status of an engine: completion of commands, tokens for other engines, busy, stalled.
 
     ``done`` is 1 for one cycle when a command completes, and ``push`` is then the command's mask of
     engines that receive a token. ``busy`` is 1 while the engine has a command. ``stall`` is 1 while

@@ -1,4 +1,4 @@
-"""Multipliers with the registers of hardware multipliers."""
+"""Multipliers with registers at operands and product, as in an FPGA's hardware multipliers."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed
 from amaranth.lib import data
@@ -83,8 +83,9 @@ def multiply(
 ) -> Value:
     """Place a :class:`Multiplier` in ``m``, and return its product ``a * b``.
 
-    The product follows the operands by two cycles with ``en`` at 1; without ``en`` all cycles
-    count. Operands may be unsigned; each must fit a hardware multiplier.
+    The product follows the operands by two cycles; if ``en`` is given, only cycles with ``en`` at 1
+    count. Operands may be signed or unsigned. Each must have at most ``HARDWARE_WIDTH`` bits as a
+    signed number.
     """
     a, b = Value.cast(a), Value.cast(b)
     widths = [len(value) + (not value.shape().signed) for value in (a, b)]
@@ -107,12 +108,12 @@ class PackedMultiplier(Component):
     above. A negative ``p[0]`` borrows one from ``p[1]``; an adder after the product register
     corrects this.
 
-    If this second operand has more than ``factor_width`` bits (:func:`overlaps`), ``b[1]`` is
-    packed closer to ``b[0]``, so that the products overlap. The second operand is then the sum of
-    ``b[1] * 2**(factor_width - b_width)`` and the unsigned ``b[0] + 2**(b_width - 1)``. Adders
-    compute the lowest bits of ``p[1]``, to separate the products, and a further register delays
-    both by one cycle. In this case, :class:`InputError` is raised if ``b_width`` is more than half
-    of ``factor_width``.
+    ``factor_width`` is the operand width of a hardware multiplier (bits). If the second operand
+    would be wider (:func:`overlaps`), ``b[1]`` is packed closer to ``b[0]``, so that the products
+    overlap. The second operand is then the sum of ``b[1] * 2**(factor_width - b_width)`` and the
+    unsigned ``b[0] + 2**(b_width - 1)``. To separate the products, adders compute the lowest bits
+    of ``p[1]``, and a further register delays both products by one cycle. In this case,
+    :class:`InputError` is raised if ``b_width`` is more than half of ``factor_width``.
     """
 
     def __init__(

@@ -18,11 +18,11 @@ class RoundingShift(Component):
     """A right shift that rounds to nearest, ties away from zero.
 
     The rounded quotient ``x / 2**amount`` is ``floor + up``, as in gemmlowp's RoundingDivideByPOT.
-    The unit that uses these outputs can merge their addition with another one. ``width`` is the
-    width of the signed ``x`` (bits); ``amount`` is from 0 to 31.
+    The unit that reads these outputs adds them, and can combine this addition with another one.
+    ``width`` is the width of the signed ``x`` (bits); ``amount`` is from 0 to 31.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
-    registers hold in other cycles. Two LUTs are between registers and ``up``. Raises
+    registers hold in other cycles. ``up`` is computed from registers through two LUTs. Raises
     :class:`InputError` if the width is not a positive integer.
     """
 
@@ -90,7 +90,7 @@ def bounds_layout() -> data.StructLayout:
 
 
 def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
-    """Return a dictionary from the fields of :func:`bounds_layout` to their values."""
+    """Return the fields of :func:`bounds_layout`, by name, for a zero point and two bounds."""
     flags = {"zero": zero, "low": low, "high": high}
     return flags | {"above_low": zero - low, "above_high": zero - high}
 
@@ -109,11 +109,11 @@ class Requantizer(Component):
     right shift rounds ties away from zero.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
-    registers hold in other cycles. It uses four 17x17-bit multipliers, or two if
-    ``multiplier_width`` is 16, when the lower half of every multiplier is 0. ``registered`` adds a
-    register between the left shift and the multipliers, which are far apart on large devices. With
-    ``sleep`` a sum and its parameters are sampled only if ``take`` is 1; otherwise the input
-    registers hold.
+    registers hold in other cycles. It uses four hardware multipliers of 17x17 bits, or two if
+    ``multiplier_width`` is 16; the low 16 bits of ``multiplier`` are then taken as 0.
+    ``registered`` adds a register between the left shift and the hardware multipliers, which are
+    far apart on large devices. With ``sleep`` a sum and its parameters are sampled only if ``take``
+    is 1; otherwise the input registers hold.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A 32-bit multiplier made of four 16-bit products."""
+"""A 32x32-bit multiplier that adds the four products of 16-bit halves."""
 
 from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib.wiring import In, Out

@@ -93,9 +93,9 @@ class WishboneBridge(Component):
     alternate burst by burst.
 
     An ``err`` ends the bus cycle; the remaining words of the burst follow in another bus cycle.
-    ``failed`` is 1 for one cycle for each word answered by ``err``; the word counts as moved.
-    ``error`` is 1 from the first ``err`` until reset. Raises :class:`InputError` if ``longest`` is
-    not from 1 to 256.
+    ``failed`` is 1 for one cycle for each word answered by ``err``; the bridge treats this word as
+    transferred. ``error`` is 1 from the first ``err`` until reset. Raises :class:`InputError` if
+    ``longest`` is not from 1 to 256.
     """
 
     port_meanings = PORT_MEANINGS

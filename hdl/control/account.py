@@ -1,4 +1,4 @@
-"""Attribution of each cycle: the array receives a vector, or the cause of an idle cycle."""
+"""Classification of the cycles of a run: work of the array, or the cause of an idle cycle."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -8,7 +8,7 @@ from celosia.hdl.component import Component
 
 
 class ArrayAccount(Component):
-    """Attributes each cycle of a run to a product of the array, or to the cause of an idle cycle.
+    """Classifies each cycle of a run as work of the array, or by the cause for which it is idle.
 
     One cycle after a cycle with ``running``, one output is 1: the first of this list whose
     condition was true.
@@ -18,8 +18,8 @@ class ArrayAccount(Component):
     memory       a scratchpad port keeps the next vector waiting (``refused``)
     fill         commands have vectors to send (``filling``), but their weights are not in
                  place yet
-    wait_NAME    the next command waits for tokens of engine NAME (``lacking``); of several such
-                 engines, the first in the order of ``Engine`` counts
+    wait_NAME    the next command lacks a dependency token from engine NAME (``lacking``);
+                 of several such engines, the first in the order of ``Engine`` is reported
     fill         sums are still in the array's pipeline (``busy``)
     queue        there is no command, and the next instruction, for another engine, waits for
                  room in its queue (``blocked``)

@@ -20,11 +20,12 @@ class Counters(Component):
     for each counter accumulates increments. One adder adds these registers to the counters in a
     memory, one counter per cycle in turn: separate wide counters would cost more than all other
     control logic. So a counter is complete ``len(widths) + 3`` cycles after its last increment.
-    Counters may grow in cycles with ``hold`` at 1 and one cycle later; ``settled`` is 1 once all
-    counters are complete. ``clear`` sets all counters to 0.
+    Increments may be nonzero only in cycles with ``hold`` at 1 and in the cycle after such a cycle.
+    ``settled`` is 1 once all counters are complete. ``clear`` sets all counters to 0.
 
-    ``value`` is the counter at position ``index`` of the previous cycle. ``places`` has the
-    position of each counter, by default in the order of ``widths``; other positions read as 0.
+    ``value`` is the counter at the position that ``index`` had in the previous cycle. ``places``
+    lists the positions of the counters, by default 0, 1 and so on in the order of ``widths``. A
+    position without a counter reads as 0.
     """
 
     def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):

@@ -31,10 +31,11 @@ class CommandQueue(Component):
     """Assembles an engine's commands from words, and queues up to ``depth`` commands.
 
     The queue accepts one word per cycle; a command appears at least ``latency`` cycles after its
-    last word. Operands that the instruction does not have keep their old value. ``busy`` is 1 while
-    the queue has a command or part of a command. If ``depth`` is 3 or more (``stored``), all
-    commands but the first are in a memory. With ``parity``, each half of every operand and header
-    has a parity bit; ``wrong`` is 1 one cycle after a command that fails this check.
+    last word. Operands that an instruction does not have keep the values of an earlier command.
+    ``busy`` is 1 while the queue has a command or part of a command. If ``depth`` is 3 or more, a
+    memory stores all commands except the newest, and the attribute ``stored`` is true. With
+    ``parity``, each half of every operand and header has a parity bit; ``wrong`` is 1 one cycle
+    after a command that fails this check.
     """
 
     stages = 0
@@ -180,9 +181,10 @@ class StagedCommandQueue(CommandQueue):
     """A :class:`CommandQueue` with shorter timing paths, for ``registered`` machines.
 
     No entry depends on another: an entry is filled only while it is empty, and the operand that the
-    next word holds is known one cycle ahead. With a memory (``stored``) commands leave in every
-    other cycle at most. The signal that a command leaves is late in its cycle, so counters change
-    one cycle later, in time for the next command.
+    next word holds is known one cycle ahead. If a memory stores the commands (``stored``), at most
+    one command leaves in two cycles. The handshake with which a command leaves is known only late
+    in a cycle. So the queue's counters change one cycle later, which is in time for the next
+    command.
     """
 
     stages = 1
@@ -286,18 +288,18 @@ _GRANTS = (_DirectGrant, _StagedGrant)
 
 
 class Dispatch(Component):
-    """A command queue for each engine, and the tokens between each pair of engines.
+    """A command queue for each engine, and the dependency tokens between each pair of engines.
 
     ``i`` receives the words of the sequencer. ``o_NAME`` issues commands to engine NAME. A command
     is issued once there is a token from every engine in its pop mask, and consumes these tokens
     when the engine accepts it. ``done_NAME`` reports a completed command, and ``push_NAME`` the
-    engines that receive a token. ``idle`` is 1 if no words, commands or unfinished commands are
-    left. ``waiting_NAME`` is 1 if a complete command waits for tokens from the engines in mask
-    ``lacking_NAME``. ``overflow`` is 1 until ``clear`` after more than 255 tokens waited between
-    two engines; the results of the run are then invalid.
+    engines that receive a token. ``idle`` is 1 if no word or command is queued, and every issued
+    command has completed. ``waiting_NAME`` is 1 if a complete command waits for tokens from the
+    engines in mask ``lacking_NAME``. ``overflow`` is 1 until ``clear`` after more than 255 tokens
+    waited between two engines; the results of the run are then invalid.
 
     With ``registered``, each queue receives words through a register slice, one cycle later;
-    ``idle``, and the issue of commands, are one cycle later too.
+    ``idle`` changes, and commands are issued, one cycle later too.
     """
 
     def __init__(self, control: Control):

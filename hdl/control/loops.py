@@ -16,8 +16,8 @@ class Loops(Component):
     ``enter`` opens a loop whose body begins at program word ``pc`` and runs ``count`` times, at
     least once. ``turn`` marks the end of the innermost body. ``again``, from a register, is 1 if
     this body runs once more, from word ``start`` on; otherwise ``turn`` closes the loop. ``enter``
-    is not allowed while ``full`` is 1, and ``turn`` not while ``empty`` is 1: the loops would be
-    wrong until ``clear`` closes all.
+    is not allowed while ``full`` is 1, and ``turn`` not while ``empty`` is 1: otherwise the stored
+    loops are wrong until ``clear`` closes all of them.
     """
 
     def __init__(self, addr_width: int):

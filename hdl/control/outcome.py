@@ -1,4 +1,4 @@
-"""Begin and end of runs, and the cause of an end."""
+"""Beginning and end of runs, and the fault or abort that stopped a run."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -17,11 +17,12 @@ class Outcome(Component):
     is 0. A bit of ``faults``, one for each :class:`celosia.arch.registers.Cause`, or an abort by
     the host stops the run and sets ``abort``. No run begins while ``outside`` is 1: the program
     counter is not in the program. The fault SILENCE also cancels a run that waits for recovery.
-    From then on ``busy`` ignores the missing recovery, so that ``busy`` falls after every requested
-    run.
+    From then on ``busy`` is 0 even if recovery has not finished, so that ``busy`` falls after every
+    requested run.
 
-    A bit of ``interrupt`` records that a run has ended, another that a run was stopped, until
-    ``take`` has that bit. ``irq`` is 1 if ``interrupt`` and ``enable`` have a common bit.
+    Bit 0 of ``interrupt`` records that a run has ended normally, bit 1 that a fault or an abort has
+    stopped a run. A bit remains 1 until the same bit of ``take`` is 1. ``irq`` is 1 if
+    ``interrupt`` and ``enable`` have a common bit.
     """
 
     def __init__(self) -> None:

@@ -14,12 +14,13 @@ class Recovery(Component):
     """Recovers the core after ``abort`` and after reset.
 
     After ``abort`` it isolates the core from external memory, resets the core, clears memories, and
-    waits for outstanding answers of external memory. After reset it begins with the reset of the
-    core. With :class:`celosia.hdl.memory.guard.MemoryGuard`, ``close`` isolates the core,
-    ``closed`` is 1 once it is isolated, and ``owed`` is 1 while answers are outstanding. ``clear``
-    resets the core for ``FLUSH`` cycles. Then ``scrub`` is 1 while ``scrub_addr`` counts through
-    ``depth`` addresses, at least ``FLUSH``. ``idle`` is 1 when a run may begin: ``FLUSH + depth +
-    3`` cycles after ``abort`` if no answers are outstanding.
+    waits for outstanding answers of external memory. After a reset of the machine, recovery begins
+    with the reset of the core. With :class:`celosia.hdl.memory.guard.MemoryGuard`, ``close``
+    isolates the core, ``closed`` is 1 once it is isolated, and ``owed`` is 1 while answers are
+    outstanding. ``clear`` resets the core for ``FLUSH`` cycles. Then ``scrub`` is 1 for ``depth``
+    cycles, while ``scrub_addr`` counts up from 0; ``depth`` is at least ``FLUSH``, and a smaller
+    argument is replaced by ``FLUSH``. ``idle`` is 1 when a run may begin: ``FLUSH + depth + 3``
+    cycles after ``abort`` if no answers are outstanding.
     """
 
     def __init__(self, depth: int):

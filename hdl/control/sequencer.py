@@ -28,7 +28,7 @@ from celosia.hdl.ports import WORD
 
 
 class Action(enum.Enum, shape=unsigned(3)):
-    """The sequencer's action for a program word, by the instruction that the word belongs to."""
+    """The action that the sequencer performs for a program word, selected by its instruction."""
 
     HALT = 0  # the content of unwritten memory
     SEND = 1
@@ -120,10 +120,10 @@ class Sequencer(Component):
     register, in the low 28 bits.
 
     There are two stages, so that memory reads and decisions are in different cycles. The first
-    stage reads a word from memory, then an operand's register and the word's meaning as a header.
-    The second stage executes it. With ``registered`` the meaning is stored beside the word when the
-    host writes it. A control instruction takes one cycle per word, and one more if a loop returns
-    to its start.
+    stage reads a word from memory. It then reads the register that the word names as an operand,
+    and decodes the word as a header. The second stage executes the word. With ``registered`` the
+    header is decoded when the host writes the word, and is stored beside the word. A control
+    instruction takes one cycle per word, and one more if a loop returns to its start.
 
     These errors stop the run:
 
@@ -133,11 +133,11 @@ class Sequencer(Component):
     - a word after the last one of the memory.
 
     ``error`` and ``cause`` then hold until the next start. The error is reported one cycle after
-    the word executed; in that cycle no word is sent and no register written. ``advance`` is 1 if a
-    word has executed. Register 0 is a word of memory that ``scrub`` sets to 0, in a cycle without
-    ``register_en``. The host writes the program and the registers through ``program`` and
-    ``register`` while nothing runs; registers keep their values from run to run. With protection
-    ``correct`` of the program, a corrected word takes one cycle more
+    the word executed; in that cycle no word is sent and no register written. ``advance`` is 1 in a
+    cycle in which a word is executed. Register 0 is a word of memory that ``scrub`` sets to 0, in a
+    cycle without ``register_en``. The host writes the program and the registers through ``program``
+    and ``register`` while nothing runs; registers keep their values from run to run. With
+    protection ``correct`` of the program, a corrected word takes one cycle more
     (``celosia.hdl.memory.late_ram``).
     """
 

@@ -1,4 +1,4 @@
-"""A counter increment for the length of an activity, from its first cycle to its last."""
+"""Counts the cycles of an activity from its first active cycle to its last, including pauses."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -10,7 +10,7 @@ PAUSE_WIDTH = 16
 
 
 class Span(Component):
-    """Computes the increments of a counter of an activity's cycles, pauses included.
+    """Computes the increments of a counter of the cycles of an activity, including its pauses.
 
     ``grows`` is the increment of the counter. In each cycle with ``active`` at 1 it is 1 plus the
     length of the preceding pause; a pause of more than 2**PAUSE_WIDTH - 1 cycles counts as that

@@ -52,8 +52,8 @@ class PowerOn(Component):
     executed or refused; afterwards the link is free for the host. After an image that was rejected
     ``refused`` is 1, and a line of ``celosia.arch.power_on.REFUSALS`` is sent.
 
-    When a request that starts a run has been answered, STATUS must report the run soon: before the
-    flash delivers ``RECORD_HEADER`` bytes. ``configuration`` is the fingerprint of the machine's
+    When a request that starts a run has been answered, STATUS must report the run before the flash
+    delivers ``RECORD_HEADER`` further bytes. ``configuration`` is the fingerprint of the machine's
     configuration, and ``size`` the number of readable bytes of the flash.
     """
 

@@ -52,17 +52,18 @@ class FlashReader(Component):
     """Reads bytes from a flash in SPI mode 0 (clock idles low, data sampled at its rise).
 
     ``i`` receives read requests, and ``o`` returns the bytes in order; the flash clock stops while
-    a byte waits on ``o``. A byte takes ``16 * half / lanes`` cycles (one more if ``half`` is 1),
-    and the first byte of a request about ``80 * half`` more. ``half`` is the field of
-    :class:`celosia.arch.flash.FlashTiming` at ``clock`` Hz. The next request is accepted after the
-    last byte and the deselect time of the flash.
+    a byte waits on ``o``. ``clock`` is the frequency of the machine (Hz). Half a period of the
+    flash clock takes ``half`` cycles, computed by :class:`celosia.arch.flash.FlashTiming`. A byte
+    takes ``16 * half / lanes`` cycles (one more if ``half`` is 1), and the first byte of a request
+    about ``80 * half`` more. The next request is accepted after the last byte and the deselect time
+    of the flash.
 
-    The reader first sends the commands of :func:`celosia.arch.flash.start_up`, because an iCE40
-    leaves the flash in power-down, or the flash may be in another mode. Read commands are those of
-    the data sheets of W25Q128JV and IS25LP128F. With one lane it is Fast Read. With four lanes it
-    is Fast Read Quad Output, which needs the flash's bit QE set. Data lines are sampled as the
-    clock falls, so a bit has a whole period to travel. Raises :class:`InputError` if ``lanes`` is
-    not 1 or 4.
+    The reader first sends the commands of :func:`celosia.arch.flash.start_up`. They wake the flash,
+    which an iCE40 leaves in power-down, and end every other mode in which the flash may be. Read
+    commands are those of the data sheets of W25Q128JV and IS25LP128F. With one lane it is Fast
+    Read. With four lanes it is Fast Read Quad Output, which needs the flash's bit QE set. Data
+    lines are sampled as the clock falls, so a bit has a whole period to travel. Raises
+    :class:`InputError` if ``lanes`` is not 1 or 4.
     """
 
     i: stream.Interface

@@ -52,10 +52,10 @@ def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
 
 
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
-    """Return (valid bit, beat): a register with the saturated sums ``x + r`` of a beat of ``i``.
+    """Return a register for the sums ``x + r`` of a beat of ``i``, as a pair: valid bit and beat.
 
-    The register holds the beat until ``moves`` is 1. If ``add`` is 0, the beat has the elements of
-    ``x`` alone.
+    The sums are saturated to 16 bits. The register holds the beat until ``moves`` is 1. If ``add``
+    is 0, the beat has the elements of ``x`` alone.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))
@@ -117,8 +117,9 @@ class AddNormUnit(Component):
     Input stream ``i``: ``x`` and ``r`` have ``lanes`` 16-bit elements each; ``mask`` bits are 1 for
     elements of the row; ``last`` marks the last beat of a row. ``n`` is the length of the row, from
     1 to ``max_row``. With ``add`` the row is ``s = sat16(x + r)``, else ``s = x``. With ``rms`` the
-    mean of the row counts as 0. ``eps`` is added to ``n**2`` times the variance. ``n``, ``add``,
-    ``rms`` and ``eps`` must hold from the first accepted input beat to the last output beat.
+    mean of the row is taken as 0, so that the result is the RMS norm. ``eps`` is added to ``n**2``
+    times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the first accepted input
+    beat to the last output beat.
 
     Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
     ``last``. ``o_sum`` is the row ``s``, 0 where the mask is 0. ``o`` is the normalized ``value``

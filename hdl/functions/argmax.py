@@ -23,9 +23,10 @@ class ArgmaxUnit(Component):
     """Finds the largest element of a row and its column, the lowest column of equal elements.
 
     In a cycle with ``valid``, the first ``count`` lanes of ``i`` have the elements from column
-    ``column`` on; columns arrive in ascending order, one beat per cycle. ``fresh`` discards earlier
-    beats. ``o`` is the result of all beats that entered at least ``latency`` cycles ago. Raises
-    :class:`InputError` if ``lanes`` is not positive.
+    ``column`` on; columns arrive in ascending order, one beat per cycle. ``fresh`` is 1 for the
+    first beat of a row, and discards the result of earlier beats. ``o`` is the result of all beats
+    that entered at least ``latency`` cycles ago. Raises :class:`InputError` if ``lanes`` is not
+    positive.
     """
 
     def __init__(self, lanes: int):

@@ -17,9 +17,10 @@ SCORE_WIDTH = 16
 
 
 def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
-    """Return the layout of a beat of scores: ``lanes`` scores ``q``, their mask, and the end mark.
+    """Return the layout of a beat of ``lanes`` scores ``q``, with their mask and the flag ``last``.
 
-    If ``factors`` is not 0, the layout has the number of the row's factor, below ``factors``.
+    If ``factors`` is not 0, the layout also has ``number``: the index, below ``factors``, at which
+    the row's factor will be stored.
     """
     scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
     number = {"number": range(factors)} if factors else {}
@@ -27,15 +28,16 @@ def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
 
 
 def maximum_layout(factors: int = 0) -> data.StructLayout:
-    """Return the layout of a row's maximum and, unless ``factors`` is 0, its factor's number."""
+    """Return the layout of a row's maximum, and its factor's ``number`` if ``factors`` is not 0."""
     number = {"number": range(factors)} if factors else {}
     return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})
 
 
 def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Place a tree that combines values pairwise, with a register at each level; return its result.
+    """Place a tree that reduces ``values`` to one by the function ``combine``; return its result.
 
-    Latency is ``ceil_log2(len(values))`` cycles.
+    ``combine`` returns the result for two values. Each level of the tree has a register, so latency
+    is ``ceil_log2(len(values))`` cycles.
     """
     while len(values) > 1:
         pairs = [combine(*pair) for pair in zip(values[::2], values[1::2], strict=False)]
@@ -44,7 +46,7 @@ def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Val
 
 
 def strobes(m: Module, strobe: Value, cycles: int) -> Signal:
-    """Return a word of the last ``cycles`` values of a strobe.
+    """Return a word with the values of ``strobe`` in the last ``cycles`` cycles.
 
     Bit i is ``strobe`` of i + 1 cycles before. A reset clears the word.
     """
@@ -62,8 +64,8 @@ class RowMaximum(Component):
 
     The maximum of a row without unmasked columns is -32,768. Latency from the last input beat of a
     row to the first output beat is ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle.
-    If ``factors`` is not 0, a row also has a ``number`` below ``factors``. With ``parity``,
-    ``errors`` reports wrong words of the row buffer.
+    If ``factors`` is not 0, the ``number`` of a row's factor (:func:`score_layout`) is passed on
+    with the maximum. With ``parity``, ``errors`` reports wrong words of the row buffer.
     """
 
     i: stream.Interface

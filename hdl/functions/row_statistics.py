@@ -1,4 +1,4 @@
-"""Sum, and inverse root of the scaled variance, of each row: equation (4) of docs/numerics.md."""
+"""Statistics of rows for norms: sum and inverse root of the variance (docs/numerics.md, (4))."""
 
 from functools import reduce
 from operator import add
@@ -24,8 +24,8 @@ class RowStatistics(Component):
 
     Input in cycles with ``valid_i``: ``s`` has ``lanes`` 16-bit elements, 0 past the row's end;
     ``last`` marks the last beat of a row. ``n`` is the length of the row, at least its number of
-    elements. With ``rms`` the sum counts as 0. ``n``, ``rms`` and ``eps`` must hold while a row is
-    in the unit.
+    elements. With ``rms`` the sum is taken as 0. ``n``, ``rms`` and ``eps`` must hold while a row
+    is in the unit.
 
     Output ``latency`` cycles after the last beat of a row: ``valid_o`` is 1 for one cycle with the
     sum ``total`` and the inverse root as ``mantissa`` and ``right``. A product with ``mantissa``,

@@ -31,9 +31,9 @@ def scored_layout(lanes: int, factors: int) -> data.StructLayout:
 class WeightLanes:
     """A pipeline from scores to weights (exponentials) and the reciprocal of their sum.
 
-    The pipeline never stalls. The weights of a beat appear ``weighed`` cycles after the beat; with
-    ``late`` the weights pass another register, and ``weighed`` is one cycle more. The reciprocal of
-    a row's sum appears ``inverted`` cycles after the last beat of the row.
+    The pipeline never stalls. The attribute ``weighed`` is the number of cycles from a beat of
+    scores to its weights, one more with ``late``, which adds a register. The attribute ``inverted``
+    is the number of cycles from the last beat of a row to the reciprocal of the row's sum.
     """
 
     def __init__(self, lanes: int, max_beats: int, *, late: bool = False):
@@ -155,13 +155,13 @@ class RowWeights(Component):
 
 
 class DeferredWeights(Component):
-    """Turns scores into weights without the division, and outputs a factor for each row.
+    """Turns scores into weights, not divided by their sum, and outputs a factor for each row.
 
     A later command multiplies by the factor, equation (23) of docs/numerics.md. ``o`` has weights
     in unsigned Q0.24, lower bits dropped, in the layout of probabilities; the largest weight of a
-    row is ``2**24``. ``factor`` is the reciprocal of the row's sum, with the ``number`` (below
-    ``factors``) that arrived with the row's maximum. Latency is ``latency`` cycles from an input
-    beat to its output beat, throughput one beat per cycle.
+    row is ``2**24``. ``factor`` is the reciprocal of the row's sum, with ``number``, the index at
+    which it will be stored (below ``factors``), which arrived with the row's maximum. Latency is
+    ``latency`` cycles from an input beat to its output beat, throughput one beat per cycle.
     """
 
     i: stream.Interface

@@ -31,11 +31,11 @@ class SoftmaxUnit(Component):
     bits of the largest number of columns. With ``parity``, ``errors`` reports wrong words of the
     row buffers.
 
-    If ``factors`` is not 0, ``p`` are weights without the division, and the largest weight of a row
-    is 1, as in :func:`celosia.sim.softmax.row_weights`. ``factor`` is the factor of each row with
-    its ``number`` (below ``factors``), which arrived in the last beat of the row. ``latency`` is
-    then ``ceil_log2(lanes) + 8``; the last result of a row still follows the first by ``n - 1``
-    cycles.
+    If ``factors`` is not 0, ``p`` are weights that are not divided by their sum, and the largest
+    weight of a row is 1, as in :func:`celosia.sim.softmax.row_weights`. ``factor`` outputs the
+    factor of each row. Its ``number``, the index at which it will be stored (below ``factors``),
+    arrived in the last beat of the row. ``latency`` is then ``ceil_log2(lanes) + 8``; the last
+    result of a row still follows the first by ``n - 1`` cycles.
 
     Raises :class:`InputError` if ``lanes`` is not positive or ``max_row`` not from 1 to 65,536.
     """
@@ -75,7 +75,7 @@ class SoftmaxUnit(Component):
         return self.maximum.latency + self.weights.latency + behind
 
     def rows(self, beats: int) -> int:
-        """Return the cycles that a row of ``beats`` beats takes more than a row of one beat."""
+        """Return the additional cycles if a row has ``beats`` beats instead of one beat."""
         return softmax_beat_cycles(deferred=self._deferred) * (beats - 1)
 
     def elaborate(self, platform):

@@ -1,7 +1,7 @@
 """Optional fields of payloads, and optional ports, for units that a machine may not have.
 
-Layouts and signatures define which fields and ports exist. The circuit that drives these gives all
-values; values of absent fields are dropped, so that an absent unit leaves no logic.
+Layouts and signatures define which fields and ports exist. A circuit can assign values to all
+fields: these functions drop the values of absent fields, so that an absent unit leaves no logic.
 """
 
 from typing import Any
@@ -40,8 +40,8 @@ def outputs(**fields: Any) -> dict[str, Any]:
 def has(record: Any, name: str) -> bool:
     """Return whether a payload has the field ``name``, or a component or interface has that port.
 
-    Raises :class:`AttributeError` if there is none, and no earlier call of :func:`present` had the
-    name.
+    Raises :class:`AttributeError` for an absent name that is not optional: no earlier call of
+    :func:`present` had this name.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members
@@ -63,7 +63,7 @@ def carry(sink: Any, source: Any, *names: str) -> list[Any]:
 def chain(sink: Any, source: Any, *names: str) -> list[Any]:
     """Return assignments from the ports NAME_o of a component to the ports NAME_i of another.
 
-    Of ``names``, only those are assigned for which both components have these ports.
+    A name in ``names`` is ignored if one of the two components lacks its port.
     """
     present_names = [name for name in names if has(source, f"{name}_o")]
     return assign(sink, **{f"{name}_i": getattr(source, f"{name}_o") for name in present_names})

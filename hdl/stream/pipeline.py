@@ -39,7 +39,7 @@ def delay(
 
 
 def domain_of(m: Module, stages: int) -> Any:
-    """Return the domain that drives a signal with a delay of ``stages`` cycles.
+    """Return the Amaranth domain whose assignments have a delay of ``stages`` cycles (0 or 1).
 
     The domain is ``m.d.comb`` for 0 stages and ``m.d.sync`` for 1.
     """
@@ -128,7 +128,7 @@ def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Valu
 def stairs(m: Module, values: Sequence[ValueLike], *, reset: bool = False) -> list[Value]:
     """Return a list in which value i of ``values`` is delayed by i + 1 cycles.
 
-    There is one wide register for each cycle of delay, with all values that are delayed further.
+    Each cycle of delay is one wide register, which holds all values that need at least this delay.
     ``reset`` is as in :func:`delay`.
     """
     rest = [Value.cast(value) for value in values]
