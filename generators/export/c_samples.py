@@ -43,7 +43,10 @@ extern const uint32_t {name}_sample_tokens[];
 
 
 def several_samples(name: str, samples: Sequence[Sample]) -> Samples:
-    """Return the C code of several sample texts; ``name`` is the model's C identifier."""
+    """Return the C code of sample texts, one for each text that the model processes at once.
+
+    ``name`` is the model's C identifier.
+    """
     texts = f"{name.upper()}_TEXTS"
     declared = f"""\
 /* Of each text: the tokens that are given, how many, and with the likeliest ones behind them. */

@@ -118,8 +118,8 @@ class TextSource:
         """Return the quantized decoder, and its distance from the float model on some texts.
 
         The model is calibrated on ``texts``, lists of token numbers, or on texts that the model
-        samples. For an encoder-decoder ``texts`` are sources; if ``texts`` is None, the model's own
-        sources or random sources are used.
+        samples. For an encoder-decoder ``texts`` are sources; if ``texts`` is None, the sources are
+        those in the model's folder or, without such sources, random.
 
         Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
         """

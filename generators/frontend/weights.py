@@ -69,8 +69,8 @@ def read_weights(path: Path, description: Shaped) -> Weights:
 def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
     """Return the tensors in a safetensors file by name; integers are multiplied by their scales.
 
-    The scales of integers ``name`` [n, ...] are ``name_scale``, [n, 1], as in compressed-tensors.
-    Raises :class:`InputError` if the file cannot be read or is corrupt.
+    As in compressed-tensors, the tensor ``name_scale`` [n, 1] has the scales of the integer tensor
+    ``name`` [n, ...]. Raises :class:`InputError` if the file cannot be read or is corrupt.
     """
     with reading(path, "weights"):
         content = path.read_bytes()

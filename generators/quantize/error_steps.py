@@ -1,10 +1,10 @@
 """Quantization scales of a decoder, from the values of its tensors over sampled texts.
 
 All scales are static. Weights are symmetric INT8 with a scale for each output. Activations have a
-scale for each column, which the neighbouring weights include. With ``folded`` the scales of an RMS
-norm's output are proportional to the norm's gains, so that all columns have the same requantization
-parameters. Each scale minimizes the squared error over the samples, so that rare large values may
-saturate.
+scale for each column, which is folded into the weights of the layers before and after. With
+``folded`` the scales of an RMS norm's output are proportional to the norm's gains, so that all
+columns have the same requantization parameters. Each scale minimizes the squared error over the
+samples, so that rare large values may saturate.
 """
 
 from dataclasses import replace
@@ -280,7 +280,7 @@ class ErrorSteps(Steps[TextDescription]):
         return best_step(self.rows[name], self.operand_max), 0
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the scale and the offset of each head's products of queries and keys, [heads]."""
+        """Return the scale and offset of each head's products of queries and keys, [heads] each."""
         steps = self._key_steps(node.prefix)
         return steps.product, steps.raised
 

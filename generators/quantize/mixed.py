@@ -1,10 +1,11 @@
 """Mixed weight formats: a format for each matrix, for the fewest bytes within a loss bound.
 
-Quantization scales of tensors do not depend on weight formats, so operations of uniform models can
-be combined. The loss of each matrix alone in a coarse format is measured. In another format a
-matrix's loss is assumed to be proportional to the squared error of its outputs, and the losses of
-several matrices are added. Mixtures that are best by this estimate are measured, and also the
-uniform models. The smallest of these models with a measured loss within the bound is chosen.
+Quantization scales of tensors do not depend on weight formats. So matrices can be taken from
+uniform models, which have the same format in all matrices. The loss of each matrix alone in a
+coarse format is measured. In another format a matrix's loss is assumed to be proportional to the
+squared error of its outputs, and the losses of several matrices are added. Mixtures that are best
+by this estimate are measured, and also the uniform models. The smallest of these models with a
+measured loss within the bound is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence

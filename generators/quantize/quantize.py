@@ -87,7 +87,9 @@ def quantize_decoder(
     begin: int | None,
     options: Quantization | None = None,
 ) -> Decoder:
-    """Return a quantized decoder, calibrated on texts that the model samples from ``begin`` on.
+    """Return a quantized decoder, calibrated on texts that the model samples.
+
+    The texts begin with the token ``begin`` or, if it is None, with random tokens.
 
     An encoder-decoder is calibrated on answers to random sources. Raises :class:`InputError` if a
     value of the model cannot be represented in integers.

@@ -3,7 +3,7 @@
 Weights are symmetric INT8 with one scale per output channel, or per tensor. Activations are INT8
 with one scale per tensor. Activations are symmetric, except for the input, hidden layers and
 probabilities if the configuration has zero points. The residual stream is INT16 with one scale for
-the whole model, or for each layer if no norm keeps its size (Jacob et al. 2018; the wide residual
+the whole model, or for each layer if the model has no norms (Jacob et al. 2018; the wide residual
 after Bondarenko et al. 2021).
 """
 

@@ -76,11 +76,12 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the mean and the INT8 scale of each column; the scale follows the standard deviation.
+    """Return the mean and the INT8 scale of each column of values [m, n].
 
-    So columns that share an exponent use similar integer ranges, and INT8 can represent all values
-    [m, n]. Groups of ``together`` neighbouring columns share a scale. The deviation of a constant
-    column is taken as 1.
+    The scale is proportional to the column's standard deviation, so that columns that share an
+    exponent use similar integer ranges. It is the smallest such scale with which INT8 can represent
+    all values. Groups of ``together`` neighbouring columns share a scale. The deviation of a
+    constant column is taken as 1.
     """
     middle = values.mean(axis=0)
     deviation = (values - middle).reshape(len(values), -1, together)

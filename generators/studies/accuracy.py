@@ -135,9 +135,9 @@ def polynomial_bound(
     """Return the error bound of a piecewise polynomial from ``low`` to ``high`` (output steps).
 
     See equation (17) of ``docs/numerics.md``. The bound has three parts: rounding, the
-    interpolation error at the largest third derivative in the range's segments, and the bend where
-    function values exceed :data:`FUNCTION_BOUND` steps. The bound holds for functions without a
-    kink.
+    interpolation error at the largest third derivative in the range's segments, and an error
+    proportional to the excess of function values over :data:`FUNCTION_BOUND` steps. The bound holds
+    for functions without a kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)

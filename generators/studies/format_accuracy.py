@@ -45,8 +45,8 @@ def format_measures() -> Iterator[tuple[str, float, Measure]]:
     Errors are in steps of INT8 operands for weights, keys and values, and in steps of a block's
     shared exponent for ``values_block``. For ``low_rank`` the unit is one step of the operand times
     the sum of a column's second thin weights. For ``activations_int16`` the unit is one step of the
-    operand times the sum of a column's weights. For ``products_int16`` the unit is 256 for each
-    product of a sum.
+    operand times the sum of a column's weights. For ``products_int16`` the unit of a sum's error is
+    256 times the number of its products.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())

@@ -31,7 +31,7 @@ def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape
 
 
 def decoder(name: str, tokens: int, dim: int, keys: int, ffn: int) -> list[Shape]:
-    """Return the products of a decoder layer with grouped keys and values, and a gated MLP."""
+    """Return the matrix products of a decoder layer with grouped-query attention and gated MLP."""
     return [
         Shape(f"{name} query", tokens, dim, dim),
         Shape(f"{name} key", tokens, dim, keys),

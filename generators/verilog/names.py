@@ -299,5 +299,5 @@ def free_name(name: str) -> str:
 
 
 def without_keywords(rtlil: str) -> str:
-    """Return RTLIL in which no name is a reserved word."""
+    """Return RTLIL with each name that is a reserved word changed by :func:`free_name`."""
     return _KEYWORD.sub(lambda match: f"\\{free_name(match[1])}", rtlil)

@@ -28,8 +28,8 @@ from celosia.generators.frontend.weights import Floats
 def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
     """Return ``gains * tensor + shifts``; gains and shifts are [columns].
 
-    A linear layer or norm includes gains and shifts; for other tensors the result is an
-    :class:`Affine`.
+    If the tensor is the output of a linear layer or norm, gains and shifts become a part of its
+    weights. For other tensors the result is an :class:`Affine`.
     """
     if isinstance(tensor, Linear):
         return replace(

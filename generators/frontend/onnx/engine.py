@@ -1,4 +1,4 @@
-"""Execution of ONNX graphs and their parts by ONNX Runtime, or else by ONNX's evaluator."""
+"""Execution of ONNX graphs and their parts by ONNX Runtime or, if that fails, ONNX's evaluator."""
 
 import math
 import re

@@ -52,7 +52,10 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
 
 
 def spread_product(node: Node, left: View, right: View) -> View:
-    """Return rows, or the mean of each row, times ``gamma / sqrt(variance + epsilon)``."""
+    """Return the product of a tensor, or of its rows' means, and a LayerNorm's scale.
+
+    The scale is ``gamma / sqrt(variance + epsilon)`` for each row, a :class:`Spread`.
+    """
     view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
     if is_deviation(by):
         by = spread(node, by, np.ones(1))

@@ -162,7 +162,7 @@ class Norm(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Activation(Of):
-    """An elementwise function from :data:`celosia.arch.functions.FUNCTIONS` of a tensor."""
+    """A tensor after an elementwise function of :data:`celosia.arch.functions.FUNCTIONS`."""
 
     function: str
 
