@@ -68,7 +68,7 @@ def resolve(name: str, value: int) -> int:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction with its operands, flags and tokens.
+    """One instruction with its operands, flags and synchronization tokens.
 
     An operand that is omitted is 0; an integer is the operand's immediate. Raises
     :class:`ProgramError` if an operand, flag or token is not defined for the opcode.

@@ -167,9 +167,9 @@ def function_polynomial(
 ) -> Polynomial:
     """Return the polynomials that map 16-bit operands to quantized results of a function.
 
-    Operand ``q`` stands for ``x_scale * q``, result ``y`` for ``y_scale * (y - y_zero)``. Results
-    are rounded to nearest. They are clipped at ``FUNCTION_BOUND``, so that the coefficients fit the
-    widths of :func:`pack_polynomial`; the caller clamps them to its result type. Raises
+    Operand ``q`` has the value ``x_scale * q``, result ``y`` that of ``y_scale * (y - y_zero)``.
+    Results are rounded to nearest. They are clipped at ``FUNCTION_BOUND``, so that the coefficients
+    fit the widths of :func:`pack_polynomial`; the caller clamps them to its result type. Raises
     :class:`InputError` if a scale is not positive and finite.
     """
     for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):

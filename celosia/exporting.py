@@ -47,9 +47,9 @@ def files(
     The files are those of :meth:`celosia.Program.export`. ``inputs`` are rows of the machine's
     inputs, or prompts that are continued by ``steps`` tokens. ``names`` are the names of the
     output's columns. ``attachment`` selects the buses that connect the accelerator, whose Verilog
-    module is named ``top``. Cycles are predicted for a memory with this ``timing``. ``bits`` is the
-    number of upper bits of nested weights that are read. ``origin`` is the
-    :meth:`celosia.Model.origin` of an encoder.
+    module is named ``top``. Cycles are predicted for a memory with this ``timing``. Nested weights
+    are read at a precision of ``bits`` bits. ``origin`` is the :meth:`celosia.Model.origin` of an
+    encoder.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = package(code, source, made, names, origin=origin, **memory)

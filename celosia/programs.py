@@ -266,8 +266,8 @@ class Program(Shown):
         Two texts are continued at once, one token of each per run. The dictionary's entries are
         those of :func:`celosia.tb.models.run_text.run_text` or, for two texts,
         :func:`celosia.tb.models.run_texts.run_texts`, and those of the attribute ``made``, which
-        describe the model's quantization. Run i of the machine reads ``bits[i % len(bits)]`` upper
-        bits of nested weights.
+        describe the model's quantization. Run i of the machine reads nested weights at a precision
+        of ``bits[i % len(bits)]`` bits.
 
         Raises :class:`InputError` if a text cannot be continued, or the program is compiled for
         another number of texts.

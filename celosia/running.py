@@ -120,9 +120,9 @@ def measure(
 ) -> Ran:
     """Run a compiled encoder on prepared inputs, and return measurements (figures) and outputs.
 
-    The program must have its float model. Run i reads ``bits[i % len(bits)]`` upper bits of nested
-    weights. Every run processes ``tokens`` tokens, also if the input is shorter. The figures are
-    those of :meth:`celosia.tb.models.inference.Inferences.figures`, and those below.
+    The program must have its float model. Run i reads nested weights at a precision of ``bits[i %
+    len(bits)]`` bits. Every run processes ``tokens`` tokens, also if the input is shorter. The
+    figures are those of :meth:`celosia.tb.models.inference.Inferences.figures`, and those below.
 
     ``cosine_mean`` and ``cosine_worst`` compare each output of the whole model, including the
     host's steps, with the float model's output. ``similarities`` are the cosines between the first

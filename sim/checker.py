@@ -1,4 +1,4 @@
-"""Proof that a program's tokens order every hazard between engines.
+"""Proof that a program's synchronization tokens order each two steps that have a hazard.
 
 The four engines run concurrently; only tokens order instructions of different engines. A program's
 meaning is that of running it in order. So two steps on different engines that access the same cell,

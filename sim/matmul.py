@@ -79,7 +79,7 @@ def held(
     exponent_bits: int = 0,
     block: bool = False,
 ) -> Ints:
-    """Return the tiles [nt, kt, rows, cols] of a resident matrix, from weight slot ``slot`` on.
+    """Return the tiles [nt, kt, rows, cols] of a matrix that weight slots hold, from ``slot`` on.
 
     ``slots`` [depth, rows, cols] has a word for each weight; the weight is in its low byte.
     Equations are in ``docs/formats.md``. If ``paired``, each slot holds two consecutive tiles of

@@ -19,7 +19,7 @@ Memory = Literal["dram", "sp", "acc", "params", "table", "slots", "factors"]
 
 @dataclass(frozen=True)
 class Region:
-    """``m`` runs of ``count`` consecutive cells of a memory; runs start ``stride`` apart."""
+    """``m`` runs of ``count`` consecutive cells of a memory; runs begin ``stride`` cells apart."""
 
     memory: Memory
     addr: int

@@ -33,7 +33,7 @@ PARAM_WORDS = 3
 
 @dataclass(frozen=True)
 class Map:
-    """First word addresses of the regions of a configuration's data memory."""
+    """Address of the first word of each region in a configuration's data memory."""
 
     program: int
     registers: int
