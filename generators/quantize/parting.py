@@ -113,9 +113,9 @@ def parting(
 
     At least one input is needed. An input is token numbers [n] for a decoder, or has the form that
     an encoder's description requires. Inputs of an encoder-decoder are answers to ``sources``, one
-    source for each answer. A large model is not evaluated on further inputs after
-    :data:`ENOUGH_ROWS` output rows and :data:`ENOUGH_PRODUCTS` products. ``progress`` is called
-    with the numbers of inputs done and to do.
+    source for each answer. For a large model the evaluation stops after :data:`ENOUGH_ROWS` output
+    rows or :data:`FEWEST` inputs, if that is later. ``progress`` is called with the numbers of
+    inputs done and to do.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

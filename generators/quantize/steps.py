@@ -20,7 +20,10 @@ HALF = 8
 
 
 def wide_step(values: Floats) -> float:
-    """Return the scale of INT16 values with :data:`HEADROOM`; 1 for a tensor of zeros."""
+    """Return the scale of an INT16 tensor that saturates above :data:`HEADROOM` times its maximum.
+
+    The maximum is the largest magnitude of ``values``. The scale of a tensor of zeros is 1.
+    """
     return wide_scale([float(np.abs(values).max())]) or 1.0
 
 
@@ -92,9 +95,9 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
 
 
 def upper_step(values: Floats, bits: int) -> float:
-    """Return the INT8 scale with the least squared error of ``values``, stored as upper bits.
+    """Return the INT8 scale with the least squared error, if only upper bits of values are stored.
 
-    Only the upper ``bits`` bits of the INT8 values are stored, and stand for the middle of all INT8
+    The upper ``bits`` bits of the INT8 values are stored, and stand for the middle of all INT8
     values with these bits.
     """
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)

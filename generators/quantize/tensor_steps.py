@@ -133,8 +133,8 @@ class Steps(abc.ABC, Generic[D]):
 
 
 def wide_scale(sizes: Sequence[float]) -> float:
-    """Return the common scale of INT16 tensors, which leaves :data:`HEADROOM` for larger values.
+    """Return the scale of INT16 tensors that saturate above :data:`HEADROOM` times their maximum.
 
-    ``sizes`` has the largest magnitude of each tensor.
+    The maximum is the largest of ``sizes``, which has the largest magnitude of each tensor.
     """
     return HEADROOM * float(max(sizes)) / INT16_MAX

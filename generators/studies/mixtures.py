@@ -1,4 +1,4 @@
-"""Search for mixed weight formats; digits models and language models have different losses."""
+"""Search for mixed weight formats with a bounded loss, in accuracy points or nats per token."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -57,7 +57,7 @@ class Foresight:
 
 
 def read_texts(path: Path, *, verbatim: bool = False) -> list[str]:
-    """Return the texts in a file, which :data:`SEPARATOR` separates, without outer whitespace.
+    """Return the texts in a file, separated by :data:`SEPARATOR`, without whitespace at their ends.
 
     Unless ``verbatim``, typographic quotes and dashes become ASCII. Raises :class:`InputError` if
     the file cannot be read or has no text.

@@ -43,7 +43,7 @@ def is_onnx(path: Path) -> bool:
 def read_model(path: Path) -> Any:
     """Return the ONNX model in a file, with its functions inlined.
 
-    If the path names an output, it becomes the first output of the returned model. Raises
+    If the path names an output, this output becomes the first of the returned model. Raises
     :class:`InputError` if the file cannot be read, is no ONNX model or lacks the output. The same
     error is raised if a tensor's size or file does not match its header, or if the graph might not
     terminate or might produce random results.
