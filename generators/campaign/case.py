@@ -116,7 +116,7 @@ one."""
 
 @dataclass(frozen=True)
 class Outcome:
-    """A case's outcome: the job's result or error (a sentence or a traceback), and duration (s)."""
+    """A case's outcome: the job's result or error (sentence or traceback), and its duration (s)."""
 
     case: Case
     result: dict[str, Any]
@@ -130,7 +130,7 @@ class Outcome:
 
     @property
     def message(self) -> str:
-        """The failure in one line; empty if the job did not fail."""
+        """The job's failure in one line; empty if the job did not fail."""
         text = self.error or str(self.result.get("mismatch", ""))
         lines = text.strip().splitlines() or [""]
         return lines[-1 if text.startswith("Traceback") else 0]

@@ -57,7 +57,7 @@ class Workers:
     def executor(self) -> Iterator[tuple[Executor, int]]:
         """Open an executor; yield the executor and the number of cases that it runs at once.
 
-        When the ``with`` block ends, even by an interruption, the executor's processes have ended.
+        The end of the ``with`` block, even by an interruption, terminates the executor's processes.
         Raises :class:`InputError` if Dask is not installed, and :class:`RunError` if no scheduler
         answers or the scheduler has no workers.
         """

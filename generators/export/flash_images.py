@@ -48,7 +48,7 @@ class Script:
         self._ask(Command.WRITE_REGISTERS, len(data), REGISTER_MAP[f"R{number}"].addr, data)
 
     def start(self, pc: int = 0) -> None:
-        """Record a run from program word ``pc`` to the end of the program."""
+        """Record a request to run the program from word ``pc`` to its end."""
         self._ask(Command.START, 0, pc)
         self.body += record(Op.WAIT)
 

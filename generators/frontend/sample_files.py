@@ -29,7 +29,7 @@ from celosia.generators.frontend.tokenizer import read_sentences
 def read_samples(
     path: Path, source: Source, *, calibration: bool = False
 ) -> list[NDArray[np.generic]]:
-    """Return a model's inputs from a file or a folder, prepared for the machine's part.
+    """Return a model's inputs from a file or a folder, after the host's steps before the machine.
 
     A ``.npy`` file contains an array [count, *shape] with the model's input shape, a ``.npz`` file
     such an array for each named input of the model. A folder contains images or sounds, read in the

@@ -99,7 +99,7 @@ class Source:
         return tokens if self.types or tokens.ndim == 1 else tokens[:, 0]
 
     def prepare(self, values: Values) -> Array:
-        """Return the input of the machine's part: one input after the host steps ``before``.
+        """Apply the host steps ``before`` to one input, and return the result.
 
         The result is :class:`Prepared` if the model has more than one input. Raises
         :class:`InputError` if an input does not have the model's shape.
@@ -114,9 +114,10 @@ class Source:
         return kept
 
     def check(self, inputs: Array) -> None:
-        """Raise :class:`InputError` if prepared inputs [count, ...] do not fit the model.
+        """Raise :class:`InputError` if inputs [count, ...] do not fit the model.
 
-        Inputs do not fit if their shape is wrong, or if a token is the padding token.
+        The inputs are those before any host step. They do not fit if their shape is wrong, or if a
+        token is the padding token.
         """
         numbers = inputs[..., 0] if self.types and inputs.ndim == 3 else inputs
         if self.padding is not None and (numbers == self.padding).any():
@@ -150,7 +151,7 @@ class Source:
     def finish(self, output: Floats, prepared: Array) -> Array:
         """Return the whole model's output from the machine's output, [rows, columns].
 
-        ``prepared`` is the input of the machine's part.
+        ``prepared`` is the result of :meth:`prepare` for the input.
         """
         return apply(self.after, output, getattr(prepared, "others", {}))
 

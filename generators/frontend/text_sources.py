@@ -140,7 +140,7 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> Calibration:
-        """Return the values of the float model's tensors over texts.
+        """Return the values of the float model's tensors for every token of calibration texts.
 
         The texts are ``texts`` or, if None, texts that the model samples. Raises
         :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.

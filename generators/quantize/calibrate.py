@@ -46,7 +46,7 @@ class Range:
 class Calibration:
     """Ranges of all tensors over calibration inputs, and rows of some tensors.
 
-    Tensors have their names in :func:`celosia.generators.reference.floats.forward`.
+    The names of tensors are those in :func:`celosia.generators.reference.floats.forward`.
     """
 
     ranges: dict[str, Range]

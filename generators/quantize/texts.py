@@ -1,4 +1,4 @@
-"""Calibration texts of a decoder, and the values of the decoder's tensors over them."""
+"""Calibration texts of a decoder, and the values of the decoder's tensors for these texts."""
 
 from collections.abc import Mapping, Sequence
 
@@ -101,11 +101,12 @@ def sample_texts(
     seed: int,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return ``count`` sampled texts of ``length`` tokens, with the tensor values over them.
+    """Return ``count`` texts sampled from the model, with the values of its tensors for the texts.
 
-    Texts begin with the token ``begin`` or, if it is None, each with a random token. Each next
-    token is drawn from the model's distribution, at temperature 1. ``progress`` receives the number
-    of positions done. Raises :class:`InputError` if count or length is not positive.
+    A text has ``length`` tokens. Texts begin with the token ``begin`` or, if it is None, each with
+    a random token. Each next token is drawn from the model's distribution, at temperature 1.
+    ``progress`` receives the number of positions done. Raises :class:`InputError` if count or
+    length is not positive.
     """
     for name, value in (("count", count), ("length", length)):
         if value < 1:
@@ -157,10 +158,10 @@ def sample_answers(
     seed: int,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return an answer of ``length`` tokens to each source, with the tensor values over them.
+    """Return an answer to each source, with the values of the model's tensors for the answers.
 
-    The answers are sampled from the model. ``progress`` receives the number of sources done. Raises
-    :class:`InputError` if there is no source or a source is invalid.
+    The answers have ``length`` tokens, and are sampled from the model. ``progress`` receives the
+    number of sources done. Raises :class:`InputError` if there is no source or a source is invalid.
     """
     if not sources:
         raise InputError("Calibration needs at least one source")
@@ -192,7 +193,7 @@ def given_texts(
     length: int,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return the tensor values over given texts, lists of token numbers.
+    """Return the values of the model's tensors for given texts, which are lists of token numbers.
 
     All texts become as long as the longest text, but at most ``length`` tokens. Longer texts are
     cut, and shorter texts are continued with the following texts. ``progress`` receives the number

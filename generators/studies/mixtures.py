@@ -47,9 +47,10 @@ def search_formats(
 ) -> tuple[_Options, str]:
     """Return options with the smallest weight formats found, and a summary for the user.
 
-    The loss exceeds the loss of INT8 by at most ``bound``. If ``bound`` is None, the options are
-    returned unchanged. ``name`` is the name or path of the model, ``source`` the model if it is a
-    language model, else None. Raises :class:`InputError` if the model has no measurable loss.
+    The loss of the model with these formats exceeds the loss of INT8 by at most ``bound``. If
+    ``bound`` is None, the options are returned unchanged. ``name`` is the name or path of the
+    model, ``source`` the model if it is a language model, else None. Raises :class:`InputError` if
+    the model has no measurable loss.
     """
     if bound is None:
         return options, ""

@@ -74,7 +74,7 @@ def of_mean(node: str, tensor: Tensor) -> Tensor:
 
 
 def scaled(node: Node, view: View, number: Floats) -> View:
-    """Return a view of a tensor times a constant that has one value for each column."""
+    """Return the product of a view and a constant that has one value for each column."""
     gains = per_column(view, number)
     if gains is None:
         raise UnsupportedError("it multiplies tokens by constants that differ from token to token")
@@ -82,7 +82,7 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 
 def shifted(node: Node, view: View, number: Floats) -> View:
-    """Return a view of a tensor plus a constant that has one value for each column."""
+    """Return the sum of a view and a constant that has one value for each column."""
     shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
         return View(affine(node.name, tensor, np.ones(tensor.columns), shifts), view.places)

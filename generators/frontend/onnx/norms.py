@@ -40,7 +40,7 @@ def layer_norm(node: Node) -> View:
 
 
 def mean(node: Node) -> View:
-    """Return the meaning of a ReduceMean: over the columns of each token, or over all tokens."""
+    """Return the meaning of a ReduceMean: a mean over each token's columns, or over all tokens."""
     value = node.inputs[0]
     assert isinstance(value, View)
     axes = axes_of(node, value)

@@ -28,7 +28,7 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
 
 
 def text_length(path: Path) -> int:
-    """Return the most tokens that an ONNX file accepts; 0 if the graph's input fixes the number.
+    """Return the largest number of tokens that a graph accepts; 0 if its input fixes the number.
 
     Raises :class:`InputError` if the longest text cannot be determined.
     """
