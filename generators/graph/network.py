@@ -138,9 +138,9 @@ class Attention:
     """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` per head, plus a residual.
 
     Heads are slices of the columns; if there are fewer key heads, neighbouring query heads share
-    one. The memory of keys and values (their ``home``) decides which tokens are attended to. In
-    CACHE they are those of all tokens so far. In SOURCE they are those of a source's tokens,
-    computed by an earlier run. In any other memory they are those of all tokens of the input.
+    one. The tokens that are attended to depend on the memory (``home``) of the keys and values.
+    CACHE contains all tokens so far, and SOURCE the tokens of a source, which an earlier run
+    computed. In any other memory, the tokens are those of the input.
     """
 
     query: Value

@@ -17,7 +17,10 @@ TIMES_STEPS = 4096
 
 @dataclass(frozen=True)
 class Embedding:
-    """``target = rescale(words[token])``, plus ``positions[position]`` if positions are learned."""
+    """``target`` is the row ``token`` of ``words``, requantized (``rescale``).
+
+    If positions are learned, the row of ``positions`` for the token's position is added.
+    """
 
     target: Tensor
     words: Ints
@@ -29,7 +32,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear layer: ``target[row:] = rescale(source @ weight)``, requantized sums.
+    """A linear layer: ``target[row:]`` is ``source @ weight``, requantized (``rescale``).
 
     An activation, or the addition of the target's old value, may follow the requantization.
     """
@@ -115,7 +118,7 @@ class Plane:
 
     @property
     def values(self) -> Ints:
-        """Operands of this plane, [k, n]; the sum of the operands over all planes is the weight."""
+        """Integers of this plane, [k, n]; their sum over all planes is the layer's weights."""
         return np.array(self.stored.form.values, np.int64)[self.stored.codes]
 
 
@@ -136,7 +139,7 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Norm:
-    """``target = rescale(normalize(source))``."""
+    """``target`` is ``source``, normalized and requantized (``rescale``)."""
 
     source: Tensor
     target: Tensor
@@ -274,7 +277,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Pool:
-    """``target = rescale(sum over rows of source)``, the mean over rows."""
+    """``target`` is the mean of the rows of ``source``: their sum, requantized (``rescale``)."""
 
     source: Tensor
     target: Tensor

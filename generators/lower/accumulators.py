@@ -52,9 +52,9 @@ class Accumulators:
         return self._named[name]
 
     def height(self, m: int) -> int:
-        """Return the number of rows of each part, if ``m`` rows are cut into equal parts.
+        """Return the rows of a part if ``m`` rows are cut into the fewest parts of equal size.
 
-        The parts are as few as possible; each fits half of the accumulators.
+        The rows of a part must fit half of the accumulators.
         """
         return even(m, min(m, self.depth // 2))
 

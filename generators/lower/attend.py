@@ -1,4 +1,4 @@
-"""Attention of all texts that a decoder's run processes: projections, and order of instructions."""
+"""Attention of all texts that a decoder's run processes, from the projections to the contexts."""
 
 from collections.abc import Sequence
 from functools import partial

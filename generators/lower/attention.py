@@ -18,7 +18,7 @@ WRITTEN = ("wide_out", "per_tensor")
 
 
 def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
-    """Return the steps of two series in one order, so that products run during softmaxes.
+    """Return the steps of both series, interleaved so that products run during softmaxes.
 
     The order is probabilities 0, probabilities 1, contexts 0, probabilities 2, contexts 1, and so
     on. Step i of ``probabilities`` computes scores and their softmax. Step i of ``contexts``

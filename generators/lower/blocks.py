@@ -32,7 +32,7 @@ def even(total: int, most: int) -> int:
 
 
 def parts(total: int, size: int) -> list[Part]:
-    """Return (first, count) of each part of ``size`` in ``total``; the last part may be smaller."""
+    """Cut ``total`` into parts (first, count) of ``size``; the last part may be smaller."""
     return [(first, min(size, total - first)) for first in range(0, total, size)]
 
 
@@ -43,11 +43,11 @@ def cut(total: int, marks: Iterable[int]) -> list[Part]:
 
 
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
-    """Cut ``total`` at the positions ``marks``, and return the parts of each interval.
+    """Cut ``total`` at the positions ``marks``, and divide each interval into equal parts.
 
-    The result has a list of parts (first, count) for each interval between two cuts. The parts of
-    an interval have equal sizes, which are multiples of ``unit`` and at most ``most`` units; only
-    the last part may be smaller.
+    The result has a list of parts (first, count) for each interval between two positions. The size
+    of a part is a multiple of ``unit`` and at most ``most`` units; only the last part of an
+    interval may be smaller than the others.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -57,7 +57,7 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 
 @dataclass(frozen=True)
 class Blocks:
-    """Division into blocks of a buffer that contains several tensors, one after another in time."""
+    """Division of a buffer into blocks; the buffer contains several tensors at different times."""
 
     buffer: str
     rows: int
@@ -193,7 +193,7 @@ def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
 
 
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
-    """Return the division into blocks of every buffer of a model, by buffer name.
+    """Return how every buffer of a model is divided into blocks, by buffer name.
 
     If possible, a block has at most ``most`` bytes.
     """

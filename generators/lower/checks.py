@@ -21,7 +21,7 @@ from celosia.generators.quantize.options import MIXED, NARROW_BITS
 
 
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
-    """Refuse an encoder that a configuration cannot run with any choice of tiling."""
+    """Refuse an encoder that a configuration cannot run, whatever the tiling."""
     _check_units([quantized], config)
     check_factors(quantized, config, 0)
     _check_rows([quantized], config)

@@ -50,7 +50,7 @@ class Choices:
 
     @property
     def coded(self) -> bool:
-        """True if weights may be sparse matrices for the zero-skip unit, if that is faster."""
+        """True if weights may be stored as sparse matrices, where the zero-skip unit is faster."""
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_smaller(self, other: "Choices") -> bool:

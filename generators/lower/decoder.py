@@ -44,9 +44,9 @@ class Layers(Instructions):
 
         Rotations are the cosines and sines of rotary positions. With several texts, or with layers
         that do not rotate, rotations in the scratchpad are copied to the rows that the instructions
-        read. They are loaded before all layers. An instruction of a layer waits for a later load,
-        and so needs no separate wait for the rotations; without that wait, the iterations of a loop
-        over layers are alike.
+        read. They are loaded before other data. An instruction that waits for a later load then
+        needs no separate wait for the rotations, and so the iterations of a loop over layers are
+        alike.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:

@@ -99,7 +99,7 @@ class CompiledModel(EncoderHost):
         return model.sequence - (0 if rows is None or not model.variable else source.rows - rows)
 
     def registers(self, length: int) -> dict[int, int]:
-        """Return a dictionary from register to value, for an inference of a sequence length."""
+        """Return the values of registers, by number, for an inference of ``length`` tokens."""
         numbers = {LENGTH_REGISTER: length} if self.quantized.description.variable else {}
         return numbers | row_counts(self.rows, length)
 

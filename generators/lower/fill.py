@@ -1,4 +1,7 @@
-"""Setup programs, which load the chip before the first token in parts that fit external memory."""
+"""Setup programs, which load the chip before the first token.
+
+External memory holds the data in parts, one for each program.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -51,7 +51,7 @@ def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]
 
 
 def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
-    """Return {field: value}, where the value is a larger power of two, and at least ``least``."""
+    """Return {field: value}: a power of two above the field's old value, at least ``least``."""
     return {field: next_power_of_two(max(config.read(field) + 1, least))}
 
 

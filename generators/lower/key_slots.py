@@ -52,7 +52,7 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the index of each of the queries' tile columns, counted with tile columns of zeros.
+    """Return the indices of the tile columns of queries in a row of queries and zeros.
 
     The zeros before queries are requantized with the queries, unless the instruction skips them
     (``spaced``). If no zeros are requantized, or a slot has only one key head, the result is empty.
@@ -65,11 +65,10 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 
 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
-    """Return requantization parameters for tile columns of queries, and of zeros between them.
+    """Return requantization parameters for a row of tile columns of queries and of zeros.
 
-    ``rescale`` has the parameters of the queries' tile columns alone. ``places`` are the indices of
-    these tile columns, counted with those of zeros. Tile columns of zeros get parameters that map
-    zero to zero.
+    ``rescale`` has the parameters of the tile columns of queries alone, and ``places`` the indices
+    of these tile columns in the row. Tile columns of zeros get parameters that map zero to zero.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []

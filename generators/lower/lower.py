@@ -66,8 +66,8 @@ def lower(
     """Return an encoder's instructions, with buffers that have no addresses yet.
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). With
-    ``sample``, only for equal layers, the last layers are not lowered. The last lowered layer then
-    has the same loads among its instructions as every later layer.
+    ``sample``, only the first of several equal layers are lowered. They are enough for the last of
+    them to have the same loads among its instructions as every later layer.
 
     Raises :class:`FitError` if the configuration does not support an operation.
     """

@@ -37,8 +37,8 @@ class Lowering(Traffic):
     def params_draft(self, blob: str, count: int, first: int = 0) -> Draft:
         """Return the instruction that loads ``count`` parameter words from a buffer's start.
 
-        ``first`` is the first word's index in the parameter memory, without the spare words at the
-        start.
+        ``first`` is the index of the first word in the parameter memory, where index 0 is the word
+        after the spare words.
         """
         return parameters(Ref(blob), count, SPARE_WORDS + first)
 
@@ -63,20 +63,20 @@ class Lowering(Traffic):
         return [Repeat(bodies[:alike]), *rest] if alike > 1 else [*bodies[0], *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Cut ``total`` rows at the blocks of ``tensors``; return the parts of each interval.
+        """Cut ``total`` rows at the bounds of blocks; return the parts between two bounds.
 
-        The result has a list of parts (first, count) for each interval between two cuts. A part has
-        at most ``most`` rows. ``tensors`` are pairs (buffer, row): ``row`` is the row of the buffer
-        that corresponds to row 0 of ``total``.
+        The result has a list of parts (first, count) for each interval between two bounds. A part
+        has at most ``most`` rows. The blocks are those of ``tensors``, pairs (buffer, row): ``row``
+        is the row of the buffer that corresponds to row 0 of ``total``.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Cut ``total`` columns at the blocks of ``tensors``; return the parts of each interval.
+        """Cut ``total`` columns at the bounds of blocks; return the parts between two bounds.
 
-        The result has a list of parts (first, count) for each interval between two cuts. A part has
-        at most ``tiles`` tile columns. ``tensors`` are names of buffers.
+        The result has a list of parts (first, count) for each interval between two bounds. A part
+        has at most ``tiles`` tile columns. The blocks are those of ``tensors``, names of buffers.
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

@@ -63,9 +63,9 @@ class Matrix:
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return the index of a layer's tile column, counted with tile columns of zeros.
+        """Return the index of one of the layer's tile columns among all requantized tile columns.
 
-        Zeros are requantized with the layer's columns if they precede the queries of a head.
+        These include tile columns of zeros, which precede the queries of some heads.
         """
         return self.places[tile] if self.places else tile
 
@@ -233,7 +233,7 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Groups of successive layers with or without rotations: (first layer, with, count).
+        """Groups of successive layers: (first layer, True if they rotate, number of layers).
 
         The list is empty if all layers rotate, or if positions are not rotary. Otherwise each layer
         has separate rows of rotations in the scratchpad. Rows of successive layers are equally far
@@ -288,7 +288,7 @@ def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
     """Return a conversion as a linear layer with an identity matrix as weights.
 
     The matrix has a head's columns, rounded up to whole tile columns, and is used for each such
-    part of the columns. If the target has fewer columns, the matrix has these.
+    part of the columns. If the target has fewer columns, the matrix has that number of columns.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)

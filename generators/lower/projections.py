@@ -168,11 +168,12 @@ class Instructions(Rules):
     ) -> None:
         """Add the product of rows and a linear layer's weights.
 
-        ``source`` are the rows, by default those of the layer's source. Only one row is multiplied
-        with ``row``, and only the row of one text with ``text``. ``tiles`` (first, count) restricts
-        the product to tile columns of the weights, and ``split`` to one range of their rows. Sums
-        are in the layer's accumulator rows, or from row ``acc`` on. A low-rank correction is added
-        with the last range of rows; its thin tensor is computed with the first tile columns.
+        ``source`` are the rows, by default those of the layer's source. With ``row`` only one row
+        is multiplied, and with ``text`` only the row of that text. ``tiles`` (first, count)
+        restricts the product to tile columns of the weights, and ``split`` to one range of their
+        rows. Sums are in the layer's accumulator rows, or from row ``acc`` on. A low-rank
+        correction is added with the last range of rows; its thin tensor is computed with the first
+        tile columns.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
@@ -297,7 +298,7 @@ class Instructions(Rules):
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
         """Add the product of queries or keys, and the norm of each head.
 
-        A product with the identity matrix must follow the norm, and may be rotated. This product
+        The norm's result must be multiplied by the identity matrix and may be rotated. This product
         and its rotation are returned; the caller adds them.
         """
         norm, convert, *rotated = behind
@@ -331,10 +332,11 @@ class Instructions(Rules):
             self._ready[name, text] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add the end of a layer with a residual, and the operations ``behind`` that follow it.
+        """Add the last part of a layer with a residual, and the operations ``behind`` after it.
 
-        The end is the partial products not added so far, and the addition to the residual stream.
-        The operations are the norm of the next layer's input, or several norms and conversions.
+        The last part is the partial products not added so far, and the addition to the residual
+        stream. The operations are the norm of the next layer's input, or several norms and
+        conversions.
         """
         step, *others = behind
         for text in self.apart:

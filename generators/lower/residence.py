@@ -116,7 +116,7 @@ class Cache:
         return self.sinks + (position - self.sinks) % (self.capacity - self.sinks)
 
     def count(self, position: int) -> int:
-        """Return the number of tokens that the token at a position attends to, with itself."""
+        """Return the number of tokens that the token at a position attends to, including itself."""
         return min(position + 1, self.capacity)
 
 
@@ -291,7 +291,7 @@ class Memory:
 
 
 def check_at_once(name: str, config: Config, words: int) -> None:
-    """Refuse a model if ``words`` parameter words in use at the same time exceed the memory."""
+    """Refuse a model that needs more parameter words at the same time than the memory has."""
     if words > config.vector.words:
         raise FitError(
             f"Model {name} needs {words} parameter words at once, but param_depth is "

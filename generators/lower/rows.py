@@ -27,9 +27,10 @@ class Rows:
     """The row after each chunk, and the chunk's instructions."""
 
     def items(self) -> list[Item]:
-        """Return an item with the instructions of all operations and the loads of their parameters.
+        """Return a list with one item: the instructions of all operations, and their loads.
 
-        The list is empty if there are no operations.
+        The loads are those of the operations' parameters. The list is empty if there are no
+        operations.
         """
         nodes = [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
         return [Item(self.loads, nodes)] if nodes else []

@@ -64,7 +64,7 @@ class Rules(ABC):
         source: View | None = None,
         tiles: Part | None = None,
     ) -> Iterator[Draft]:
-        """Yield the products of ``m`` rows and parts of weights.
+        """Yield the instructions that multiply ``m`` rows by parts of weights.
 
         The rows are those of ``source`` or, by default, of each product's source tensor from
         ``row`` on. ``tiles`` (first, count) restricts the products to some tile columns.
@@ -154,7 +154,7 @@ class Rules(ABC):
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the buffer whose old content is not needed any more when a view is written.
+        """Return the name of the buffer whose old content is not needed when a view is written.
 
         This is the view's buffer if the operation has not written to it before, and ``anew`` is
         True. Otherwise the result is "".

@@ -56,7 +56,7 @@ class Trial(Timed):
 
 
 class Search:
-    """Searches for the choices with which an encoder's program fits and takes the fewest cycles."""
+    """Searches for the choices with which an encoder's program fits the memories and is fastest."""
 
     def __init__(self, model: QuantizedModel, config: Config, batch: int):
         self.model, self.config, self.batch = model, config, batch

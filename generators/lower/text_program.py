@@ -1,4 +1,4 @@
-"""A compiled decoder: setup programs, which load the chip once, and programs of runs.
+"""A compiled decoder: setup programs that load the chip once, and programs that process tokens.
 
 The host writes the registers that :class:`celosia.generators.runtime.text_host.TextHost` computes,
 and then starts a program at its first word.

@@ -31,9 +31,9 @@ Rows = Mapping[int, tuple[int, int]]
 def row_counts(rows: Rows, length: int) -> dict[int, int]:
     """Return the values of registers for an inference of ``length`` rows, by register number.
 
-    ``rows`` has a part of the sequence, (first row, rows), for each register; a value is the number
-    of rows of the inference in this part. It is 1 for a part after the last row, because an
-    instruction has at least one row.
+    ``rows`` assigns a part of the sequence, (first row, number of rows), to each register. The
+    value is the number of the inference's rows in this part. It is 1 for a part after the last row,
+    because an instruction has at least one row.
     """
     return {number: min(max(length - first, 1), count) for number, (first, count) in rows.items()}
 

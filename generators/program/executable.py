@@ -21,7 +21,10 @@ AGAIN = "again"
 
 
 def entry_at(name: str, bits: int) -> str:
-    """Return the name of the entry point ``name`` that reads ``bits`` bits of nested weights."""
+    """Return the name under which the entry point ``name`` is stored for a precision.
+
+    The program at that entry point reads ``bits`` bits of nested weights.
+    """
     return name if bits == OPERAND_BITS else f"{name}.{bits}"
 
 

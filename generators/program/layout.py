@@ -18,9 +18,9 @@ def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
 
 
 def aligned(count: int, config: Config) -> int:
-    """Return the bytes between the starts of consecutive scratchpad rows of ``count`` bytes.
+    """Return the stride of scratchpad rows that have ``count`` bytes each (bytes).
 
-    The result is the next multiple of the scratchpad's alignment.
+    It is the next multiple of the scratchpad's alignment.
     """
     return -(-count // config.scratchpad.align) * config.scratchpad.align
 

@@ -41,7 +41,7 @@ def barrier() -> Draft:
 
 
 def with_barriers(nodes: Sequence[Node]) -> list[Node]:
-    """Return nodes with barriers before, in and after each loop."""
+    """Return instructions with barriers added before, in and after each loop."""
     ordered: list[Node] = []
     for node in nodes:
         if isinstance(node, Repeat):
@@ -57,7 +57,7 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
 
 
 def least_words(nodes: Sequence[Node]) -> int:
-    """Return the program words of instructions, except the words that set loop registers."""
+    """Return the number of program words of instructions, without words that set loop registers."""
     total = 0
     for node in nodes:
         if isinstance(node, Draft):

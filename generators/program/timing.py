@@ -211,7 +211,11 @@ class VectorTiming:
         return (beats - 1) // turn * turn
 
     def beats(self, step: Step) -> int:
-        """Return the number of beats, one per cycle, in which a command reads its input."""
+        """Return the number of cycles in which a command reads its input.
+
+        In each of these cycles it reads one beat, the part of a row that the engine processes at
+        once.
+        """
         config = self._config
         if step.opcode == Opcode.PARAMS:
             return step["n"] * config.param_lines

@@ -29,7 +29,7 @@ class Access:
 
 @dataclass
 class Tokens:
-    """The engines from which an instruction pops a token, and to which it pushes a token."""
+    """Engines from which an instruction pops a dependency token, and to which it pushes one."""
 
     pop: set[Engine] = field(default_factory=set)
     push: set[Engine] = field(default_factory=set)

@@ -25,8 +25,9 @@ class Lengths(Protocol):
 def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
     """Raise :class:`InputError` if a prompt or a source is too long, or has an unknown token.
 
-    A prompt and the ``steps`` tokens generated after it must fit ``places`` positions. If
-    ``tokens`` are a source, for an encoder-decoder, ``steps`` and ``places`` have no effect.
+    A prompt and ``steps`` generated tokens must fit ``places`` positions; the last generated token
+    needs none. If ``tokens`` are a source, for an encoder-decoder, ``steps`` and ``places`` have no
+    effect.
     """
     wrong = next((token for token in tokens if token >= model.vocabulary), None)
     if wrong is not None:
