@@ -1,4 +1,4 @@
-"""The circuits in Amaranth; ``__all__`` has short names of circuits for your own designs."""
+"""The circuits in Amaranth; ``__all__`` names the circuits that your own designs can import."""
 
 import importlib
 from typing import Any

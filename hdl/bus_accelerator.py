@@ -22,8 +22,8 @@ class BusAccelerator(Component):
     """A Transformer accelerator with its external memory on a standard bus.
 
     ``host`` is the register bus (``celosia.arch.registers``) for loading and starting programs;
-    ``irq`` is 1 if INTERRUPT and INTERRUPT_ENABLE have a common bit. ``bus`` is ``axi4`` or
-    ``wishbone``; :class:`Axi4Bridge` and :class:`WishboneBridge` define the signals and their
+    ``irq`` is 1 if a bit is 1 in both registers INTERRUPT and INTERRUPT_ENABLE. ``bus`` is ``axi4``
+    or ``wishbone``; :class:`Axi4Bridge` and :class:`WishboneBridge` define the signals and their
     timing.
 
     ``mem_error`` is 1 from the first error response of the memory until reset, also in later runs;

@@ -210,7 +210,7 @@ class EventPort(wiring.Signature):
     If ``word_valid`` is 1, ``word`` enters a command queue. These words are the headers and
     operands of the commands, in program order. ``engines`` has the events of each engine. ``array``
     has a bit for each counter ``ARRAY_NAME``, in the order of ``celosia.arch.registers``; at most
-    one bit is 1. It describes the previous cycle.
+    one bit is 1. These bits describe the previous cycle.
     """
 
     def __init__(self) -> None:
@@ -239,12 +239,12 @@ class MachinePorts(wiring.Signature):
     """The external ports of an accelerator, with engines or microcoded.
 
     ``host`` is the register bus (``celosia.arch.registers``) for loading and starting programs;
-    ``irq`` is 1 if INTERRUPT and INTERRUPT_ENABLE have a common bit. ``mem_read`` and ``mem_write``
-    are the external memory port; ``mem_error`` reports, in any cycle, a failed access, which ends a
-    run. ``mem_reset`` must be 1 while external memory is reset, and at power-up together with
-    ``rst``: earlier requests will not be answered. ``mem_forget`` is 1 for one cycle when the host
-    writes FORGET. With the field ``trace``, ``trace`` reports the vector engine's writes, and
-    ``events`` the activity of every engine.
+    ``irq`` is 1 if a bit is 1 in both registers INTERRUPT and INTERRUPT_ENABLE. ``mem_read`` and
+    ``mem_write`` are the external memory port; ``mem_error`` reports, in any cycle, a failed
+    access, which ends a run. ``mem_reset`` must be 1 while external memory is reset, and at
+    power-up together with ``rst``: earlier requests will not be answered. ``mem_forget`` is 1 for
+    one cycle when the host writes FORGET. With the field ``trace``, ``trace`` reports the vector
+    engine's writes, and ``events`` the activity of every engine.
     """
 
     def __init__(self, config: Config):

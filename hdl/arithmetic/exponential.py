@@ -21,9 +21,9 @@ class OctaveExponential(Component):
     """Compute ``2**(-distance / 256)`` as approximately ``mantissa * 2**(-16 - shift)``.
 
     Both outputs equal :func:`celosia.sim.exponential.octave_exponential` bit for bit. ``mantissa``
-    comes from a table of 256 values rounded to Q1.16; ``shift`` is the whole octaves. ``mantissa``
-    is 0 for distances of 32 octaves or more, and if ``keep`` is 0. The relative error is at most
-    ``2**-16``.
+    comes from a table of 256 values rounded to Q1.16; ``shift`` is the number of whole octaves in
+    the distance. ``mantissa`` is 0 for distances of 32 octaves or more, and if ``keep`` is 0. The
+    relative error is at most ``2**-16``.
 
     Latency is ``EXPONENTIAL_LATENCY`` cycles with ``en`` at 1; all registers hold in other cycles.
     Throughput is one distance per enabled cycle.
@@ -36,7 +36,7 @@ class OctaveExponential(Component):
     shift: Out(unsigned(SHIFT_WIDTH))
 
     def elaborate(self, platform):
-        """Place the table with the block RAM's output register, then the mask of zero results."""
+        """Place the table in block RAM with an output register, then the gates for results of 0."""
         m = Module()
         entries = octave_table().tolist()
         m.submodules.table = table = Memory(

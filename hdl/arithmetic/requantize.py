@@ -143,7 +143,7 @@ class Requantizer(Component):
 
     @property
     def bounds_delay(self) -> int:
-        """Cycles with ``en`` at 1 from a sum to its bounds."""
+        """Cycles with ``en`` at 1 from the sampling of a sum to the sampling of its bounds."""
         return self.latency - 1
 
     def elaborate(self, platform: object) -> Module:

@@ -13,7 +13,7 @@ MAX_WIDTH = 64
 
 @dataclass(frozen=True)
 class BusAddress:
-    """Maps the ``2**memory_width`` bytes of external memory to a bus, from byte ``base`` on.
+    """Maps the ``2**memory_width`` bytes of external memory to bus addresses from ``base`` on.
 
     ``width`` is the width of a byte address of the bus (bits). Raises :class:`InputError` if the
     bus address is too narrow, or ``base`` is not a multiple of the size of the memory.

@@ -21,8 +21,8 @@ class Outcome(Component):
     requested run.
 
     Bit 0 of ``interrupt`` records that a run has ended normally, bit 1 that a fault or an abort has
-    stopped a run. A bit remains 1 until the same bit of ``take`` is 1. ``irq`` is 1 if
-    ``interrupt`` and ``enable`` have a common bit.
+    stopped a run. A bit remains 1 until the same bit of ``take`` is 1. ``irq`` is 1 if a bit is 1
+    in both ``interrupt`` and ``enable``.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Activation functions from tables: of 256 bytes, or of polynomials with 16-bit operands."""
+"""Activation functions from tables of 256 bytes: function values, or polynomial coefficients."""
 
 from amaranth.hdl import Cat, Module, Mux, signed
 from amaranth.lib import data, wiring
@@ -34,7 +34,7 @@ _ROW_LAYOUT = data.StructLayout(
 
 
 class FunctionLane(Component):
-    """One lane of :class:`FunctionTable`: ``slots`` tables of 256 bytes or of polynomials.
+    """One lane of :class:`FunctionTable`: ``slots`` tables of function values or coefficients.
 
     The ports are those of :class:`FunctionTable` for a single lane. The lane uses two multipliers.
     """
@@ -57,7 +57,7 @@ class FunctionLane(Component):
         )
 
     def elaborate(self, _platform):
-        """Place a memory with a segment per word, a byte multiplexer, and Horner's rule."""
+        """Place a memory with one segment per word, a byte multiplexer, and Horner's rule."""
         m = Module()
         width, depth = 8 * ROW_BYTES, self.slots * FUNCTION_SEGMENTS
         m.submodules.ram = ram = protected_ram(width, depth, self.level, part=8, parts=True)

@@ -1,4 +1,4 @@
-"""Statistics of rows for norms: sum and inverse root of the variance (docs/numerics.md, (4))."""
+"""Row statistics of norms, equation (4) of docs/numerics.md: sum, inverse root of variance."""
 
 from functools import reduce
 from operator import add

@@ -33,8 +33,8 @@ class LinkExecutor(Component):
     is 1 during an access, and never during a run. Between requests STATUS is read repeatedly, and
     ``status`` is the value last read.
 
-    ``identity`` is the payload of the answer to HELLO. A START with the same tag as the previous
-    request, if that was an executed START, is answered again but not executed again.
+    ``identity`` is the payload of the answer to the request HELLO. If the previous request was an
+    executed START, a START with the same tag is answered but not executed again.
     """
 
     def __init__(self, memory: Memory, *, program_depth: int, identity: Identity):

@@ -24,8 +24,8 @@ class SpiPeripheral(Component):
 
     ``sck``, ``cs_n`` and ``copi`` may change at any time; they pass two synchronizing registers. A
     period of ``sck`` takes at least ``CYCLES`` cycles, and ``cs_n`` must be low for half a period
-    before the first. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls. It is driven
-    even if ``cs_n`` is high, so the peripheral must be alone on its line.
+    before the first period. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls. It is
+    driven even if ``cs_n`` is high, so the peripheral must be alone on its line.
 
     Every eight bits output a byte on ``o`` and send a byte from ``i``, or ``FILL`` if ``i`` has no
     byte when the eight bits begin. While ``cs_n`` is high no bit is received. If ``cs_n`` rises

@@ -24,7 +24,7 @@ def check_divisor(divisor: int) -> None:
 
 
 def tolerance(divisor: int) -> float:
-    """Return how much shorter than nominal a sender's bits may be for the receiver (a fraction).
+    """Return the fraction by which the bits of a sender may be shorter than the receiver's.
 
     An edge is detected up to one cycle late, so the middle of the stop bit is sampled up to one
     cycle late. The next start bit must not have begun by then. For an even divisor the tolerance is

@@ -21,7 +21,7 @@ def weight_registers(
     data: Value,
     slot: ValueLike,
 ) -> Value:
-    """Place registers for ``depth`` weights, and return the weight of ``slot``.
+    """Place registers for the weights of ``depth`` slots, and return the weight in ``slot``.
 
     ``write_en`` writes ``data`` to ``write_slot``; the returned value changes in the next cycle.
     """

@@ -26,15 +26,16 @@ class MatrixEngine(Component):
 
     Weights are loaded up to one tile ahead of the activations. A tile takes one cycle for each of
     the ``m`` rows of A if port ``a`` answers without waits and the tile's weights are in place.
-    Loading these takes one cycle for each row, or for each of ``cols`` columns if transposed, while
-    the previous tile computes. So a tile takes the larger of the two numbers, across commands too.
-    Resident weights need no loading. Port ``b`` must deliver the lines of a tile without a wait
-    after the first line. If weights have several parts (``pass_width``), ``m`` counts once for each
-    part.
+    Loading the weights takes one cycle for each row, or for each of ``cols`` columns if transposed,
+    while the previous tile computes. So a tile takes the larger of the two numbers of cycles, also
+    at the change from one command to the next. Resident weights need no loading. Port ``b`` must
+    deliver the lines of a tile without a wait after the first line. If weights have several parts
+    (``pass_width``), ``m`` counts once for each part.
 
     PRELOAD takes one cycle for each line that it writes: all lines of a tile or, with ``append``,
-    some. Lines are read while products on other slots run; each tile of the PRELOAD delays these by
-    one cycle. A tile waits for products on its slot, and line r of the tile r cycles more.
+    some. Lines are read while products on other slots run; each tile of the PRELOAD delays these
+    products by one cycle. A tile waits for the products that use its slot, and line r of the tile
+    waits r cycles more.
 
     From first request to last accumulated sum, a product of T tiles with L lines each takes
     ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles. With a tree

@@ -27,7 +27,7 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
     """Return one part of an 8-bit weight as a signed operand.
 
     ``part`` (:func:`part_layout`) selects the part of ``width`` bits. The result is the whole
-    weight if ``width`` is 8, unless the part is one of a pair.
+    weight if ``width`` is 8, unless the part is one of a pair of weights in a byte.
     """
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:

@@ -180,7 +180,7 @@ class ActivationStreamer(Component):
 
 
 def line_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a request for a vector: address and :func:`vector_layout` description.
+    """Return the layout of a request for a vector: its address, and its :func:`vector_layout`.
 
     ``frees`` marks the last vector of a job, after which its weight slot is free.
     """

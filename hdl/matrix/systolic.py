@@ -29,7 +29,7 @@ class SystolicArray(Component):
     ascending order from 0. Writes move through the array like activations. So the lines of a tile
     may arrive from the cycle after the last activations that use the old weights of the slot.
     Activations may use the new weights if every line r arrives at most r - 1 cycles after them. If
-    lines arrive in consecutive cycles, these are activations from the cycle after the first line
+    lines arrive in consecutive cycles, activations may use them from the cycle after the first line
     on.
 
     With ``operand_gating``, zero operands leave the multipliers' inputs unchanged. With ``packed``,

@@ -66,7 +66,7 @@ class TileWalker(Component):
     Tiles are generated tile column by tile column, in ascending order of k within a column, one per
     cycle from the cycle after a command is accepted. The next command is accepted while the last
     tiles of the current command wait, so there is no pause between the tiles of two commands.
-    ``command`` is the command of the tile on ``o``. Sizes must be at least 1.
+    ``command`` is the command of the tile on ``o``. The sizes in a command must be at least 1.
     """
 
     def __init__(self, config: Config):

@@ -30,10 +30,10 @@ class AccumulatorMemory(Component):
     accepted, one row per cycle.
 
     Rows are in two banks by the parity of their address. A drain request waits in every cycle in
-    which an accumulated row has the same parity. Consecutive rows alternate, so half of the cycles
-    of a running array remain for each parity. With the configuration field ``throttle`` no drain
-    request is accepted in a cycle with ``hold``. :mod:`celosia.hdl.memory.sums` describes the
-    registers between the block RAM and the adder.
+    which an accumulated row has the same parity. Consecutive rows alternate between the banks, so
+    half of the cycles of a running array remain for drains of each bank. With the configuration
+    field ``throttle`` no drain request is accepted in a cycle with ``hold``.
+    :mod:`celosia.hdl.memory.sums` describes the registers between the block RAM and the adder.
 
     A drain request at least ``acc_settle`` cycles after the accumulation of a row reads the new
     sum. An access at least ``ACC_SETTLE`` cycles after an accepted drain request of a row finds the

@@ -24,8 +24,9 @@ def span_layout(config: Config) -> data.StructLayout:
     """Return the layout of one row of a LOAD or STORE in the scratchpad.
 
     The row begins at byte address ``sp_addr`` and has ``words + 1`` memory words; the last word has
-    ``tail + 1`` bytes. ``last`` marks the last row of a command, whose mask of tokens is ``push``.
-    ``empty``, which occurs only with ``last``, marks a command without rows.
+    ``tail + 1`` bytes. ``last`` marks the last row of a command, and ``push`` is the command's mask
+    of engines that then receive a token. ``empty``, which occurs only with ``last``, marks a
+    command without rows.
     """
     return data.StructLayout(
         {

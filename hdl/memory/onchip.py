@@ -23,8 +23,9 @@ class OnchipMemory(Component):
     cycles after the request; ``written`` follows the last word of a write burst by two cycles. A
     read request may wait for the end of the previous burst, and follows without a gap. A write
     burst occupies the write half of the port until its last word, and one cycle more. ``failed`` is
-    1 for one cycle for each word past the end, which is not written, or reads as another word.
-    Raises :class:`InputError` if ``size`` is not a number of whole words within the address width.
+    1 for one cycle for each accessed word past the end of the memory. Such a word is not written,
+    and its read returns another word. Raises :class:`InputError` if ``size`` is not a number of
+    whole words within the address width.
     """
 
     def __init__(self, memory: Memory, size: int):

@@ -74,8 +74,8 @@ def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
 def errors_found(found: Value, level: str) -> Value:
     """Return the error bits of a word with the syndrome ``found``.
 
-    Bit 0: the word has a correctable error; bit 1: the word has another error. With level
-    ``detect`` no error is correctable.
+    Bit 0 is 1 for a correctable error, bit 1 for an uncorrectable error. With level ``detect``
+    every error is uncorrectable.
     """
     if level == "detect":
         return Cat(Const(0, 1), found.any())

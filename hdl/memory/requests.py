@@ -16,8 +16,8 @@ class Requests(Component):
 
     A request has an address ``addr`` and a tag ``note``. The output ``note`` is the tag of the data
     that ``port`` returns in the same cycle, ``2 + stages`` cycles after the request was accepted.
-    With a register stage requests pass registers, because the arbiter is far away; an answer then
-    arrives one cycle later. Throughput is one request per cycle.
+    If ``stages`` is 1, requests pass a register, because the arbiter of the scratchpad is far away;
+    an answer then arrives one cycle later. Throughput is one request per cycle.
     """
 
     def __init__(self, access: Access, note: ShapeLike, *, stages: int):

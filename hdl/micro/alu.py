@@ -31,8 +31,8 @@ class MicroAlu(Component):
 
     ``sum`` is ``a + b + carry``, or, with ``subtract``, ``a - b - 1 + carry``. ``zero`` is 1 if
     ``sum`` is 0. With ``subtract`` and ``carry``, ``less`` is 1 if ``a`` is less than ``b``, as
-    signed numbers or, with ``unsigned``, as unsigned ones. ``result`` depends on the number with
-    bits ``result_1`` and ``result_0``:
+    signed numbers or, with ``unsigned``, as unsigned ones. The bits ``result_1`` and ``result_0``
+    form a number that selects ``result``:
 
     === =======================================================================================
     0   ``sum``

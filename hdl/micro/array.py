@@ -18,11 +18,11 @@ class MicroArray(Component):
     the next two activations. In a cycle with ``blank`` the next weight is 0. Weights arrive row by
     row, and within a row column by column, followed by a 0 if the number of columns is odd.
 
-    The activation of the last row adds the sums of all columns to a row of accumulators. The first
-    such row is ``row`` of the cycle with ``begin``, and each further activation adds to the next
-    row. In a cycle with ``take``, accumulator row ``row`` is read and cleared. From the next cycle
-    on, ``sum`` is the first column of that row; ``step`` advances to the next column. A row may be
-    read four cycles after an activation.
+    When the activation of the last row enters, the sums of all columns are added to a row of
+    accumulators. The first such row is ``row`` of the cycle with ``begin``, and each further
+    activation adds to the next row. In a cycle with ``take``, accumulator row ``row`` is read and
+    cleared. From the next cycle on, ``sum`` is the first column of that row; ``step`` advances to
+    the next column. A row may be read four cycles after an activation.
     """
 
     def __init__(self, array: records.Array, accumulators: records.Accumulators):

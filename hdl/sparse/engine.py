@@ -1,4 +1,4 @@
-"""The matrix engine with the zero-skip unit in parallel with the array."""
+"""The matrix engine with the sparse unit, which skips zero weights, in parallel with the array."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import Out
@@ -15,9 +15,9 @@ class SparseMatrixEngine(Component):
 
     The array and the sparse unit receive commands in program order, and never work at the same
     time: each waits until the other is done. So they share the ports to scratchpad and
-    accumulators. The ports are those of :class:`MatrixEngine`, and ``skipped``, the number of zero
-    weights that SPARSE skips. ``sends`` is 1 in each cycle in which the array or the unit
-    multiplies.
+    accumulators. The ports are those of :class:`MatrixEngine`, plus ``skipped``: the number of zero
+    weights that SPARSE skips in a cycle. ``sends`` is 1 in each cycle in which the array or the
+    unit multiplies.
     """
 
     def __init__(self, config: Config):

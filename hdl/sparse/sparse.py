@@ -22,8 +22,8 @@ class SparseUnit(Component):
     """Runs SPARSE: one entry per lane and cycle, so that a zero weight costs no cycle.
 
     The rows of A are read through ``a``, ``load_bytes`` activations per cycle, each row during the
-    products of the previous row. The code of B is read through ``b``, one beat per cycle, once for
-    each row. A lane sums the products of one column after another. Sums are added to the
+    products of the previous row. The encoded matrix B is read through ``b``, one beat per cycle,
+    once for each row. A lane sums the products of one column after another. Sums are added to the
     accumulators one per cycle, lowest lane first. All lanes wait if a lane would complete a column
     before the sum of the lane's previous column has been added. From first request to last
     accumulated sum, a command takes :func:`sparse_cycles` cycles if its ports do not wait.

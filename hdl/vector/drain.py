@@ -1,4 +1,4 @@
-"""Reads accumulator rows as a stream of beats, which clears the rows."""
+"""Reads and clears accumulator rows, as a stream of beats."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream

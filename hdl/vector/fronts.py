@@ -95,9 +95,9 @@ class SoftmaxFront(Component):
     The next softmax may ``start`` before the last beat of the current one is accepted, if it
     differs only in ``start_column`` and ``limit``. Its values are loaded after that beat, and must
     hold while ``owes`` is 1. ``registered`` adds a register before the softmax unit, and one after
-    it. With ``row_factors`` the values are weights without the division, and ``factor`` outputs the
-    factor of each row with its number. ``number`` is the number for row 0, and may differ for each
-    ``start``.
+    it. With ``row_factors`` the values are weights that are not divided by their sum, and
+    ``factor`` outputs the factor of each row with its storage index. ``number`` is the storage
+    index for row 0, and may differ for each ``start``.
     """
 
     def __init__(self, config: Config):

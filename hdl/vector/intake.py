@@ -19,11 +19,11 @@ class Intake(Component):
     """Requantizes rows of accumulators to 16 bits: equation (1) of docs/numerics.md.
 
     It processes ``beat_lanes`` accumulators per cycle. The k-th beat of ``i`` uses the k-th
-    parameter word of ``words``; beats come row by row. ``o`` outputs it as a beat of 16-bit
-    elements, low byte first. Its ``count``, ``row_last`` and ``last`` are those of the parameter
-    word, and ``tile_last`` is 0. Lanes beyond the first ``lanes`` use the parameters of lane ``lane
-    % lanes``. Throughput is one beat per cycle; a result follows its beat by at least ``latency``
-    cycles. With ``registered`` beats and results pass registers.
+    parameter word of ``words``; beats come row by row. ``o`` outputs the result as a beat of 16-bit
+    elements, low byte first. The ``count``, ``row_last`` and ``last`` of this beat are those of the
+    parameter word, and ``tile_last`` is 0. Lanes beyond the first ``lanes`` use the parameters of
+    lane ``lane % lanes``. Throughput is one beat per cycle; a result follows its beat by at least
+    ``latency`` cycles. With ``registered`` beats and results pass registers.
     """
 
     def __init__(self, config: Config):

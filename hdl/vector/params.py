@@ -69,8 +69,8 @@ def held_bits(config: Config) -> list[int | None]:
 def sums_stages(config: Config) -> int:
     """Return the number of register stages between accumulators and requantizers: 0 or 1.
 
-    It is 1 if the machine is ``registered`` and has row factors: parameter words arrive later then,
-    so that the stage costs no time.
+    It is 1 if the machine is ``registered`` and has row factors: then parameter words arrive later,
+    so that the stage takes no additional time.
     """
     return config.stages * (config.row_factors > 0)
 

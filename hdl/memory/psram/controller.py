@@ -1,4 +1,4 @@
-"""The PSRAM controller: a clock edge of the chip per cycle, a piece of a burst per command."""
+"""The PSRAM controller: one clock edge of the chip per cycle, one piece of a burst per command."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib.fifo import SyncFIFOBuffered

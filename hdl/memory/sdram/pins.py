@@ -11,7 +11,7 @@ PRECHARGE_ALL = 1 << 10
 
 
 class Command(enum.Enum, shape=unsigned(3)):
-    """A command as ``ras_n``, ``cas_n`` and ``we_n``, from the highest bit down."""
+    """An SDRAM command: the bits ``ras_n``, ``cas_n`` and ``we_n``, from the highest bit down."""
 
     MODE = 0b000
     REFRESH = 0b001
