@@ -1,1 +1,1 @@
-"""cocotb benches of the units, with random commands and models of external memory."""
+"""cocotb benches of the accelerator's units: random commands, models of external memory."""

@@ -1,4 +1,4 @@
-"""The accelerator's host in cocotb benches, and a monitor of its trace port."""
+"""The accelerator's host in cocotb benches, and a monitor of the accelerator's trace port."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ _MATRIX_IDLE = {"QUEUE", "FETCH", "OVER"}
 class Events:
     """Counts of events at the trace port ``events``, to compare with the circuit's counters.
 
-    ``words`` are the words of commands that the run has sent to the engines' queues.
+    ``words`` lists the instruction words that the run has sent to the engines' queues so far.
     """
 
     def __init__(self, dut: Any):
@@ -44,7 +44,7 @@ class Events:
         self.clear()
 
     def clear(self) -> None:
-        """Set all counts to 0, and drop the words of earlier cycles."""
+        """Set all counts to 0, and empty the list ``words``."""
         self.words: list[dict[str, Any]] = []
         self.busy, self.waits, self.done = ([0] * len(Engine) for _ in range(3))
         self.span = self._pause = 0
@@ -87,7 +87,10 @@ class Events:
             self._pause += 1
 
     def skip(self, cycles: int) -> None:
-        """Count ``cycles`` cycles in which all engines are idle and instructions are fetched."""
+        """Add ``cycles`` cycles that :meth:`sample` did not see, with all engines idle.
+
+        In these cycles the sequencer fetches instructions.
+        """
         self._pause += cycles
         self._before = (0, False)
         self.array[_CAUSES.index("FETCH")] += cycles
@@ -113,9 +116,10 @@ class Events:
 class Host:
     """The accelerator's host: runs the clock and external memory, and monitors the trace port.
 
-    While ``quiet`` is true, the interrupt line ``irq`` must be 0. While ``follows`` is true, the
-    trace port's events and writes are recorded. ``told`` is the level of ``irq`` at the latest read
-    of a register. ``raised`` is its level at the read of STATUS that reported the end of a run.
+    While ``quiet`` is true, :meth:`cycle` asserts that the interrupt line ``irq`` is 0. While
+    ``follows`` is true, the trace port's events and writes are recorded. ``told`` is the level of
+    ``irq`` at the latest read of a register. ``raised`` is the level of ``irq`` at the read of
+    STATUS that reported the end of a run.
     """
 
     def __init__(self, dut: Any, config: Config, memory: Any):
@@ -224,14 +228,17 @@ class Host:
         await self.write("PC", pc)
 
     async def start(self) -> None:
-        """Wait until STATUS is not busy, as it is while the machine recovers, and start a run."""
+        """Wait until STATUS is no longer busy (also with a recovery), and start a run."""
         while await self.read("STATUS") & STATUS_BUSY:
             pass
         await self.write("CONTROL", CONTROL_START)
         self.started = self.cycles
 
     async def run(self, words: Sequence[int], pc: int = 0) -> int:
-        """Write a program from word ``pc`` on, run it, and return STATUS when it has stopped."""
+        """Write a program to program memory from word ``pc`` on, run it, and return the STATUS.
+
+        STATUS is read when the run has stopped.
+        """
         await self.load(words, pc)
         await self.start()
         return await self.ends()
@@ -246,7 +253,7 @@ class Host:
 
 
 def words_of(steps: Sequence[Step], words: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the words of commands that a program's run sends to the engines' queues.
+    """Return all instruction words that a program's run must send to the engines' queues.
 
     ``steps`` are the instructions that the golden machine executed, ``words`` is the program. Each
     word is a dictionary of ``engine``, ``first``, ``last`` and ``word``, as in

@@ -34,7 +34,8 @@ SHORT = 20_000
 class Counts:
     """Expected values of the accelerator's counters, from the golden machine's steps.
 
-    ``vectors`` is the number of vectors that enter the array, ``gated`` the number of their zeros.
+    ``vectors`` is the number of vectors that enter the array, ``gated`` the number of zero
+    elements in these vectors.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class Counts:
         self.steps: list[Step] = []
 
     def add(self, step: Step, machine: Interpreter) -> None:
-        """Count an instruction: for a MATMUL, the vectors of A and the zeros in them."""
+        """Append an instruction to ``steps``; for a MATMUL, count A's vectors and their zeros."""
         self.steps.append(step)
         if step.opcode != Opcode.MATMUL:
             return
@@ -89,9 +90,10 @@ class Runs:
         await self.host.write("INTERRUPT_ENABLE", self.enable | int(self.random.integers(2)) << 9)
 
     async def interrupted(self, wanted: int) -> None:
-        """Check INTERRUPT, which must be ``wanted``, and the line ``irq``; then clear INTERRUPT.
+        """Check the register INTERRUPT and the line ``irq``; then clear INTERRUPT.
 
-        ``irq`` must be 1 exactly if INTERRUPT_ENABLE has the wanted bit, until this bit is cleared.
+        INTERRUPT must have only the bit ``wanted``. If INTERRUPT_ENABLE has this bit, too, ``irq``
+        must be 1 until the bit is cleared; otherwise ``irq`` must be 0.
         """
         host = self.host
         host.quiet = False
@@ -106,9 +108,9 @@ class Runs:
         host.quiet = True
 
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
-        """Load a short program into accelerator and golden machine; return its address.
+        """Load a short program into accelerator and golden machine, and set registers and memory.
 
-        The program's registers and external memory are set in both machines, too.
+        Return the program's address in the accelerator's program memory.
         """
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)
@@ -122,7 +124,10 @@ class Runs:
         return pc
 
     async def short(self, golden: Interpreter | None = None) -> dict[str, int]:
-        """Run a short program and compare all results; return the counters' values by name."""
+        """Run a random short program on accelerator and golden machine, and compare all results.
+
+        Return the accelerator's counters, a dictionary from name to value.
+        """
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)
         pc = await self.give(golden, program)
@@ -182,9 +187,9 @@ class Runs:
         return counters
 
     async def registers(self, golden: Interpreter, pc: int) -> dict[str, int]:
-        """Read and check every address of the host port after a run without errors.
+        """Compare the values at all addresses of the host port with those expected after a run.
 
-        Return the counters, a dictionary from name to value.
+        The run has ended without errors. Return the counters, a dictionary from name to value.
         """
         values = await self.host.sweep(range(ADDRS))
         wanted = {"ID": IDENTITY, "PC": pc, "INTERRUPT": INTERRUPT_DONE}

@@ -1,4 +1,4 @@
-"""Runs of the accelerator that are stopped in all ways, each followed by a checked normal run."""
+"""Runs of the accelerator that are disturbed, each followed by a checked undisturbed run."""
 
 from collections.abc import Awaitable, Callable
 
@@ -28,9 +28,10 @@ _DEEP = 12  # nested loops
 
 
 def refused() -> dict[Cause, list[list[int]]]:
-    """Return invalid words: a dictionary from the cause in STATUS to lists of instruction words.
+    """Return invalid instructions: a dictionary from an error's cause in STATUS to examples.
 
-    A program in which these words follow valid instructions stops with this cause.
+    An example is a list of instruction words. If it follows valid instructions in a program, the
+    run stops with this cause.
     """
     loop = Instruction(Opcode.LOOP, {"count": 1})
     return {
@@ -68,7 +69,7 @@ class Trials:
         ]
 
     async def run(self, count: int) -> None:
-        """Run the first ``count`` kinds of trials, and a checked short program after each."""
+        """Run the first ``count`` trials of :meth:`all`, and a checked short program after each."""
         if count:
             await self.runs.short()
         for kind in self.all()[:count]:
@@ -76,9 +77,9 @@ class Trials:
             await self.runs.short()
 
     async def begin(self, tail: list[int] | None = None) -> int:
-        """Start a short program, whose HALT is replaced by the words ``tail`` if given.
+        """Start a random short program; return a number of cycles in which its run cannot end.
 
-        Return a number of cycles that is less than the program's run takes.
+        If ``tail`` is given, these instruction words replace the program's HALT.
         """
         runs, host, golden = self.runs, self.host, Interpreter(self.config)
         program = short_program(self.config, self.random)
@@ -97,9 +98,9 @@ class Trials:
             await self.host.cycle()
 
     async def stopped(self, cause: Cause, limit: int | None = None) -> int:
-        """Wait until STATUS reports an error, whose cause must be ``cause``; return the cycles.
+        """Wait until STATUS reports an error, and assert its ``cause``; return the cycles waited.
 
-        The error must be reported within ``limit`` cycles, by default ``bound``.
+        The error must be reported within ``limit`` cycles, by default within ``bound``.
         """
         host, begin = self.host, self.host.cycles
         told = STATUS_ERROR | cause << CAUSE_SHIFT
@@ -114,7 +115,8 @@ class Trials:
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
         """Wait until the machine has recovered from a stopped run; check STATUS and the memory.
 
-        ``cause`` is the run's cause in STATUS; the run must end within ``cycles`` cycles.
+        STATUS must report the error's ``cause``, and must no longer be busy after ``cycles``
+        cycles, by default ``bound``.
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)
@@ -127,7 +129,11 @@ class Trials:
         self.stored()
 
     def stored(self) -> None:
-        """Check that each byte of external memory is unchanged, or has the run's expected value."""
+        """Assert that a stopped run has written only right bytes to external memory.
+
+        Each byte is as before the run, or as after a complete run. If the program has an invalid
+        end, any byte of its result is allowed.
+        """
         program, golden = self.before
         content = self.memory.bytes
         old = golden.dram[: content.size].copy()
@@ -140,7 +146,7 @@ class Trials:
         assert not differs.any()
 
     async def exact(self) -> None:
-        """Wait until an undisturbed run ends, and check that external memory is as expected."""
+        """Wait until a complete run ends, and compare external memory with the golden machine's."""
         _, golden = self.before
         golden.start()
         assert await self.host.ends(SHORT) == 0
@@ -148,21 +154,21 @@ class Trials:
         await self.runs.interrupted(INTERRUPT_DONE)
 
     async def abort(self) -> None:
-        """The host aborts a run."""
+        """Abort a run at a random time, and check that it stops with the cause ABORTED."""
         await self.some(await self.begin())
         await self.host.write("CONTROL", CONTROL_ABORT)
         await self.stopped(Cause.ABORTED)
         await self.over(Cause.ABORTED)
 
     async def abort_and_start(self) -> None:
-        """The host aborts a run and restarts it; the new run is exact."""
+        """Abort and restart a run in one write to CONTROL, and check that the new run is exact."""
         await self.some(await self.begin())
         await self.host.write("CONTROL", CONTROL_ABORT | CONTROL_START)
         assert await self.host.read("STATUS") == STATUS_BUSY | STATUS_RECOVERING
         await self.exact()
 
     async def abort_in_recovery(self) -> None:
-        """The host aborts, starts during recovery, and aborts that start too."""
+        """Abort a run, request a run during the recovery, and abort the requested run, too."""
         host = self.host
         await self.some(await self.begin())
         for value in (CONTROL_ABORT, CONTROL_START):
@@ -173,14 +179,14 @@ class Trials:
         await self.over(Cause.ABORTED)
 
     async def late_start(self) -> None:
-        """A run requested during recovery begins after the recovery, and is exact."""
+        """Abort a run, request a run during the recovery, and check that this run is exact."""
         await self.some(await self.begin())
         await self.host.write("CONTROL", CONTROL_ABORT)
         await self.host.write("CONTROL", CONTROL_START)
         await self.exact()
 
     async def nothing(self) -> None:
-        """An abort without a run has no effect; a start during a run has no effect."""
+        """Check requests that must have no effect: an abort without a run, a start during a run."""
         host = self.host
         await self._mem("mem_error")
         assert await host.read("STATUS") == 0
@@ -198,7 +204,7 @@ class Trials:
         await self.exact()
 
     async def reset(self) -> None:
-        """``rst`` resets the accelerator during a run, but not external memory."""
+        """Reset the accelerator during a run, but not external memory, and check its registers."""
         host, dut = self.host, self.dut
         await self.some(await self.begin())
         dut.rst.value = 1
@@ -217,7 +223,7 @@ class Trials:
         self.stored()
 
     async def refusal(self) -> None:
-        """A program has an invalid word after valid instructions."""
+        """Run a program with an invalid word after valid ones, and check the error's cause."""
         refusals = refused()
         cause = Cause(self.random.choice([int(cause) for cause in refusals]))
         words = refusals[cause]
@@ -226,7 +232,10 @@ class Trials:
         await self.over(cause)
 
     async def outside(self) -> None:
-        """A run begins at, or continues to, an address past the end of the program memory."""
+        """Run programs past the end of program memory, and check that they stop with an error.
+
+        Runs begin there, or continue from the last words of program memory.
+        """
         host, depth = self.host, self.config.control.program_depth
         for pc in (depth, 1 << 31):
             await self.begin()
@@ -251,14 +260,17 @@ class Trials:
         getattr(self.dut, name).value = 0
 
     async def error(self) -> None:
-        """External memory reports a failed access; the run ends with the cause MEMORY."""
+        """Report a failed access of external memory, and check that the run stops with MEMORY."""
         await self.some(await self.begin())
         await self._mem("mem_error")
         await self.stopped(Cause.MEMORY)
         await self.over(Cause.MEMORY)
 
     async def lost(self) -> None:
-        """External memory is reset, and has lost its outstanding requests."""
+        """Reset external memory during a run, so that it loses its outstanding requests.
+
+        The run must stop with the cause MEMORY.
+        """
         await self.some(await self.begin())
         self.memory.silent = frozenset(CHANNELS)
         self.dut.mem_reset.value = 1
@@ -271,7 +283,10 @@ class Trials:
         await self.over(Cause.MEMORY)
 
     async def forget(self) -> None:
-        """The host reports that external memory has lost its outstanding requests."""
+        """Drop the outstanding requests of external memory, and report this with the bit FORGET.
+
+        The run must stop with the cause ABORTED.
+        """
         await self.some(await self.begin())
         self.memory.silent = frozenset(CHANNELS)
         await self.host.cycle()
@@ -287,7 +302,10 @@ class Trials:
         await self.over(Cause.ABORTED)
 
     async def overflow(self) -> None:
-        """An engine gets more tokens than can be counted."""
+        """Push more dependency tokens to an engine than its counter allows.
+
+        The run must stop with the cause TOKENS.
+        """
         give = Instruction(Opcode.PARAMS, {"n": 1}, push=frozenset({Engine.STORE}))
         loop = Instruction(Opcode.LOOP, {"count": 300})
         await self.begin([*pack([loop, give, Instruction(Opcode.ENDLOOP)]), Opcode.HALT])

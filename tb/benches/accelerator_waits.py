@@ -23,7 +23,7 @@ LONGEST_WATCHDOG = 2000
 
 
 class LongTrials(Trials):
-    """Trials of a run, including long ones that wait for the watchdog.
+    """The trials of a run, and further trials in which the accelerator waits for the watchdog.
 
     Without a watchdog, or with one longer than ``LONGEST_WATCHDOG``, there are only the trials of
     :class:`celosia.tb.benches.accelerator_trials.Trials`.
@@ -56,7 +56,7 @@ class LongTrials(Trials):
         assert (self._ticks[-1] - self._ticks[0] + 2) % self.config.control.watchdog <= 4
 
     async def silent_reset(self) -> None:
-        """After a reset, memory never completes an earlier write; the watchdog reports SILENCE."""
+        """Reset the accelerator while memory never completes a write; expect the error SILENCE."""
         host, memory, dut = self.host, self.memory, self.dut
         await self.begin()
         while not memory.owes_reports:
@@ -77,7 +77,7 @@ class LongTrials(Trials):
         assert await host.read("INTERRUPT") == 0
 
     async def deadlock(self) -> None:
-        """A command waits for tokens that never arrive; the watchdog reports DEADLOCK in time."""
+        """Run a command whose tokens never arrive; the watchdog must report DEADLOCK in time."""
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
         for _ in range(3):
@@ -88,7 +88,7 @@ class LongTrials(Trials):
             await self.over(Cause.DEADLOCK)
 
     async def silence(self) -> None:
-        """One channel of external memory stops; the watchdog reports SILENCE in time."""
+        """Stop one channel of external memory; the watchdog must report SILENCE in time."""
         channel = CHANNELS[self._silences % len(CHANNELS)]
         self._silences += 1
         watchdog, memory = self.config.control.watchdog, self.memory
@@ -107,7 +107,7 @@ class LongTrials(Trials):
         await self.over(Cause.SILENCE)
 
     async def silent_start(self) -> None:
-        """A run requested while a memory transfer is outstanding begins after the transfer."""
+        """Request a run while a memory transfer is outstanding; it must begin after this."""
         host, memory = self.host, self.memory
         await self.begin()
         while not memory.owes:
@@ -121,7 +121,10 @@ class LongTrials(Trials):
         await self.exact()
 
     async def slow(self) -> None:
-        """External memory pauses repeatedly for almost the watchdog's time; the run is exact."""
+        """Let external memory pause again and again for almost the watchdog's time.
+
+        The watchdog must not report an error, and the run must be exact.
+        """
         host, memory = self.host, self.memory
         await self.begin()
         status = STATUS_BUSY
@@ -135,9 +138,10 @@ class LongTrials(Trials):
         await self.exact()
 
     async def pause(self) -> None:
-        """The array pauses longer than the counter of its pauses can count; SPAN_MATRIX is exact.
+        """Let the array pause for more cycles than the circuit's counter of a pause can hold.
 
-        All engines are idle during the pause.
+        All engines are idle during the pause. The counter SPAN_MATRIX, the cycles from the array's
+        first product to its last, must be as in the trace port's events.
         """
         host, events = self.host, self.host.events
         if events is None or not self.config.control.counters:

@@ -1,4 +1,4 @@
-"""External memory with AXI4 for cocotb benches: cocotbext-axi's RAM, and the bus rules."""
+"""External memory with AXI4 for cocotb benches: cocotbext-axi's RAM, and checks of bus rules."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -83,7 +83,10 @@ class AxiMemory:
         """Do nothing: ``AxiRam`` drives the bus signals itself."""
 
     def sample(self) -> None:
-        """Check the AXI rules in this cycle; add the words moved to ``loaded`` and ``stored``."""
+        """Check the AXI rules in this cycle, and count the words moved.
+
+        The attributes ``loaded`` and ``stored`` are the numbers of words read and written.
+        """
         self._rules.sample()
         self.loaded += self._rules.moves("r")
         self.stored += self._rules.moves("w")

@@ -47,7 +47,10 @@ async def _start(dut: Any) -> Runs:
 
 @cocotb.test()
 async def random_programs_are_exact(dut: Any) -> None:
-    """Vector writes, external memory and counters are the same as in the golden machine."""
+    """After random programs, external memory and counters are the same as in the golden machine.
+
+    With trace ports, the writes of the vector engine are the same, too.
+    """
     settings, runs = parameters(), await _start(dut)
     config, golden = runs.config, Interpreter(runs.config)
     if has_room(config):
@@ -66,7 +69,7 @@ async def random_programs_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def disturbed_runs_are_told(dut: Any) -> None:
-    """A run that is stopped reports its cause in STATUS, and the next run is exact."""
+    """A run that a trial stops reports the cause in STATUS, and the next run is exact."""
     settings, runs = parameters(), await _start(dut)
     if "bus" not in settings and has_room(runs.config):
         await LongTrials(runs).run(settings.get("trials", 0))

@@ -1,9 +1,9 @@
-"""Bench of ``celosia.hdl.memory.accumulator.AccumulatorMemory`` against an array of rows.
+"""Bench of ``celosia.hdl.memory.accumulator.AccumulatorMemory`` against a NumPy array.
 
 Parameters: ``config``, every field of the configuration; ``cycles``, the number of cycles;
-``rate``, the probability that a row is added to in a cycle, and also that a row is drained. First
-every row is set to zero by the scrub port, and a third of the rows again after half of the cycles.
-All rows are drained at the end. In every cycle the drain port is compared: ``ready`` of its
+``rate``, the probability that values are added to a row in a cycle, and also that a row is drained.
+First every row is set to zero by the scrub port, and a third of the rows again after half of the
+cycles. All rows are drained at the end. In every cycle the drain port is compared: ``ready`` of its
 request, and the time and content of each answer.
 """
 
@@ -43,10 +43,9 @@ class Rows:
         self.cycles = self.answers = self.waited = 0
 
     def near(self) -> list[int]:
-        """Return addresses that differ in few bits, so that a wrong address bit is detected.
+        """Return row addresses that differ in few bits, so that a wrong address bit is detected.
 
-        They are those of a random row, of rows whose address differs in one bit, and of the last
-        row.
+        These are a random address, addresses that differ from it in one bit, and the last address.
         """
         depth = self.config.accumulators.depth
         first = int(self.random.integers(depth))
@@ -70,9 +69,10 @@ class Rows:
         self._acc[rows] = 0
 
     async def use(self, rows: list[int]) -> None:
-        """Run a cycle that may accumulate to one of ``rows``, and may drain one of ``rows``.
+        """Run a cycle that may add random values to one of ``rows``, and may drain one of ``rows``.
 
-        Each of the two has the probability ``rate``. The memory's answer is compared.
+        The addition and the drain each have the probability ``rate``. The memory's answer is
+        compared with the expected row.
         """
         adds, drains = (
             int(self.random.choice(rows)) if self.random.random() < self.rate else None
@@ -81,14 +81,14 @@ class Rows:
         await self._use(rows, adds, drains)
 
     async def use_all(self) -> None:
-        """Accumulate once to every row of the memory, and drain half of the rows."""
+        """Add random values once to every row of the memory, and then drain half of the rows."""
         rows = [int(row) for row in self.random.permutation(self.config.accumulators.depth)]
         for row in rows:
             await self._use(rows, row, None)
         await self.drain(rows[::2])
 
     async def drain(self, rows: list[int]) -> None:
-        """Drain rows by address, one after the other, and compare their sums."""
+        """Drain the rows at the addresses ``rows``, and compare each with the expected sums."""
         for row in rows:
             await self._use(rows, None, row)
             while self._waiting is not None:
@@ -164,7 +164,7 @@ class Rows:
 
 @cocotb.test()
 async def rows_are_those_that_were_added(dut: Any) -> None:
-    """Every drained row is the sum of all rows added since its last drain or scrub."""
+    """Every drained row is the sum of all values added to it since its last drain or scrub."""
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     await start_clock(dut)

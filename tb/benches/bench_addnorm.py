@@ -56,7 +56,10 @@ def masks_of(m: int, n: int, lanes: int) -> tuple[list[int], list[int]]:
 
 
 def payloads_of(x: Rows, r: Rows, lanes: int) -> list[int]:
-    """Return the input payloads for rows ``x`` and the rows ``r`` to add, a payload per beat."""
+    """Return payloads of the stream ``i`` for rows ``x``, to which the unit adds rows ``r``.
+
+    There is a payload for each beat.
+    """
     beats = zip(beats_of(x, lanes), beats_of(r, lanes), *masks_of(*x.shape, lanes), strict=True)
     return [
         pack(input_layout(lanes), {"x": a.tolist(), "r": b.tolist(), "mask": c, "last": d})

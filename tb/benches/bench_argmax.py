@@ -1,4 +1,4 @@
-"""Bench of ``celosia.hdl.functions.argmax.ArgmaxUnit``: random rows, in pieces and with pauses.
+"""Bench of ``celosia.hdl.functions.argmax.ArgmaxUnit``: random rows in beats, with pauses.
 
 Parameters: ``lanes`` of the unit; ``rows``, the number of rows; ``beats``, the largest number of
 beats of a row; ``stall``, the probability of a cycle without elements.
@@ -21,7 +21,7 @@ from celosia.tb.machine.packing import pack, unpack
 
 
 def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:
-    """Return elements [length] that are far apart, close, or equal except for one bit."""
+    """Return random INT16 elements [length]: far apart, close, or different in only one bit."""
     if random.random() < 0.5:
         base = int(random.integers(-32768, 32768))
         return base ^ random.integers(0, 2, length) << random.integers(0, 15, length)

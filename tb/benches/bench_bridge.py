@@ -4,9 +4,9 @@ Parameters: ``config``, every field of the configuration; ``model`` of the memor
 ``MODELS`` of ``celosia.tb.benches.slow_memory``); ``bursts``, the number of bursts in each
 direction; ``stall``, the probability of a pause of each channel on both sides; ``reader_stall``,
 the probability of a pause of the consumer of read data; ``broken``, the share of the memory, at its
-highest addresses, that answers with errors; ``errors``, this share in a second test, which runs
-only if it is given; ``words`` of each burst (default: random); ``limit``, the largest total number
-of cycles.
+highest addresses, that answers with errors; ``errors``, the value of ``broken`` in a further test,
+which runs only if ``errors`` is given; ``words`` of each burst (default: random); ``limit``, the
+largest total number of cycles.
 """
 
 from itertools import pairwise
@@ -53,7 +53,7 @@ def random_burst(config: Config, random: np.random.Generator, low: int, words: i
 
 
 class Surroundings:
-    """Surroundings of a bus bridge: driver of the memory port, and a memory on the bus."""
+    """Test environment of a bus bridge: driver of its memory port, and a memory on the bus."""
 
     def __init__(self, dut: Any, config: Config, settings: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random
@@ -80,7 +80,7 @@ class Surroundings:
             await RisingEdge(self.dut.clk)
 
     async def read(self, bursts: list[Burst], wanted: list[int] | None = None) -> list[int]:
-        """Read bursts and return their words in order; compare them with ``wanted`` if given."""
+        """Read bursts and return their words in order; compare these with ``wanted`` if given."""
         layout = burst_layout(self.config.memory)
         requests = [pack(layout, {"addr": addr, "last": words - 1}) for addr, words in bursts]
         cocotb.start_soon(self._driver("read__request").send(requests))
@@ -125,7 +125,7 @@ def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int
 def check_errors(
     around: Surroundings, reads: list[Burst], writes: list[Burst], answers: list[int]
 ) -> None:
-    """Check that every bus error was counted, and that all words without errors are right.
+    """Check that every bus error was counted, and that all words read without an error are right.
 
     ``reads`` and ``writes`` are the bursts; ``answers`` are the words that were read.
     """

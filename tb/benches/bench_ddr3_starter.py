@@ -51,7 +51,10 @@ def _accesses(
 
 @cocotb.test(timeout_time=_LIMIT * len(_CASES) * PERIOD_NS, timeout_unit="ns")
 async def chips_are_started(dut: Any) -> None:
-    """Accesses are in order, with their waits; each lane gets the middle of its working delays."""
+    """Register accesses come in the expected order, with the expected waits between them.
+
+    Each byte lane gets the middle of the read delays that work.
+    """
     random = rng()
     start = start_of(CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))
     woken = len(start.wake)

@@ -1,9 +1,9 @@
 """Bench of ``celosia.hdl.matrix.decoder.WeightDecoder``: random matrices in random formats.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, the number
-of matrices; ``stall``, the probability of a cycle without input. The bench computes the values of
-the port ``step`` itself, without the circuit's counter. After each matrix comes a line of
-uncompressed bytes.
+of matrices; ``stall``, the probability of a cycle without input. The bench drives the decoder's
+port ``step`` with values that it computes, since the circuit that counts the steps is not part of
+the decoder. A line of uncompressed bytes follows each matrix.
 """
 
 from typing import Any

@@ -31,9 +31,9 @@ class EngineModel:
     """A model of an engine: it accepts a command and completes it after a random time.
 
     Each of the first ``PHASE`` commands takes up to ``speeds[0]`` cycles, each of the next
-    ``PHASE`` commands up to ``speeds[1]``, and so on. If ``holds`` is true, the engine accepts a
-    command (``ready``) when it completes it, otherwise when it begins. ``due`` are the expected
-    commands.
+    ``PHASE`` commands up to ``speeds[1]``, and so on. If ``holds`` is true, ``ready`` is 1 when the
+    engine completes a command, otherwise when the engine can begin one. ``due`` lists the commands
+    that the engine must receive, in order.
     """
 
     def __init__(
@@ -60,7 +60,10 @@ class EngineModel:
         self.fields: dict[str, int] = {}
 
     def get(self, kind: str, suffix: str = "") -> int:
-        """Return the value of the unit's port of a kind, such as ``waiting``, for this engine."""
+        """Return the value of this engine's port; ``kind`` is its first part, such as ``waiting``.
+
+        The port's name is ``kind``, the engine's name and ``suffix``.
+        """
         return int(getattr(self.dut, f"{kind}_{self.name}{suffix}").value)
 
     def drive(self) -> None:
@@ -100,7 +103,7 @@ class EngineModel:
 
 @cocotb.test()
 async def commands_wait_for_their_tokens(dut: Any) -> None:
-    """Each engine gets its commands complete and in order, and none before its tokens."""
+    """Each engine gets its commands in order, with all operands, and not before their tokens."""
     settings, random = parameters(), rng()
     registered = bool(settings["config"].get("registered"))
     program = random_program(random, settings["commands"])
@@ -269,9 +272,10 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
 
 
 async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) -> None:
-    """Send a command to an engine, accept it, and complete it; then it pushes the tokens ``push``.
+    """Run one command of an engine: send, accept and complete it.
 
-    If ``sends`` is false, no command is sent, and the command that waits in the queue is accepted.
+    At its end the command pushes a token to each engine in the bit mask ``push``. If ``sends`` is
+    false, the command is not sent, but waits in the queue already.
     """
     name = engine.name.lower()
     getattr(dut, f"o_{name}__ready").value = 1
@@ -339,10 +343,11 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 
 @cocotb.test()
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
-    """At the largest count one token may be consumed and another pushed in the same cycle.
+    """With ``MAX_TOKENS`` tokens, one may be consumed and another pushed in the same cycle.
 
-    A push in any earlier cycle is an overflow, and the command is not accepted. If ``registered``,
-    the overflow is reported one cycle later, so the command is accepted for one such cycle.
+    A push before the cycle of consumption is an overflow, and the command that consumes is not
+    accepted. If ``registered``, the overflow is reported one cycle later. So the command is still
+    accepted if the push comes just one cycle too early.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

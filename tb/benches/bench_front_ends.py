@@ -44,11 +44,11 @@ FACTOR_CYCLES = 60
 class Work:
     """A random command for the front ends, or several SOFTMAX commands in immediate succession.
 
-    ``fields`` has a dictionary of command fields for each command's matrix. ``beats`` are the input
-    beats, ``second`` the beats of the stream ``r``. ``expected`` are pairs (values, ``keep``) of
-    the output beats; a value of None is not compared. ``sums`` are the beats of ``o_sum``.
-    ``factors`` are triples (row number, mantissa, right shift); a NORM's factor has the number
-    None.
+    ``fields`` has a dictionary of command fields for each command. ``beats`` has a list of input
+    beats for each command, ``second`` the beats of the rows to add (stream ``r``). ``expected`` are
+    pairs (values, ``keep``) of the output beats; a value of None is not compared. ``sums`` are the
+    expected beats of the stream ``o_sum``. ``factors`` are triples (row number, mantissa, right
+    shift); a NORM's factor has the number None.
     """
 
     opcode: str
@@ -75,7 +75,7 @@ class Drawn:
         return kinds[self.random.integers(len(kinds))]()
 
     def others(self) -> Work:
-        """Return a random command that no front end executes, so that none may move data."""
+        """Return a random command that no front end executes; no stream may move data for it."""
         fronts = {"map", "softmax", "norm"}
         names = sorted(set(opcode_layout().members) - fronts)
         return Work(str(self.random.choice(names)), self._flags("wide_in", "add", "diagonal"))
@@ -248,7 +248,7 @@ class Fronts:
                 self.factors.append((numbered["number"], *shifted(numbered["factor"])))
 
     async def run(self, work: Work) -> None:
-        """Run a command and compare all its results."""
+        """Run a command, and compare values, sums and factors with those in ``work``."""
         dut, random = self.dut, self.random
         source = "drained" if "drain" in work.flags else "i"
         used = {source, *["r"] * bool(work.second)} if work.beats else set()
@@ -351,7 +351,7 @@ class Fronts:
 
 @cocotb.test()
 async def values_sums_and_factors_are_exact(dut: Any) -> None:
-    """Values, sums and factors of random commands equal those of the golden models."""
+    """Values, sums and row factors of random commands equal those of the golden models."""
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     await start_clock(dut, rng())

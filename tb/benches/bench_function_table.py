@@ -1,4 +1,6 @@
-"""Bench of the activation tables of bytes or polynomials: loads all, then looks up with pauses.
+"""Bench of tables of activation functions: all tables are written, then read with pauses.
+
+A table contains 256 bytes, or the coefficients of a piecewise polynomial.
 
 Parameters: ``lanes``, ``slots`` (the number of tables) and ``operand_width`` of the unit.
 """
@@ -23,7 +25,7 @@ CYCLES = 3000
 
 
 def tables(slots, random):
-    """Return the contents of all tables: polynomials of smooth functions, and random bytes last."""
+    """Return the contents of ``slots`` tables: polynomials of functions, and last random bytes."""
     smooth = [
         pack_polynomial(function_polynomial(FUNCTIONS[name], 4 / 32768, 4 / 128, -7 * place))
         for place, name in enumerate(SMOOTH_FUNCTIONS[: slots - 1])
@@ -32,7 +34,7 @@ def tables(slots, random):
 
 
 def write(dut, place, value):
-    """Drive the write port of the activation tables with a table number, an index and a value.
+    """Drive the tables' write port: ``value`` is for the table and index given by ``place``.
 
     ``place`` is 256 * table number + index.
     """
@@ -43,7 +45,7 @@ def write(dut, place, value):
 
 @cocotb.test()
 async def test_functions(dut):
-    """Every lane outputs the table's byte at its index, or the polynomial of its operand."""
+    """Every lane outputs the byte at its index, or the polynomial's value at its operand."""
     settings, random = parameters(), rng()
     lanes, slots, width = (settings[name] for name in ("lanes", "slots", "operand_width"))
     wide, narrow = (data.ArrayLayout(signed(bits), lanes) for bits in (16, 8))

@@ -20,7 +20,10 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def factors_have_their_numbers(dut: Any) -> None:
-    """Each factor has its row's number; ``norms`` and ``softmaxes`` report outstanding factors."""
+    """Each factor leaves the unit with its row's number.
+
+    The outputs ``norms`` and ``softmaxes`` are 1 while factors are outstanding.
+    """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     count, layout = config.row_factors, command_layout(Engine.VECTOR)
@@ -68,7 +71,7 @@ async def factors_have_their_numbers(dut: Any) -> None:
 
 @cocotb.test()
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
-    """A softmax of 2^n rows reports outstanding factors until its last factor, for each n."""
+    """``softmaxes`` is 1 until the last factor of a softmax of 2^n rows, for each n."""
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)
     await start_clock(dut)

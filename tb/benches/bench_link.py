@@ -47,7 +47,7 @@ class Registers:
 
 
 class Line:
-    """Surroundings of the host link: its byte streams, its register bus and external memory.
+    """Test environment of the host link: its byte streams, register bus and external memory.
 
     ``sent`` are the bytes that the link has sent.
     """
@@ -62,7 +62,7 @@ class Line:
     async def cycle(self, byte: int | None = None, broken: bool = False) -> None:
         """Run one clock cycle, in which the link receives ``byte`` if given.
 
-        ``broken`` marks the byte's stop bit as broken.
+        If ``broken`` is true, the receiver reports that the byte's stop bit was wrong.
         """
         dut = self._dut
         dut.i__valid.value = int(byte is not None)
@@ -90,7 +90,7 @@ class Line:
             await self.cycle()
 
     async def answered(self, length: int) -> None:
-        """Wait until the link has sent ``length`` bytes, at most ``LIMIT`` cycles."""
+        """Run at most ``LIMIT`` cycles until the link has sent ``length`` bytes, then 30 more."""
         for _ in range(LIMIT):
             if len(self.sent) >= length:
                 break
@@ -200,7 +200,8 @@ async def requests_are_answered(dut: Any) -> None:
 async def a_start_is_not_repeated(dut: Any) -> None:
     """A START that is repeated with the same tag starts no second run.
 
-    It does start one if another valid request came between; corrupt requests do not count.
+    If the link has received another valid request between the two, the repeated START starts a
+    run. Corrupt requests between them make no difference.
     """
     settings = parameters()
     config = Config.of(**settings["config"])

@@ -59,7 +59,7 @@ def random_timing(random: np.random.Generator, latency: int) -> MemoryTiming:
 
 
 class Machine:
-    """Surroundings of a load or store engine: external memory, scratchpad, and command queue."""
+    """Test environment of a load or store engine: external memory, scratchpad, command queue."""
 
     def __init__(self, dut: Any, config: Config, settings: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random
@@ -83,7 +83,10 @@ class Machine:
         self.waiting: dict[str, int] = {}
 
     def pause(self, probability: float | None = None) -> bool:
-        """Draw whether a port pauses in this cycle; the probability is ``stall`` by default."""
+        """Return at random whether a port pauses in this cycle.
+
+        The probability of a pause is ``stall`` by default.
+        """
         probability = self.stall if probability is None else probability
         return bool(probability and self.random.random() < probability)
 
@@ -96,7 +99,7 @@ class Machine:
         getattr(self.dut, name).value = value
 
     def fires(self, name: str) -> bool:
-        """Return whether the stream ``name`` moves a payload in this cycle.
+        """Return whether the stream ``name`` transfers a payload in this cycle.
 
         Assert that an offered payload does not change before it is accepted.
         """
@@ -177,8 +180,8 @@ def load_side(
 ) -> tuple[Any, Any]:
     """Return the functions (drive, react) of :meth:`Machine.step` for a load engine.
 
-    ``expected`` are the engine's writes in order, pairs (scratchpad address, bytes). ``ends`` has,
-    for each command, the number of writes until the command is complete.
+    ``expected`` are the engine's writes in order, pairs (scratchpad address, bytes). ``ends`` has a
+    number for each command: the writes of this command and of all earlier ones.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0
@@ -290,7 +293,7 @@ def store_side(
 
 @cocotb.test()
 async def rows_arrive(dut: Any) -> None:
-    """Every row arrives, no other byte changes, and commands complete in order."""
+    """Every row is written to the other memory, no other byte changes; commands end in order."""
     await _run(dut, parameters())
 
 

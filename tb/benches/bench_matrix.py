@@ -6,9 +6,10 @@ line]), with its weight slot and first line; its addresses and zero points are r
 the probability that a scratchpad port pauses in a cycle; the port ``b`` pauses only before the
 first line of a tile. If ``alone`` is true, each command waits for the end of the previous command.
 
-``report`` is the path of a JSON file that receives cycle counts. ``cycles`` are the cycles from the
-first accepted command to each ``done``; if ``alone``, from the acceptance of the same command.
-``working`` are the lengths of the intervals in which the output ``working`` is 1.
+``report`` is the path of a JSON file that receives numbers of cycles. ``cycles`` lists for each
+command the cycles from the first command's acceptance to this command's ``done``; if ``alone``,
+from this command's acceptance. ``working`` lists the lengths of the intervals in which the output
+``working`` is 1.
 
 At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
 and counters are checked. With ``random`` and INT8 weights, products must take the cycles stated in

@@ -20,8 +20,8 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
     """Return a random command of the vector engine, a dictionary from field to value.
 
-    Two of three commands have the flag ``followed``. The command's opcode is the argument
-    ``opcode``, or this value with one bit inverted.
+    Two of three commands have the flag ``followed``: the next command may begin before they end.
+    The command's opcode is the argument ``opcode``, or this value with one bit inverted.
     """
     layout = command_layout(Engine.VECTOR)
     fields = {
@@ -35,17 +35,17 @@ def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
 
 
 def word(fields: dict[str, int]) -> int:
-    """Return the value of the port ``i`` for a command, a dictionary from field to value."""
+    """Return the bits of a command for the port ``i``; ``fields`` are its values by field name."""
     layout = command_layout(Engine.VECTOR)
     return sum(value << layout[name].offset for name, value in fields.items())
 
 
 @cocotb.test()
 async def commands_overlap_by_one(dut: Any) -> None:
-    """A ``followed`` command leaves the front end as soon as its operands are read.
+    """A ``followed`` command moves from front end to back end as soon as its operands are read.
 
-    It does not leave while the back end reads, waits for row factors, or has an earlier command.
-    After it has left, it is the back end's command until its results are written.
+    It does not move while the back end reads, waits for row factors, or has an earlier command.
+    Then it is the back end's command until its results are written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

@@ -85,7 +85,10 @@ class _Board:
 
 @cocotb.test(timeout_time=_LIMIT * 30 * PERIOD_NS, timeout_unit="ns")
 async def images_are_carried_out(dut: Any) -> None:
-    """Each image gives the same text, requests to the link, and refusal as the golden model."""
+    """For each image, circuit and golden model send the same text and the same link requests.
+
+    Both also refuse the same images.
+    """
     random = rng()
     for image, status, answers in images(random):
         contents = image[: SIZE - ADDR].ljust(SIZE - ADDR, b"\0")

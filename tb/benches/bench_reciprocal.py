@@ -1,4 +1,4 @@
-"""Bench of the reciprocal and the reciprocal square root, with gaps and pauses.
+"""Bench of the reciprocal and the reciprocal square root, with random pauses of input and ``en``.
 
 Parameters: ``width`` of the operand (bits), ``root`` (1 for the reciprocal square root, 0 for the
 reciprocal), ``latency`` of the unit (cycles).

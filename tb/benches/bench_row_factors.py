@@ -19,7 +19,7 @@ from celosia.tb.machine.packing import unpack
 
 
 class Factors:
-    """Monitor of the factors that leave the unit: ``factors`` are pairs (cycle, factor), in order.
+    """Monitor of the unit's row factors: ``factors`` lists pairs (cycle, factor) in order.
 
     ``ends`` are the cycles in which the last beat of each row leaves. ``together`` is true if the
     streams ``o`` and ``o_sum`` have moved their beats in the same cycles so far.
@@ -53,7 +53,10 @@ class Factors:
 
 @cocotb.test()
 async def sums_and_factors_are_exact(dut: Any) -> None:
-    """Sums, copies of sums and factors equal the golden model's, in the expected cycles."""
+    """The sums at ``o`` and ``o_sum`` and the row factors equal those of the golden model.
+
+    Each factor leaves the unit in the expected cycle.
+    """
     settings, random = parameters(), rng()
     lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]
     latency = RowFactors(lanes=lanes, max_row=max_row).latency

@@ -34,7 +34,7 @@ SENT_MAX = 300
 
 
 def random_operand(random: np.random.Generator) -> Operand:
-    """Return an operand with a random immediate, often relative to a register."""
+    """Return an operand with a random immediate, to which a register's value is often added."""
     bound = 1 << (IMMEDIATE_WIDTH - 1)
     register = int(random.integers(REGISTERS)) if random.random() < 0.6 else 0
     return Operand(int(random.integers(-bound, bound)), register)
@@ -43,7 +43,8 @@ def random_operand(random: np.random.Generator) -> Operand:
 def random_block(config: Config, random: np.random.Generator, level: int) -> list[Instruction]:
     """Return random instructions with nested loops, some of the loops empty.
 
-    ``level`` is the nesting level of the block; its loops may be nested to the deepest level.
+    ``level`` is the number of loops around the block; loops are nested at most ``LOOP_LEVELS``
+    deep.
     """
     block: list[Instruction] = []
     for _ in range(int(random.integers(4 if level else 8))):
@@ -118,9 +119,10 @@ class Host:
         self.dut, self.random, self.stall = dut, random, stall
 
     async def write(self, kind: str, place: str, values: dict[int, int]) -> None:
-        """Write program words or registers, a dictionary from address to value.
+        """Write ``values``, a dictionary from address to value, to program memory or registers.
 
-        ``kind`` is ``program`` or ``register``; ``place`` is the name of the address port.
+        ``kind`` is ``program`` or ``register``, the first part of the names of the sequencer's
+        ports; ``place`` is the last part of the name of the address port.
         """
         for address, value in values.items():
             getattr(self.dut, f"{kind}_en").value = 1
@@ -211,7 +213,7 @@ async def programs_mean_what_they_say(dut: Any) -> None:
 
 @cocotb.test()
 async def long_loops_run_on(dut: Any) -> None:
-    """A loop of 2^n + 1 or 2^n + 2 iterations does not end too early, for each n.
+    """A loop of 2^n + 1 or 2^n + 2 iterations does not end after 1 or 2 iterations, for each n.
 
     The loop is at a random level of the deepest nest. Each run is stopped by a reset.
     """
@@ -281,9 +283,9 @@ async def words_follow_each_other(dut: Any) -> None:
 
 @cocotb.test()
 async def wrong_programs_stop(dut: Any) -> None:
-    """An illegal word stops the run with an error and its cause; the next run is exact.
+    """An illegal instruction word stops the run, with the expected cause; the next run is exact.
 
-    No word after the illegal one is sent.
+    The sequencer sends no word that comes after the illegal word.
     """
     settings = parameters()
     config = PRESETS["small"].replace(**settings["config"])

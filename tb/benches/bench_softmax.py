@@ -24,7 +24,7 @@ BLOCK = 30
 
 
 def row_beats(q, mask, lanes):
-    """Return two lists for a row, with one entry for each beat: input payloads, expected outputs.
+    """Return two lists with one entry for each beat of a row: input payloads, expected outputs.
 
     ``q`` and ``mask`` [n] are the row's scores and mask.
     """
@@ -75,8 +75,8 @@ def short_row(random, longest):
 async def test_rows(dut):
     """Probabilities equal the golden model's for rows of any length.
 
-    Some rows have all columns masked, some have one dominant score. The output is blocked for long
-    before each block of rows, so that the queues are full of long rows, or of short rows.
+    Some rows have all columns masked, some have one dominant score. Before each block of rows the
+    bench accepts no output for many cycles, so that the queues fill with long or with short rows.
     """
     settings, random = parameters(), rng()
     lanes, max_row = settings["lanes"], settings["max_row"]

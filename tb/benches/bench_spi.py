@@ -147,7 +147,7 @@ async def bytes_pass_both_ways(dut: Any) -> None:
 
 
 async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
-    """Send a request and return the whole answer.
+    """Send the request ``frame`` to the link over SPI, and return the whole answer.
 
     If no answer begins within a few bytes, the host is quiet for ``quiet_ns``, as after an
     incomplete request.
@@ -175,7 +175,7 @@ def _bytes(bits: list[int]) -> bytes:
 
 @cocotb.test()
 async def a_link_answers(dut: Any) -> None:
-    """A host link over SPI answers requests, and reports incomplete requests.
+    """A host link over SPI answers requests; it answers incomplete requests with CORRUPT.
 
     Parameters: ``identity``, the words of HELLO's answer; ``timeout`` of the link; ``half_ns``.
     """

@@ -1,4 +1,4 @@
-"""Bench of ``SystolicArray`` and ``TreeArray``: tiles are written and used as early as allowed.
+"""Bench of ``SystolicArray`` and ``TreeArray``, with weights and vectors as early as allowed.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``, the number of
 cycles; ``rate``, the probability of a vector and of a line of weights in each cycle, if the array's

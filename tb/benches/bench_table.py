@@ -1,4 +1,4 @@
-"""Bench of the activation tables: loads every table, then looks up bytes, with pauses.
+"""Bench of the tables of activation functions: all are written, then read with pauses.
 
 Parameters: ``lanes`` and ``slots`` (the number of tables) of the unit.
 """

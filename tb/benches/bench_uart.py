@@ -36,7 +36,7 @@ def _baud(divisor: float) -> int:
 async def bytes_are_received(dut: Any) -> None:
     """The receiver receives the golden model's bytes from a line with gaps and glitches.
 
-    Some bytes have a broken stop bit, which the receiver must report.
+    Some bytes have a stop bit of 0; the receiver must deliver these bytes with bit 8 set.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
@@ -114,7 +114,7 @@ async def bytes_of_another_clock_are_received(dut: Any) -> None:
 async def short_start_bits_and_breaks_bring_no_bytes(dut: Any) -> None:
     """A start bit that ends before its middle is ignored.
 
-    A line that stays 0 gives one byte 0 with a broken stop bit.
+    From a line that stays 0, the receiver outputs one byte: 0, with a wrong stop bit.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
@@ -176,7 +176,7 @@ async def bytes_are_heard_by_another_clock(dut: Any) -> None:
 async def bytes_are_sent(dut: Any) -> None:
     """The line ``tx`` decodes to the bytes sent, by the golden model and by cocotbext-uart.
 
-    If the next byte waits, it follows without a gap.
+    If a byte is offered while the previous one is sent, it follows without a gap.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]

@@ -48,7 +48,7 @@ TRIES = 8
 
 
 class Surroundings:
-    """Surroundings of the vector engine: models of the memories, with checks of its ports.
+    """Test environment of the vector engine: models of the memories, with checks of its ports.
 
     ``sp`` and ``acc`` are the contents of the scratchpad and the accumulators.
     """
@@ -79,7 +79,7 @@ class Surroundings:
         self._row_layout = DrainPort(config.accumulators, config.array.cols).members["data"].shape
 
     def drive(self, name: str, value: int) -> None:
-        """Drive the engine's input ``name``, if the value differs from the present one."""
+        """Drive the engine's input ``name``, unless it is driven with this value already."""
         if self._driven.get(name) != value:
             self._driven[name] = value
             self._handle(name).value = value
@@ -190,9 +190,10 @@ class Surroundings:
         assert self.get("trace__retire") == done
 
     async def run(self, *steps: Step) -> int:
-        """Run a chain of commands, all but the last ``followed``, and return the number of cycles.
+        """Run a chain of commands on the engine, and return the number of cycles.
 
-        These are the cycles from the offer of the first command to the last command's ``done``.
+        All commands but the last have the flag ``followed``. The cycles are those from the offer
+        of the first command to the last command's ``done``.
         Each command is offered as soon as the previous command was accepted, or some cycles later.
         """
         first, pushes = self.cycles, list[int]()

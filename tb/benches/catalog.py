@@ -14,7 +14,7 @@ from celosia.generators.verilog.units import make_unit
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A unit's cocotb bench: the unit's ``name``, the bench's ``module``, and its parameters."""
+    """A cocotb bench of a unit: the unit's ``name``, the bench's ``module`` and parameters."""
 
     name: str
     module: str

@@ -1,8 +1,8 @@
 """Common parts of cocotb benches: parameters, random numbers, a clock, and streams.
 
-Everything here drives signals just after a rising edge of ``clk`` and samples them at the falling
-edge, when they are settled under every simulator; the next rising edge sees the sampled values.
-Benches that drive or sample by themselves do the same.
+These classes and functions drive signals just after a rising edge of ``clk`` and sample them at the
+falling edge. Then signals are settled in every simulator, and keep these values until the next
+rising edge. A bench that drives or samples signals itself must do the same.
 """
 
 import json
@@ -38,11 +38,11 @@ async def start_clock(
 ) -> None:
     """Start ``clk`` and hold ``rst`` for two cycles; return just after a rising edge.
 
-    Every input of the component is 0 from the reset until the bench drives the input. If
-    ``disturbed``, the inputs are random before the reset; a unit with a reset must show no trace of
-    them. The inputs named in ``still`` stay 0 before the reset, since they would write a memory. No
-    input is random while coverage is measured, since random inputs would reach code that the bench
-    does not test.
+    Every input of the component is 0 from the reset until the bench drives the input. If the
+    generator ``disturbed`` is given, inputs are random before the reset, which must remove all
+    effects of these inputs. The inputs named in ``still`` stay 0 even then, since they would write
+    a memory, which no reset clears. No input is random while coverage is measured, since random
+    inputs would reach code that the bench does not test.
     """
     names = json.loads(os.environ.get("CELOSIA_INPUTS", "[]"))
     has_reset = hasattr(dut, "rst")
@@ -172,9 +172,9 @@ class StreamMonitor:
 
 
 class ByteMonitor:
-    """Consumer of the byte stream ``o``, whose payload is a byte and a flag in bit 8.
+    """Consumer of the byte stream ``o``, whose payload is a byte, and bit 8 for a wrong stop bit.
 
-    ``bytes`` are the bytes received so far, pairs (byte, flag).
+    ``bytes`` are the bytes received so far, pairs (byte, whether the stop bit was wrong).
     """
 
     def __init__(self, dut: Any):

@@ -60,7 +60,7 @@ def random_program(random: np.random.Generator, count: int) -> list[dict[str, An
 
 
 def program_words(program: list[dict[str, Any]]) -> list[int]:
-    """Return the payloads, one per command word, that the sequencer would send for commands."""
+    """Return the payloads that the sequencer sends for a program, one for each command word."""
     words = []
     for command in program:
         opcode, push, flags, *operands = command["fields"].values()
@@ -79,7 +79,10 @@ def program_words(program: list[dict[str, Any]]) -> list[int]:
 
 
 def shortest_words(engine: Engine, pop: list[Engine]) -> list[int]:
-    """Return the payloads of an engine's shortest command that pops a token of each of ``pop``."""
+    """Return the sequencer's payloads for one command of an engine, the shortest that it has.
+
+    The command waits for a token of each engine in ``pop``.
+    """
     own = [definition for definition in DEFINITIONS.values() if definition.engine == engine]
     shortest = min(own, key=lambda definition: definition.words)
     fields = {"opcode": int(shortest.opcode), "push": 0, "flags": 0}

@@ -22,7 +22,7 @@ RARE = 0.1
 
 
 class Jobs:
-    """Commands of the matrix engine, with the accumulators' expected contents after each.
+    """Commands of the matrix engine, with the accumulators' expected contents after each command.
 
     ``sp`` is the scratchpad's random content; ``payloads`` are the commands for the engine's port.
     """
@@ -203,7 +203,7 @@ class Jobs:
             self.gated += int(np.count_nonzero(part == 0))
 
     def add_random(self) -> None:
-        """Append random commands: a MATMUL, or PRELOADs and MATMULs on them, if they fit."""
+        """Append random commands: one MATMUL, or PRELOADs with MATMULs by the loaded weights."""
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
         k, n = (
@@ -245,7 +245,7 @@ class Jobs:
             self.add(Opcode.MATMUL, self._rows(n), k, n, b_flags | a_flags)
 
     def append_random(self, transpose: bool) -> None:
-        """Append PRELOADs that add lines to weight slots, with products on the slots between them.
+        """Append PRELOADs that add lines of weights to slots, and MATMULs with these slots.
 
         If ``transpose`` is true, the first PRELOAD transposes its weights.
         """
@@ -300,8 +300,8 @@ class Jobs:
 def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     """Return the cycles of one product [m, k] by [k, n] on the matrix engine.
 
-    They count from the engine's first request to its last sum. Tiles must be whole, or m must be at
-    least the number of lines of a tile.
+    The cycles count from the engine's first memory request to its last sum. Tiles must be whole,
+    or m must be at least the number of lines of a tile.
     """
     rows, cols = config.array.rows, config.array.cols
     tiles = -(-k // rows) * -(-n // cols)

@@ -27,8 +27,8 @@ _END = record(Op.END)
 def images(random: np.random.Generator) -> Iterator[Image]:
     """Yield flash images: triples (image, STATUS at the end of its runs, change of answers).
 
-    The last is a function that changes the link's answer to a request, or None. Short invalid
-    images come before long images.
+    The change of answers is a function that changes the link's answer to a request; None if there
+    is no change. Short invalid images come before long images.
     """
     good = _good(random)
     image = seal(CONFIG, good + _END)

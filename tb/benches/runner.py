@@ -15,11 +15,12 @@ from cocotb_tools.runner import Icarus, Verilator
 
 
 class PortsOnly(Verilator):
-    """cocotb's runner for Verilator, but only signals that a control file names are accessible.
+    """cocotb's runner for Verilator, in which a bench can access only the ports.
 
-    Verilator may remove all other signals, and does not describe them, so that a build takes half
-    the time. The built program contains no path to cocotb's libraries, because another checkout may
-    also run it. ``options`` are options of make.
+    A Verilator control file names the accessible signals. Verilator may remove all others, and
+    does not describe them, so that a build takes half the time. The built program contains no path
+    to cocotb's libraries, because another checkout may also run it. ``options`` are options for
+    make.
     """
 
     def __init__(self, options: list[str]):
@@ -50,7 +51,10 @@ class Dumper(Icarus):
 
 
 def main(path: Path) -> int:
-    """Build a bench or run its tests, as in the JSON file ``path``; return 0 if nothing failed."""
+    """Do the job in the JSON file ``path``: build a bench, or run its tests.
+
+    Return 0 if nothing failed, otherwise 1.
+    """
     job = json.loads(path.read_text(encoding="utf-8"))
     simulator = job["simulator"]
     runner = PortsOnly(job["make"]) if simulator == "verilator" else Dumper()

@@ -33,14 +33,15 @@ class _Burst:
 class ExternalMemory:
     """External memory at the accelerator's ports ``mem_read`` and ``mem_write``.
 
-    ``bytes`` is the content of the memory. In each cycle each channel does nothing with probability
+    ``bytes`` is the content of the memory. In each cycle each channel pauses with probability
     ``stall``; each burst is delayed by 0 to ``latency`` cycles. The memory reads a word as late as
     the port's rules allow, just before delivery, and writes a burst only when ``written`` reports
     it. Every rule of the ports is asserted. The bench calls :meth:`drive` after a rising edge and
     :meth:`sample` at the falling edge, in every cycle.
 
-    The channels (``CHANNELS``) in ``silent`` do nothing. While ``stray`` is true, the memory offers
-    a word and reports a burst as written without a request; the word must not be accepted.
+    The channels in ``silent``, a set of names in ``CHANNELS``, pause in all cycles. While ``stray``
+    is true, the memory offers a word and reports a burst as written without a request; the word
+    must not be accepted.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class ExternalMemory:
         self.let_go()
 
     def let_go(self) -> None:
-        """Allow ``valid`` to fall before ``ready`` in this cycle: the accelerator is reset."""
+        """Allow the accelerator to withdraw offered payloads in this cycle (at its reset)."""
         self._offered.clear()
 
     @property
@@ -120,7 +121,7 @@ class ExternalMemory:
         return bool(bursts) and bursts[0].time <= self._time
 
     def sample(self) -> None:
-        """Accept the accelerator's requests and data in this cycle; call it at a falling edge."""
+        """Take the requests and data that are accepted in this cycle; call it at a falling edge."""
         assert not self.stray or not int(self._dut.mem_read__data__ready.value)
         if self._word is not None and int(self._dut.mem_read__data__ready.value):
             self._word = None

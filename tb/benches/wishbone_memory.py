@@ -29,7 +29,10 @@ _SIGNALS = {
 
 
 class WishboneRules:
-    """Asserts in each cycle the rules of Wishbone B4 for a master with registered feedback."""
+    """Asserts in each cycle the rules of Wishbone B4 for a master.
+
+    Its bursts are those with registered feedback.
+    """
 
     def __init__(self, dut: Any, config: Config):
         self._dut, self._config = dut, config

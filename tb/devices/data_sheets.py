@@ -54,8 +54,8 @@ class SdramSheet:
     def figures(self, period: float) -> dict[str, float]:
         """Return all figures for a clock period (ns), a dictionary from field name to value.
 
-        Names are in upper case. Times that the sheet may give in clock periods (:class:`Time`) are
-        in nanoseconds; other figures have the sheet's units.
+        The field names are in upper case. Times that the sheet may give in clock periods
+        (:class:`Time`) are in nanoseconds; other figures have the sheet's units.
         """
         by_name: dict[str, float] = {f"CL{cas}": self.frequency[f"CL{cas}"] for cas in (2, 3)}
         for name, value in vars(self).items():

@@ -13,15 +13,16 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 
 
 class Bus:
-    """A model of the registers through which LiteDRAM's core and two byte lanes are started.
+    """A model of the registers with which a circuit starts LiteDRAM's core and two byte lanes.
 
     ``windows`` has, for each lane, a dictionary from bit slip to the range of read delays that
-    work. At another delay, one bit of one word of a test is wrong, or the strobe of one of the
-    test's two bursts is missing; delay and bit slip determine the fault.
+    work. A test of a delay reads two bursts. At a delay that does not work, one bit of one word is
+    wrong, or the strobe of one of the two bursts is missing; delay and bit slip determine the
+    fault.
 
-    ``late``, ``wrong`` and ``silent`` are numbers of bad lanes. In the last test late lanes work at
-    any delay, like a chip that has warmed up; wrong lanes return a wrong byte, and silent lanes no
-    strobe.
+    ``late``, ``wrong`` and ``silent`` are numbers of bad lanes, which differ in the final test
+    after the search. In this test ``late`` lanes work at any delay, like a chip that has warmed up;
+    ``wrong`` lanes return a wrong byte, and ``silent`` lanes no strobe.
     """
 
     def __init__(
@@ -42,11 +43,11 @@ class Bus:
 
     @property
     def last(self) -> bool:
-        """True if every delay at every bit slip has been tested, each with two bursts."""
+        """True if the search has tested all delays at all bit slips: the final test follows."""
         return self.seen >= 2 * 8 * 4
 
     def passes(self, lane: int) -> bool:
-        """Return whether a byte lane reads the written data correctly with its present settings."""
+        """Return whether a byte lane reads the right data with its current delay and bit slip."""
         if self.last and lane in self.late:
             return True
         if self.last and lane in self.wrong:

@@ -15,11 +15,12 @@ _DUMMY = 8  # clocks of both
 
 @dataclass
 class FlashModes:
-    """Modes in which a flash chip was left; at power-on it leaves all but ``four_at_power_on``.
+    """Modes in which earlier commands have left a flash chip.
 
     ``continuous`` is the number of lines, 2 or 4, on which the chip expects an address without a
     command; 0 if it expects a command. ``commands`` is the number of lines for commands; ``upper``
-    is the extended address of chips with more than 16 MB.
+    is the extended address of chips with more than 16 MB. Power-on resets all these modes but
+    ``four_at_power_on``.
     """
 
     asleep: bool = False
@@ -74,7 +75,7 @@ class FlashModel:
         self._changed = _NEVER
 
     def step(self, pins: dict[str, int]) -> int:
-        """Run one cycle with the pins' levels, by name; return the levels of inputs ``dq_i``."""
+        """Run one cycle with the levels ``pins``, by pin name; return the levels of ``dq_i``."""
         self._check_lines(pins)
         if not pins["cs_n"]:
             if self._cs_n:

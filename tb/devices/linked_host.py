@@ -13,7 +13,7 @@ ADDR, SIZE = 0x1000, 0x2000
 
 
 class Host:
-    """A model of the host link with a machine that only counts its runs.
+    """A model of the host link, and of a machine that executes no program but counts its runs.
 
     ``status`` is the STATUS at the end of a run. ``answers(number, answer)`` may change the answer
     to the request with that number. ``begun`` is the number of runs that were started, ``asked``
@@ -30,7 +30,7 @@ class Host:
             self.begun += 1
 
     def ask(self, frame):
-        """Return the answer to a request; to an incomplete request, the answer CORRUPT."""
+        """Return the link's answer to a request; CORRUPT if the request is incomplete."""
         self.asked.append(frame)
         reply = b"".join(map(self.link.receive, frame))
         return self.answers(len(self.asked) - 1, reply or self.link.quiet())

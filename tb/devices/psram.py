@@ -49,10 +49,10 @@ class PsramModel:
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> tuple[int, int]:
-        """Run half a cycle with the pins' levels, by name; return the chip's levels (DQ, RWDS).
+        """Run half a cycle with the levels ``pins``, by pin name; return the levels (DQ, RWDS).
 
-        The effect of a clock edge is visible from the next half cycle on, because of the delay to
-        the chip and back.
+        These are the levels that the chip drives. They change half a cycle after a clock edge, the
+        delay of the wires to the chip and back.
         """
         before, self._pins = self._pins or pins, pins
         if self._coming is not None:

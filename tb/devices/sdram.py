@@ -13,8 +13,8 @@ class SdramModel:
 
     A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a clock of
     ``clock`` Hz. An unwritten byte is a hash of its address. ``counts`` is a dictionary from
-    command code to the number of commands. A broken chip has ``late`` further cycles from READ to
-    its data, or inverts the output bits in the mask ``wrong``; both are 0 for a good chip.
+    command code to the number of commands. A broken chip sends the data of a READ ``late`` cycles
+    too late, or inverts the output bits in the mask ``wrong``; both are 0 for a good chip.
     """
 
     def __init__(self, sheet: SdramSheet, clock: float, *, late: int = 0, wrong: int = 0):
@@ -44,7 +44,7 @@ class SdramModel:
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> int | None:
-        """Run one cycle with the pins' levels, by name; return the read data, or None."""
+        """Run one cycle with the levels ``pins``, by pin name; return the read data, or None."""
         answer = None
         if self._due and self._due[0][0] == self._now:
             answer = self._due.popleft()[1] ^ self._wrong
