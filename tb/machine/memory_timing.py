@@ -12,12 +12,12 @@ class MemoryTiming:
     """The timing of an external memory, in cycles of the memory port's clock.
 
     A burst's first word is read ``latency`` cycles after its request at the earliest. A written
-    burst is reported ``latency`` cycles after its last word. Bursts overlap, so that words of
-    earlier bursts hide a burst's latency. A word moves every ``interval`` cycles in each direction.
-    In the last ``refresh_cycles`` of every ``refresh_period`` cycles, counted from power-on, no
-    word is newly offered, and none is accepted; a period of 0 stands for a memory without refresh.
-    Rows and banks cost no further time: a controller with interleaved banks opens the next row of a
-    stream while it reads the present row.
+    burst is reported ``latency`` cycles after its last word. Requests are accepted while words of
+    earlier bursts move, so that the latency of a burst overlaps with these words. A word moves
+    every ``interval`` cycles in each direction. In the last ``refresh_cycles`` of every
+    ``refresh_period`` cycles, counted from power-on, the memory begins to offer no word, and
+    accepts none; a period of 0 is that of a memory without refresh. Rows and banks cost no further
+    time: a controller with interleaved banks opens the next row while it reads a row.
 
     Raises :class:`InputError` if the memory could never move a word, or only after more than
     100,000 cycles.

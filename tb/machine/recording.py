@@ -37,9 +37,9 @@ class Command:
 
 @dataclass(frozen=True)
 class Wait:
-    """An interval of cycles in which an engine's next command waits for tokens.
+    """An interval of cycles in which an engine's next command waits for dependency tokens.
 
-    ``lacking`` are the engines that must still push these tokens.
+    ``lacking`` are the engines whose tokens the command still lacks.
     """
 
     engine: Engine

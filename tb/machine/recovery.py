@@ -1,4 +1,4 @@
-"""Trials of recovery: runs are cut off in a random cycle, and the next run is checked."""
+"""Trials of recovery: a run is disturbed in a random cycle, and the next run is checked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ WATCHDOG = 4000
 
 
 def disturbed(config: Config) -> Config:
-    """Return a configuration prepared for trials of recovery.
+    """Return a configuration changed for trials of recovery.
 
-    It has trace ports, a watchdog, and less external memory.
+    It has trace ports, a short watchdog, and a small external memory.
     """
     return config.replace(trace=True, watchdog=WATCHDOG, mem_addr_width=_ADDR_WIDTH)
 
@@ -86,17 +86,18 @@ class Campaign:
     results, and its cycles must equal the cycles on an undisturbed machine. The disturbances are:
 
     - a reset of 1 to 4 cycles, of the machine alone or with external memory;
-    - an abort of the host, or an abort and a start at once;
-    - FORGET, with a memory that has lost its requests;
+    - an abort by the host, or an abort and a start in one write to CONTROL;
+    - the host's FORGET, after external memory has lost its outstanding requests;
     - an illegal instruction word in the program;
     - a memory that stops answering until the host starts the next run, or some time later;
     - a memory that reports errors;
-    - an abort while memory is silent, which answers again before or after the rest of the machine
-      has recovered.
+    - an abort while memory does not answer; memory answers again before or after the rest of the
+      machine has recovered.
 
-    All random numbers follow from ``seed``. ``cold`` has a text for each program on the errors of
-    its first run, after a reset; the text is empty if there were none. For the first program this
-    is the machine's first run. ``machine`` is an existing machine to use instead of a new one.
+    All random numbers depend on ``seed``. Each program first runs once after a reset; ``cold`` has
+    a text for each program on the errors of this run, empty if there were none. For the first
+    program this is the machine's first run. ``machine`` is an existing machine to use instead of a
+    new one.
     """
 
     def __init__(

@@ -54,7 +54,7 @@ _TRIES = 10
 
 
 class HostedMachine(Machine, Protocol):
-    """Interface of a machine whose host port's registers can be written."""
+    """Interface of a machine with a host port, whose registers can be written."""
 
     def write_register(self, name: str, value: int) -> None:
         """Write a value to the register ``name`` of the host port."""
@@ -148,8 +148,8 @@ def selftest(
 def only(config: Config, unit: str) -> Config:
     """Return a configuration with no units but ``unit``, the core, and the units that it needs.
 
-    For ``all`` the result has all units. A program for the reduced configuration has the same
-    results on ``config``.
+    If ``unit`` is ``all``, the result is ``config`` itself. A program for the reduced configuration
+    has the same results on ``config``.
     """
     if unit == "all":
         return config
@@ -160,7 +160,8 @@ def only(config: Config, unit: str) -> Config:
 def clearing_programs(config: Config) -> list[list[int]]:
     """Return programs, lists of words, that set a machine's on-chip memories to zero.
 
-    Random programs expect these zeros. External memory must begin with a scratchpad row of zeros.
+    Random programs need memories of zeros. External memory must begin with a scratchpad row of
+    zeros.
     """
     program = [*clearing(config), *clearing_sums(config)]
     step = config.control.program_depth // 12 - 1  # an instruction has at most 11 words

@@ -131,7 +131,10 @@ class SimulatedMachine(ABC):
         return self._read_registers([name])[0]
 
     def unbroken(self) -> bool:
-        """Return whether runs ended since the last call, all of them without errors or resets."""
+        """Return whether the machine has ended a run since the last call, without any error.
+
+        If a reset came after the run, the result is False.
+        """
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)
@@ -183,10 +186,10 @@ class SimulatedMachine(ABC):
             self._recovered = True
 
     def record(self, window: int = 256) -> None:
-        """Record the following runs, with counts for each window of ``window`` cycles.
+        """Record all runs from now on, with counts for each window of ``window`` cycles.
 
-        A window of 0 ends recording. Raises :class:`InputError` if the configuration has no trace
-        ports, or is microcoded.
+        If ``window`` is 0, the following runs are not recorded. Raises :class:`InputError` if the
+        configuration has no trace ports, or is microcoded.
         """
         if not self.config.control.trace:
             raise InputError(
@@ -249,10 +252,11 @@ class SimulatedMachine(ABC):
 class VerilatorMachine(SimulatedMachine):
     """A configuration's accelerator, simulated by Verilator.
 
-    ``verilog`` replaces the accelerator's Verilog and has the same ports; if ``quick`` is false, it
-    is compiled for speed in long runs. If ``contents`` is None, registers and memories start with
-    the circuit's initial values; if it is 0, with zeros; otherwise with random values from this
-    seed. ``coverage`` is the path of the file that :meth:`write_coverage` writes.
+    ``verilog`` replaces the accelerator's Verilog and has the same ports. If ``quick`` is true, it
+    is compiled in less time, but simulated more slowly. If ``contents`` is None, registers and
+    memories start with the circuit's initial values; if it is 0, with zeros; otherwise with random
+    values, and ``contents`` is their seed. ``coverage`` is the path of the file that
+    :meth:`write_coverage` writes.
 
     Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
     the build fails.
@@ -280,16 +284,16 @@ class VerilatorMachine(SimulatedMachine):
         self._send(f"n {cycles:x}\n")
 
     def reset(self, cycles: int = 1, *, cold: bool = False) -> None:
-        """Hold the accelerator's reset for ``cycles`` cycles; if ``cold``, also the memory's reset.
+        """Reset the accelerator for ``cycles`` cycles, and external memory if ``cold`` is true.
 
-        A reset of external memory drops its pending requests, but not its content. With 0 cycles
-        the accelerator is not reset.
+        A reset of external memory drops its pending requests, but not its content. If ``cycles`` is
+        0, the accelerator is not reset.
         """
         self._send(f"x {cycles:x} {int(cold)}\n")
         self._recovered &= not cycles
 
     def behave(self, behaviour: MemoryBehaviour) -> None:
-        """Set the behaviour of external memory for all following cycles."""
+        """Set whether external memory answers, is silent or reports errors from now on."""
         self._send(f"k {behaviour.value}\n")
 
     def interrupted(self) -> bool:
@@ -297,7 +301,7 @@ class VerilatorMachine(SimulatedMachine):
         return self._ask("i\n") == ["1"]
 
     def write_coverage(self) -> None:
-        """Write the coverage file: Verilator's coverage points with the count of each."""
+        """Write the coverage file: Verilator's coverage points and the number of hits of each."""
         self._ask("c\n")
 
     def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:

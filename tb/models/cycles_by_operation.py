@@ -45,7 +45,7 @@ class Operation:
 
     @property
     def kind(self) -> str:
-        """Kind of the operation: the last part of its name, such as ``context``."""
+        """Kind of the operation: its name after the last dot, such as ``context``."""
         return self.name.rpartition(".")[2]
 
     def utilization(self, config: Config) -> float:
@@ -56,9 +56,9 @@ class Operation:
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
     """Return the operations of a recorded run, in the order in which they begin.
 
-    Each cycle counts for one operation: that of the matrix engine's command, or else that of the
-    vector engine's command, or else, if both engines are idle, the next operation. ``places`` has
-    the place in the model of each command.
+    Each cycle counts for one operation: that of the matrix engine's command. If this engine is
+    idle, it is that of the vector engine's command; if both are idle, the next operation.
+    ``places`` has each command's place in the model.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

@@ -34,9 +34,9 @@ class ExportInputs:
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
     """Return the first ``count`` inputs from ``files``, the calibration inputs, and column names.
 
-    If only calibration inputs are given, they are the inputs, too. If none are given, a model that
-    comes with the package gets images of digits: training images for calibration, and test images.
-    Any other model of texts gets the package's sentences.
+    If ``files`` has only calibration inputs, these are exported, too. If it has no inputs at all, a
+    model that comes with the package gets images of digits: training images for calibration, test
+    images as inputs. Any other model of texts gets the package's sentences.
 
     Raises :class:`InputError` if a file or the count cannot be used, or if no inputs are given for
     any other model.

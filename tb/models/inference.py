@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Run:
-    """Figures of one run of a machine, which computes one inference or a batch of them."""
+    """Measurements of one run of a machine, which computes one inference or a batch of them."""
 
     rows: int
     """Rows of its input."""
@@ -46,7 +46,7 @@ class Run:
 
 @dataclass
 class Inferences:
-    """Outputs and figures of the inferences of a compiled model on a machine."""
+    """Outputs and measurements of the inferences of a compiled model on a machine."""
 
     compiled: EncoderHost
     timing: MemoryTiming
@@ -79,9 +79,9 @@ class Inferences:
         ``macs``, ``ideal_cycles``, ``least_bytes`` and ``kept_bytes`` are None if the programs come
         without their model.
 
-        ``kept_bytes`` are the bytes of weights and parameters that stay on the chip from run to
-        run. ``again`` has the mean cycles and bytes of the inferences for which they were on the
-        chip already; it is empty if there was no such inference.
+        ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip from
+        run to run. ``again`` is a dictionary of the mean cycles and bytes of those inferences that
+        found these weights on the chip; it is empty if there was no such inference.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, CompiledModel) else None
@@ -154,7 +154,8 @@ def run_inferences(
 ) -> Inferences:
     """Run a compiled model on inputs, on a new machine with a trace port, and return the results.
 
-    Consecutive runs read nested weights with the widths ``bits`` (bits) in turn. If ``window`` is
+    Each run reads nested weights with the next of the widths ``bits`` (bits), cyclically. If
+    ``window`` is
     not 0, each inference is recorded, with counts for each window of ``window`` cycles; the golden
     machine makes no recording.
 
@@ -180,9 +181,11 @@ def infer(
 ) -> Inferences:
     """Run a compiled model on inputs, on a given machine, and return the results.
 
-    ``timing`` is the timing of the machine's external memory. Consecutive runs read nested weights
-    with the widths ``bits`` (bits) in turn. Without a trace port only the outputs are compared; on
-    the golden machine nothing is compared if the programs come without their model.
+    ``timing`` is the timing of the machine's external memory, for predictions. Each run reads
+    nested weights with the next of the widths ``bits`` (bits), cyclically. Tensors and outputs are
+    compared with those of the golden machine; without a trace port only the outputs are. If
+    ``machine`` is the golden machine, they are compared with the integer reference, if the programs
+    come with their model.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

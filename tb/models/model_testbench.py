@@ -42,9 +42,9 @@ def model_testbench(
     """Return the files of a compiled model's testbench, a dictionary from file name to text.
 
     The files are the Verilog, the program, external memory, and the testbench's steps. ``top`` is
-    the name of the accelerator's module. Each input is given as rows for
-    :meth:`CompiledModel.request`. For each input the testbench writes the input, runs the program,
-    and compares the output with the golden output. Nested weights are read with ``bits`` bits.
+    the name of the accelerator's module. Each input is an array of rows, as
+    :meth:`CompiledModel.request` accepts it. The testbench writes each input, runs the program, and
+    compares the output with the golden output. Nested weights are read with ``bits`` bits.
     The simulation ends with a line that begins with PASS or FAIL.
     """
     config = compiled.config

@@ -59,7 +59,7 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the indices of the images to show: the first ones, then up to four errors.
+    """Return the indices of the images to show: the first right ones, then up to four errors.
 
     An error is an image whose predicted class is not its label.
     """

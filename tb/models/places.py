@@ -1,4 +1,4 @@
-"""Place in the model of each recorded command: the tensor that the command helps to compute."""
+"""Assignment of recorded commands to the model: the tensor that each command helps to compute."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _ATTENTION = ("scores", "probabilities", "context")
 
 @dataclass(frozen=True)
 class Place:
-    """A command's place in the model: the tensor, and the part of the tensor if known."""
+    """The tensor of the model that a command helps to compute, and the part of it, if known."""
 
     tensor: str
     """The tensor that it writes, or the first that needs the data it moves; empty if unknown."""
@@ -28,9 +28,9 @@ class Place:
 
     @property
     def operation(self) -> str:
-        """Name of the operation: the tensor's name, or its layer's name with ``attention``.
+        """Name of the operation: that of the tensor, or ``attention`` after the layer's name.
 
-        The operation attention has the tensors scores, probabilities and context.
+        Attention is the operation of the tensors scores, probabilities and context of a layer.
         """
         layer, _, name = self.tensor.rpartition(".")
         if name not in _ATTENTION:
@@ -39,13 +39,13 @@ class Place:
 
 
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
-    """Return the place in the model of each recorded command: the tensor that it helps to compute.
+    """Return the place of each recorded command: the tensor of the model that it helps to compute.
 
     ``written`` has, for each vector command, the part of a tensor that it writes. If the program is
     no compiled model, the length of ``written`` differs from the number of vector commands; then a
-    vector command's place has its opcode's name. A vector command that writes no tensor, or a
-    command of the matrix or load engine, has the place of the first later command that reads its
-    result. A STORE has the place of the last earlier command that wrote the stored data.
+    vector command's opcode stands in place of a tensor. A vector command that writes no tensor, or
+    a command of the matrix or load engine, has the place of the first later command that reads its
+    result. A STORE has the tensor of the last earlier command that wrote the stored data.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     fits = len(written) == len(vector)

@@ -35,7 +35,11 @@ _FIELDS = ("BURST_ADDR", "BURST_LAST", "WRITE_DATA", "WRITE_MASK")
 
 
 class Action(IntEnum):
-    """Action of a testbench's step: set a word or register, run a program, or compare a value."""
+    """Action of a testbench's step on the accelerator and its external memory.
+
+    A step sets a memory word or a register, runs the program, or compares a memory word or a
+    register with the expected value.
+    """
 
     SET_WORD = 0
     SET_REGISTER = 1
@@ -72,11 +76,11 @@ class Steps:
         return max(self.config.memory.width, 32)
 
     def say(self, text: str) -> None:
-        """Add a comment line to the steps."""
+        """Add a comment line with ``text`` to the file of steps."""
         self.lines.append(f"// {text}")
 
     def add(self, action: Action, place: int = 0, value: int = 0) -> None:
-        """Add a step: an action on a word of external memory or a register, with a value.
+        """Add a step: an action with a value, on a word of external memory or on a register.
 
         ``place`` is the number of the word, or the register's address.
         """

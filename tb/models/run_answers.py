@@ -32,7 +32,8 @@ def run_answers(
     or the prompts of any other model. ``machine`` is as in
     :class:`celosia.tb.models.text_session.TextSession`. The most likely token is chosen until a
     token ends the text or all positions are used. The answer to a prompt also ends when it is
-    longer than the right answer, or as long if the tokenizer has no token that ends a text.
+    longer than the right answer. If the tokenizer has no token that ends a text, it ends when it is
+    as long as the right answer.
 
     ``accuracy`` is the share of answers in which every character is right; after a prompt, spaces
     at both ends do not count. ``float_accuracy`` is the accuracy of the float model ``source``, or

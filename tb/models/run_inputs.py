@@ -62,7 +62,7 @@ NO_FILES = Files()
 def read_inputs(
     model: str, source: Source, files: Files, count: int | None
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
-    """Return a run's prepared inputs, the calibration inputs, and the labels of the run's inputs.
+    """Return a run's inputs in the model's input form, calibration inputs, and the inputs' labels.
 
     ``count`` is the number of inputs, None for all. The labels are None if they are unknown.
 
@@ -111,7 +111,7 @@ def _check_count(path: Path | None, labels: Sequence[int] | NDArray[np.int64] | 
 
 
 def cut_inputs(source: Source, files: Files, count: int | None) -> int:
-    """Return the number of inputs that are cut because they exceed the model's input length."""
+    """Return how many of the first ``count`` inputs are cut to the model's input length."""
     if files.answers is not None:
         return source.cut(read_classified(files.answers, source)[0][:count])
     if files.are_texts and files.inputs is not None:
@@ -124,8 +124,8 @@ def cut_inputs(source: Source, files: Files, count: int | None) -> int:
 def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_Item]:
     """Return the first ``count`` inputs, or all inputs if ``count`` is None.
 
-    ``name`` is the message's noun for the inputs. Raises :class:`InputError` if ``count`` is not
-    from 1 to their number.
+    Raises :class:`InputError` if ``count`` is not from 1 to their number. ``name`` is the noun for
+    the inputs in the error's message.
     """
     count = len(inputs) if count is None else count
     if not 1 <= count <= len(inputs):

@@ -52,7 +52,7 @@ def run_text(
 
 
 class Pieces:
-    """A text that grows token by token, and is returned in pieces of whole characters."""
+    """A text that is decoded token by token, and returned in pieces of whole characters."""
 
     def __init__(self, tokenizer: TokenizerLike):
         self._tokenizer = tokenizer
@@ -60,12 +60,15 @@ class Pieces:
         self.text = ""
 
     def add(self, tokens: Sequence[int]) -> str:
-        """Add tokens, and return the new part of the text that no later token can change."""
+        """Add tokens to the text, and return those new characters that later tokens cannot change.
+
+        A token may contain only some of a character's bytes, which later tokens complete.
+        """
         self._tokens += tokens
         return self._grown(self._tokenizer.settled(self._tokens))
 
     def end(self) -> str:
-        """Return the end of the text, which :meth:`add` held back; call it after the last token."""
+        """Return the characters that :meth:`add` has not returned; call it after the last token."""
         return self._grown(self._tokenizer.decode(self._tokens))
 
     def _grown(self, text: str) -> str:
@@ -79,8 +82,8 @@ class TextRun:
     For an encoder-decoder the prompt is the source, and the text is its answer, which has at most
     one token per position. ``machine`` is as in
     :class:`celosia.tb.models.text_session.TextSession`. ``seed`` starts the random choice of
-    tokens. The prompt and each new token read nested weights with the widths ``bits`` (bits) in
-    turn.
+    tokens. The prompt is computed with nested weights of the first of the widths ``bits`` (bits),
+    the new tokens with the following widths, cyclically.
 
     Raises :class:`InputError` if ``steps`` is less than 1, the prompt cannot be encoded or is too
     long, or the simulator cannot run here.
@@ -231,8 +234,8 @@ def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
 def totals(program: TextHost, spent: Counter[str], *, counted: bool) -> dict[str, Any]:
     """Return a program's sizes, and the counters of its runs, a dictionary by name.
 
-    ``spent`` are the sums of the counters over the runs. Unless ``counted`` is true, the entries
-    ``where`` and ``engines`` are empty.
+    ``spent`` are the sums of the counters over the runs. ``counted`` is true if the machine has
+    these counters; otherwise the entries ``where`` and ``engines`` are empty.
     """
     return {
         "program_words": len(program.words),

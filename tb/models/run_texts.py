@@ -63,16 +63,17 @@ def run_texts(
 ) -> dict[str, Any]:
     """Continue two prompts by at most ``steps`` tokens each; return texts and figures by name.
 
-    Every run processes one token of each text, also within the prompts, until the text has ended.
+    Every run processes one token of each text that has not ended, also within the prompts.
     ``texts`` lists for each text a dictionary of ``text``, ``tokens`` and ``prompt_tokens``.
-    ``cycles`` lists the cycles of each run. The following figures are of the runs that processed a
+    ``cycles`` lists the cycles of each run. The other figures count only runs that processed a
     token of both texts. ``cycles_per_run`` are the cycles of the last of these runs,
     ``predicted_cycles`` their prediction, and ``cycles_per_token`` half of them.
-    ``mean_cycles_per_token`` is half the mean of these runs. ``where`` and ``engines`` are sums
-    over these runs, as in :func:`celosia.tb.models.run_text.run_text`.
+    ``mean_cycles_per_token`` is half of the mean cycles of these runs. ``where`` and ``engines``
+    are sums over these runs, as in :func:`celosia.tb.models.run_text.run_text`.
 
-    Consecutive runs read nested weights with the widths ``bits`` (bits) in turn. The random choice
-    of the first text's tokens starts from ``seed``, of the second text's from ``seed + 1``.
+    Each run reads nested weights with the next of the widths ``bits`` (bits), cyclically. The
+    random choice of the first text's tokens starts from ``seed``, of the second text's from
+    ``seed + 1``.
     ``machine`` is as in :class:`celosia.tb.models.text_session.TextSession`.
 
     Raises :class:`InputError` if ``steps`` is less than 1, a prompt cannot be encoded, has no token

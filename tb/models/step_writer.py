@@ -13,9 +13,9 @@ SLACK = 4
 
 
 class StepWriter:
-    """A golden machine that records its host's actions as a testbench's steps.
+    """A golden machine that records each action of its host as a step of a testbench.
 
-    The values that the host reads become the values that the testbench compares.
+    A value that the host reads becomes the expected value of a step that compares.
     """
 
     def __init__(self, config: Config):
@@ -27,14 +27,18 @@ class StepWriter:
         self._loads = 0
 
     def memory(self, size: int) -> bytes:
-        """Return the initial content of external memory: ``size`` bytes, padded to whole words."""
+        """Return external memory's content before the first step: ``size`` bytes, in whole words.
+
+        Zeros follow the bytes that the host has written.
+        """
         padded = self._image + bytes(size - len(self._image))
         return padded + bytes(-size % self._config.mem_bytes)
 
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory from the byte address ``addr`` on.
 
-        A write before the first program is the initial content of external memory.
+        Bytes written before the first program is loaded are the initial content of external memory,
+        from address 0 on; later writes become steps.
         """
         self._machine.write_memory(addr, data)
         if self._loads:
@@ -81,5 +85,5 @@ class StepWriter:
         return self._machine.read_register(name)
 
     def unbroken(self) -> bool:
-        """Return whether runs ended since the last call, all of them without errors or resets."""
+        """Return whether the machine has ended a run since the last call, without any error."""
         return self._machine.unbroken()

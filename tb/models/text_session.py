@@ -1,4 +1,4 @@
-"""A session of a language model on a machine: a prompt in pieces, then token by token."""
+"""A text processed by a language model on a machine: the prompt, then token by token."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Turn:
-    """Result of the runs that process tokens: cycles, counters, and comparison of tensors."""
+    """Sums over runs that process tokens: cycles, counters, and comparisons of tensors."""
 
     cycles: int = 0
     """Clock cycles of all programs; 0 on a machine that has no clock."""
@@ -51,10 +51,10 @@ class TextSession:
     """A text that a language model's program processes token by token on a machine.
 
     ``machine`` is a name in ``celosia.tb.machine.toolchain.MACHINES``, or a machine with external
-    memory. Each program also runs on the golden machine. The chosen tokens are compared. If the
-    machine has a trace port, the signature of each written tensor is compared, too. If ``machine``
-    is the golden machine, its chosen tokens are compared with
-    :func:`celosia.generators.reference.integers.evaluate`, if the program comes with its decoder.
+    memory. Each program also runs on the golden machine, and the tokens that both machines choose
+    are compared. If the machine has a trace port, the signature of each written tensor is compared,
+    too. If ``machine`` is the golden machine and the program comes with its decoder, the chosen
+    tokens are compared with :func:`celosia.generators.reference.integers.evaluate`.
 
     Raises :class:`InputError` if the simulator is unknown or cannot run here.
     """
@@ -111,14 +111,14 @@ class TextSession:
         return KvCache(slots=self.program.cache.capacity, sinks=self.program.cache.sinks)
 
     def begin(self) -> None:
-        """Begin a new text; keys and values of the previous text are never read again."""
+        """Begin a new text at position 0; the keys and values in the cache are no longer used."""
         self.length = 0
         self._decoded = self._empty()
 
     def encode(self, tokens: Sequence[int]) -> Turn:
         """Begin the answer to a source: run the encoder on its tokens; return cycles and counters.
 
-        The program is made for certain numbers of tokens; ``tokens`` must have one of these.
+        The number of ``tokens`` must be one for which the program was compiled.
         """
         self.begin()
         program, self.source, turn = self.program, len(tokens), Turn()
@@ -144,8 +144,8 @@ class TextSession:
     def take(self, tokens: Sequence[int]) -> Turn:
         """Run the decoder on tokens, and return the cycles and counters.
 
-        While the KV cache has room, a run processes several tokens (``rows`` of the program);
-        otherwise a run processes one.
+        A run processes up to ``rows`` tokens, a number of the program, while the KV cache has room
+        for them. When the cache is full, a run processes one token.
         """
         turn, rest = Turn(), list(tokens)
         while rest:

@@ -1,4 +1,4 @@
-"""A session of a language model with two texts, with one token of each text in every run."""
+"""Two texts processed by a language model on a machine, with a token of each in every run."""
 
 from collections.abc import Callable, Sequence
 
@@ -29,10 +29,10 @@ class TextsSession(TextSession):
     ) -> list[int | None]:
         """Process the next token of each text; return the result of ``choose`` for each text.
 
-        ``choose`` receives the text's number; when it is called, :meth:`choose` and :meth:`logits`
-        return values for this text. A text whose token is None pauses: its last token is processed
-        again at the same position, the text does not change, and the result is None. The run's
-        cycles are appended to ``turns``.
+        The function ``choose`` receives the text's number. While it runs, the methods
+        :meth:`choose` and :meth:`logits` return values for this text. A text whose token is None
+        pauses: its last token is processed again at the same position, the text does not change,
+        and the result is None. The run's cycles are appended to ``turns``.
         """
         positions = [
             length if token is not None else max(length - 1, 0)

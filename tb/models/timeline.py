@@ -27,11 +27,11 @@ def timeline(
 ) -> dict[str, Any]:
     """Return a recorded run as a dictionary in the Trace Event Format; 1 microsecond is 1 cycle.
 
-    There is a track for the model's operations and a track for each engine. The slices of an
-    engine's track are its commands with their operands. A slice begins when the command is the
-    engine's oldest, and ends when it is done. Slices between commands name the engines for which
-    the next command waits. Counters show, for each window, the array's activity (percent of its
-    cycles) and the external bytes per cycle.
+    There is a track for the model's operations and a track for each engine. A slice of an engine's
+    track is a command with its operands. It begins when the command is the engine's oldest, and
+    ends when the command is done. A slice between commands is a wait for tokens, with the names of
+    the engines that must push them. Counters show, for each window of cycles, the array's activity
+    (percent of the window) and the external bytes per cycle.
     """
     events = list(_names(title))
     for operation in done:

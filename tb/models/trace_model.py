@@ -27,7 +27,10 @@ LEAST_WINDOW = 16
 
 @dataclass(frozen=True)
 class Traced:
-    """A recorded inference: the place of each command in the model, its operations, its figures."""
+    """A recorded inference: its commands, with the tensor that each computes, and operations.
+
+    ``figures`` are those of the inference, a dictionary by name.
+    """
 
     recording: Recording
     places: list[Place]

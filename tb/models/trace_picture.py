@@ -117,9 +117,9 @@ def utilization(
 
     In the upper part, an operation is a bar whose width is its cycles and whose height is its
     utilization, so that its area is its useful products. An operation that is interrupted has
-    several bars. The outline of a bar also counts products with padding, from tiles that are not
-    full. The lower part shows the array's cycles by activity. ``total`` is the utilization of the
-    run.
+    several bars. Above a bar, an outline adds the products with padding, in tiles that are only
+    partly used. The lower part shows the array's cycles by activity. ``total`` is the utilization
+    of the whole run.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

@@ -14,7 +14,7 @@ from celosia.generators.reference.integers import evaluate, taken_in
 
 
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
-    """Return the part of a tensor that an inference with ``length`` tokens uses, without padding.
+    """Return a tensor without padding: the part that an inference with ``length`` tokens uses.
 
     Scores and probabilities are [heads, sequence, sequence], other tensors [rows, columns].
     """

@@ -28,10 +28,10 @@ def bench_attention(
 ) -> dict[str, Any]:
     """Measure the attention of an encoder layer with random weights; return figures by name.
 
-    ``seq`` is the number of tokens, ``head_dim`` the columns of a head. ``cycles`` count the
+    ``seq`` is the number of tokens, ``head_dim`` the columns of a head. ``cycles`` are those of
     scores, softmax and context of all heads: the matrix engine's cycles, and the vector engine's
-    cycles while the matrix engine is idle. ``ideal_cycles`` are the attention's products divided by
-    the array's elements. ``whole`` has the figures of the whole model, a dictionary.
+    cycles while the matrix engine is idle. ``ideal_cycles`` are attention's products divided by the
+    number of array elements. ``whole`` is a dictionary with the cycles of the whole model.
 
     Raises :class:`InputError` if the model does not fit the configuration.
     """

@@ -29,8 +29,9 @@ def bench_harness(config: Config, seed: int = 1) -> dict[str, Any]:
 
     The result is a dictionary: ``cycles_per_second`` of the fast simulation,
     ``cocotb_cycles_per_second``, and their ``ratio``. Both simulations run Verilator on the same
-    Verilog, and both report the vector engine's writes. Building is not measured, nor is the first
-    run of the fast simulation; cocotb's cycles include the loading of the program.
+    Verilog, and both pass on the vector engine's writes at the trace port. The times of the builds
+    and of the fast simulation's first run are not measured. cocotb's cycles include the loading of
+    the program.
     """
     config = config.replace(trace=True, mem_addr_width=16)
     program = random_program(config, np.random.default_rng(seed), STEPS)

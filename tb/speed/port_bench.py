@@ -25,8 +25,8 @@ class PortFigures:
     """Result of a benchmark of a memory controller, measured at its memory ports.
 
     ``mismatches`` is the number of wrong bytes read, ``ready`` the number of cycles until the
-    memory was ready. In ``cycles`` cycles, ``words`` words were read in order. ``told`` are the
-    lines that the simulated circuit printed.
+    memory was ready. The final sequential read took ``cycles`` cycles for ``words`` words.
+    ``told`` are the lines that the simulated circuit printed.
     """
 
     mismatches: int
