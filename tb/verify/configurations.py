@@ -37,8 +37,9 @@ def random_config(rng: Random) -> Config:
     """Return a random admissible configuration, small enough to be simulated.
 
     Arrays are from 1x1 to 12x12, one in ten up to 24x24. Each unit is absent in a quarter of the
-    configurations. Each of the other fields has its default in half of the configurations, or if
-    the other fields allow no other value. Memories are sometimes as small as random programs allow:
+    configurations. Every other field keeps its default in half of the configurations, and also if
+    the fields chosen before exclude its random value. Memories are sometimes as small as random
+    programs allow:
     a scratchpad bank of 8 lines and 2 words of parameters, 64 KB of external memory, 1,200 words of
     program memory.
     """

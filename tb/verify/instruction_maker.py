@@ -35,7 +35,8 @@ class InstructionMaker:
 
     External memory contains ``IMAGE_ROWS`` rows for LOAD from address 0 on, and the same number of
     rows for STORE from ``result_addr`` on; a row has ``row_bytes`` bytes. ``filled`` is a
-    dictionary from an accumulator address to the shape (m, n) of the sums that wait there.
+    dictionary from an accumulator address to the shape (m, n) of the sums stored there, which no
+    instruction has drained yet.
     """
 
     config: Config
@@ -168,7 +169,7 @@ class InstructionMaker:
         return Instruction(Opcode.PRELOAD, operands, frozenset(flags))
 
     def drain(self) -> Instruction:
-        """Return a random DRAIN of sums that wait in the accumulators."""
+        """Return a random DRAIN of sums in the accumulators, and remove these from ``filled``."""
         acc_addr = int(self.rng.choice([*self.filled]))
         m, n = self.filled.pop(acc_addr)
         flags = self._flags(Opcode.DRAIN)

@@ -205,8 +205,8 @@ def random_program(
 
     The initial external memory has random bytes, a fifth of them zero; loads copy parts of it to
     the scratchpad. Registers and loops are used, so that some instructions run more than once.
-    On-chip memories must be zero before the run; if ``alone`` is true, the program first clears all
-    memories that a machine does not clear after a reset.
+    On-chip memories must be zero before the run. If ``alone`` is true, the program itself first
+    clears all memories that a machine does not clear after a reset.
     """
     row_bytes = -(-64 // config.mem_bytes) * config.mem_bytes
     data = rng.integers(0, 256, (IMAGE_ROWS, row_bytes)).astype(np.uint8)

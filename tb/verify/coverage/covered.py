@@ -28,7 +28,7 @@ registered one whose norms and softmaxes store their factors."""
 
 
 def covered_config(name: str) -> Config:
-    """Return the configuration ``name`` of ``CONFIGURATIONS``, changed for coverage.
+    """Return the configuration ``name`` of ``CONFIGURATIONS``, changed to measure coverage.
 
     It has trace ports, 512 KB of external memory, and a watchdog. Raises :class:`InputError` if the
     name is unknown.

@@ -28,7 +28,7 @@ _TRIES = 12
 
 
 def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
-    """Return a set: a flag, and the flags that an instruction with this flag must also have."""
+    """Return ``flag`` with all flags that an instruction with this flag must have, too."""
     flags = {flag} if flag else set()
     if flag in _COMPANIONS and _COMPANIONS[flag] in DEFINITIONS[opcode].flags:
         flags.add(_COMPANIONS[flag])
@@ -45,7 +45,7 @@ def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
 
 @cache
 def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
-    """Return the largest allowed value of the operand ``size`` (such as m) of an instruction.
+    """Return the largest value that the operand ``size`` (such as m) of an instruction may have.
 
     The instruction has the flag ``flag``; its other sizes have their smallest values. The result is
     0 if the configuration has no such instruction.
@@ -67,7 +67,10 @@ def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
 
 
 def least_sizes(opcode: Opcode, flags: frozenset[str], config: Config) -> dict[str, int]:
-    """Return the smallest sizes of an instruction with flags, a dictionary from size to value."""
+    """Return the smallest sizes (such as m and n) that an instruction with ``flags`` may have.
+
+    The result is a dictionary from the operand's name to the size.
+    """
     least = {name: 1 for name in SIZES if name in DEFINITIONS[opcode].operands}
     if "rotate" in flags:
         least["n"] = 2

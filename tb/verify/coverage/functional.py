@@ -1,4 +1,4 @@
-"""Functional coverage: each instruction with each flag, and with each size at its bounds."""
+"""Functional coverage: goals are instructions with each flag, and with each size at its bounds."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,10 @@ STALLS = {
 
 @dataclass(frozen=True, order=True)
 class Goal:
-    """A goal of functional coverage: an instruction with a flag set, and a size at its bound."""
+    """A goal of functional coverage: an instruction with a flag and a certain size, such as m.
+
+    The size has the ``value``, which is the bound with the name ``bound``, such as ``largest``.
+    """
 
     opcode: Opcode
     flag: str
@@ -84,7 +87,7 @@ def _side(opcode: Opcode, size: str, config: Config) -> int:
 
 
 def reached(step: Step, config: Config) -> set[str]:
-    """Return the names of the coverage goals that an executed instruction fulfils."""
+    """Return the names of the goals that an executed instruction reaches by its flags and sizes."""
     flags = step.flags or {PLAIN}
     return {name for flag in flags for name in _names(step, flag, config)}
 

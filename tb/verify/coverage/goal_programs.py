@@ -1,4 +1,4 @@
-"""Cases of functional coverage: programs for some goals, on circuit and golden machine."""
+"""Cases of functional coverage: programs that reach goals, on circuit and golden machine."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,24 +36,25 @@ _OUTPUT = frozenset({"per_tensor", "wide_out"})
 
 
 def points(name: str) -> set[str]:
-    """Return the functional points of the configuration ``name``: its goals under all timings.
+    """Return the functional coverage points of the configuration ``name``.
 
-    A point is the text of a goal and the name of a timing.
+    There is a point for each goal with each memory timing, a text with the names of both.
     """
     return {f"{goal} {stall}" for goal in goals(covered_config(name)) for stall in STALLS}
 
 
 def cases(name: str) -> int:
-    """Return the number of cases for all functional points of the configuration ``name``."""
+    """Return the number of cases that cover all functional points of the configuration ``name``."""
     return len(STALLS) * -(-len(goals(covered_config(name))) // GOALS)
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: a program for some goals of its ``config``, under one timing of memory.
+    """Run a case: a program for some goals of its configuration, with one memory timing.
 
-    In the result, ``mismatch`` is the difference between circuit and golden machine, or empty.
-    ``reached`` lists the points that the program reaches; it is empty after a mismatch. The whole
-    scratchpad is stored at the end, and every write of the vector engine is compared.
+    The program stores the whole scratchpad at its end, and every write of the vector engine is
+    compared. In the result, ``mismatch`` describes the difference between circuit and golden
+    machine, and is empty if there is none. ``reached`` lists the points that the program reaches;
+    it is empty after a mismatch.
     """
     config = covered_config(case["config"])
     part, timing = divmod(case.index, len(STALLS))
@@ -157,9 +158,9 @@ class DirectedProgram:
             self._program.append(self._stored(instruction, value))
 
     def wait_for_store(self, goal: Goal) -> None:
-        """Add a STORE, and a goal's instruction that waits for the STORE's token.
+        """Add a STORE, and then a goal's instruction, which waits for a token from the STORE.
 
-        Their accesses would be in order without the token.
+        The token is for coverage of this wait; without it the results would be the same.
         """
         operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
         operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}

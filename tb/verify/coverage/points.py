@@ -24,9 +24,9 @@ class Points:
     """Coverage points of a module, all of one kind: line or toggle.
 
     ``all`` is the number of points; ``reached`` and ``impossible`` are bit masks over the points. A
-    point is impossible if no inputs reach it in the design. ``missed`` is a dictionary from the
-    number of a missed point to its description. Points that were impossible in every design so far
-    do not count.
+    point is impossible if no inputs of the design reach it; after a merge, only if this is so in
+    all merged designs. Impossible points do not lower the coverage. ``missed`` is a dictionary from
+    the number of a point that is not reached to its description.
     """
 
     all: int
@@ -35,7 +35,7 @@ class Points:
     missed: dict[int, str] = field(default_factory=dict)
 
     def merge(self, other: Self) -> None:
-        """Add the points that another run of the same module has reached."""
+        """Add the points that another run has reached in the same module, in any design."""
         self.reached |= other.reached
         self.impossible &= other.impossible
         self.missed = {

@@ -28,8 +28,8 @@ class CoveredModule:
     """A module in a Verilog text, from line number ``first`` to line number ``last``.
 
     ``key`` is the same for all modules with the same circuit, in any design and with any order of
-    assignments. ``numbers`` is a dictionary from a line's number in this text to its number in the
-    module; equal lines of modules with the same key have equal numbers in the module.
+    assignments. ``numbers`` is a dictionary from a line's number in this text to a number of the
+    line in the module. Modules with the same key have the same number for the same line.
     """
 
     name: str
@@ -39,7 +39,10 @@ class CoveredModule:
     numbers: dict[int, int]
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return the sort key of a point (line, column, comment); equal modules have equal keys."""
+        """Return the sort key of a point (line, column, comment).
+
+        The key of a point is the same in all modules with the same circuit.
+        """
         line, column, comment = point
         return self.numbers[line], column, comment
 
@@ -73,10 +76,10 @@ class CoveredVerilog:
         return ""
 
     def is_decided(self, line: int, comment: str) -> bool:
-        """Return whether a coverage point is impossible: its condition never has this outcome.
+        """Return whether a coverage point is impossible, since its condition has one outcome only.
 
-        ``line`` and ``comment`` are those that Verilator gives the point. A condition has only one
-        outcome if the design ties it to a constant, or if it is nested in the same condition.
+        This is so if the design ties the condition to a constant, or if the condition is nested in
+        the same condition. ``line`` and ``comment`` are those that Verilator gives the point.
         """
         value = self._decided.get(line)
         return value is not None and value == comment.endswith("else")

@@ -45,7 +45,9 @@ Part = Callable[[Config, VerilatorMachine, np.random.Generator], None]
 
 
 def run_part(part: str, config: Config, rng: np.random.Generator) -> Coverage:
-    """Run the part ``part`` of ``PARTS`` on a configuration; return the accelerator's coverage.
+    """Run a part of the coverage campaign on a whole accelerator; return its coverage.
+
+    ``part`` is a name in ``PARTS``: random programs, a model, or disturbed runs.
 
     Raises :class:`RunError` if the circuit differs from the golden machine.
     """

@@ -60,8 +60,8 @@ def _problem(model: str, config: str, overrides: str) -> Problem:
 def run(case: Case) -> dict[str, Any]:
     """Run a case: flip a random bit in an inference, and return the fault and its outcome.
 
-    The result is a dictionary of ``unit``, ``site``, ``cycle``, ``class`` (one of ``CLASSES``),
-    ``cause`` in STATUS, and ``simulated`` cycles.
+    The result is a dictionary of ``unit``, ``site`` (the bit), ``cycle``, ``class`` (one of
+    ``CLASSES``), ``cause`` in STATUS, and ``simulated`` (the number of simulated cycles).
     """
     problem = _problem(case["model"], case["config"], case["set"])
     problem.infer(case.index // CASES)
@@ -92,7 +92,7 @@ def classify(problem: Problem, ran: Ran) -> str:
 
 
 def interval(count: int, total: int) -> tuple[float, float]:
-    """Return Wilson's interval of 95 % for the share ``count`` of ``total`` observations."""
+    """Return Wilson's 95 % confidence interval of a share, seen ``count`` times in ``total``."""
     if not total:
         return 0.0, 1.0
     share, square = count / total, _Z * _Z
@@ -105,8 +105,9 @@ def interval(count: int, total: int) -> tuple[float, float]:
 def table(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a table of cases' results: the number of faults of each class, by unit.
 
-    There is a row, a dictionary, for each unit and for all units. ``silent_low`` and
-    ``silent_high`` are the 95 % interval of the share of silent faults.
+    There is a row, a dictionary, for each unit, and one for all units. ``silent_low`` and
+    ``silent_high`` are the 95 % confidence interval of the share of silent faults: those that
+    change the class or token without an error in STATUS.
     """
     units: dict[str, Counter[str]] = {}
     for result in results:

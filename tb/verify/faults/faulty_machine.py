@@ -36,7 +36,7 @@ class End(IntEnum):
 
 @dataclass(frozen=True)
 class Flip:
-    """A fault: bit ``bit`` of word ``word`` of a site flips after ``cycle`` cycles of the run."""
+    """A fault: a bit of a register or memory (``site``) flips after ``cycle`` cycles of the run."""
 
     site: Site
     word: int
@@ -81,11 +81,12 @@ def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
 class FaultMachine(VerilatorMachine):
     """A Verilator machine that can repeat a run with a fault, an inverted bit.
 
-    If ``armed`` is true, :meth:`start` keeps snapshots of the run. Then :meth:`inject` repeats the
-    run from a snapshot shortly before the fault. A fault in a memory has no effect until the word
-    is read; if the word is written first, or never read, nothing is simulated. A repeated run ends
-    early when all registers, and all words that are still to be read, are as in the run without a
-    fault. Bursts outside external memory end the run with the cause MEMORY, as on a bus.
+    If the attribute ``armed`` is true, :meth:`start` keeps snapshots of the run. Then
+    :meth:`inject` repeats the run from a snapshot shortly before the fault. A fault in a memory has
+    no effect until the word is read; if the word is written first, or never read, nothing is
+    simulated. A repeated run ends early when all registers, and all words that are still to be
+    read, are as in the run without a fault. A burst to addresses that external memory lacks ends
+    the run with the cause MEMORY, as on a bus.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -136,7 +137,7 @@ class FaultMachine(VerilatorMachine):
         return toggles
 
     def limit_to(self, units: Collection[str]) -> None:
-        """Let :meth:`draw` choose only from the sites of ``units``, or from all sites if empty.
+        """Restrict :meth:`draw` to the sites of ``units``; without units, allow all sites.
 
         Raises :class:`InputError` if the circuit lacks a unit.
         """
@@ -150,11 +151,14 @@ class FaultMachine(VerilatorMachine):
 
     @property
     def bits(self) -> int:
-        """Number of bits from which :meth:`draw` chooses."""
+        """Number of bits of the circuit from which :meth:`draw` chooses."""
         return int(self._ends[-1])
 
     def draw(self, rng: np.random.Generator) -> Flip:
-        """Return a random fault: any bit of the circuit in any cycle of the run, equally likely."""
+        """Return a random fault: each allowed bit and each cycle of the run are equally likely.
+
+        The allowed bits are those of the units given to :meth:`limit_to`.
+        """
         number = int(rng.integers(self.bits))
         index = int(np.searchsorted(self._ends, number, side="right"))
         site = self._drawn[index]
@@ -165,7 +169,7 @@ class FaultMachine(VerilatorMachine):
         """Repeat the run with the fault ``flip``, and return the outcome.
 
         If the end is ENDED, external memory and registers contain the results of this run. If
-        ``whole``, every cycle of the run is simulated.
+        ``whole`` is true, every cycle of the run is simulated, even if the fault has no effect.
         """
         numbers = (self._numbers[flip.site], flip.word, flip.bit, flip.cycle, int(whole))
         (line,) = self._ask(f"F {' '.join(f'{number:x}' for number in numbers)}\n")

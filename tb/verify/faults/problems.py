@@ -27,7 +27,7 @@ class Problem(ABC):
     """A machine with a model, and one inference of the model without a fault.
 
     ``cycles`` are the cycles of this inference, ``expected`` the bytes of its result, and
-    ``choice`` the class or token that the result stands for.
+    ``choice`` the class or token with the largest output.
     """
 
     machine: FaultMachine
@@ -39,7 +39,10 @@ class Problem(ABC):
         self._number = -1
 
     def infer(self, number: int) -> None:
-        """Run the inference ``number`` without a fault, unless it is the one that ran last."""
+        """Run the inference ``number`` without a fault, and set ``expected`` and ``choice``.
+
+        If this inference was the last one, it is not repeated.
+        """
         number %= INFERENCES
         if number != self._number:
             self._infer(number)
@@ -57,7 +60,7 @@ class Problem(ABC):
 
     @abstractmethod
     def chosen(self, outputs: bytes) -> int:
-        """Return the class or token that a result's bytes stand for."""
+        """Return the class or token that a result selects; ``outputs`` are the result's bytes."""
 
 
 class DigitsProblem(Problem):
@@ -138,7 +141,7 @@ class TextProblem(Problem):
 
 
 def open_problem(model: str, config: Config) -> Problem:
-    """Return the :class:`Problem` of a model: its inferences on a machine of a configuration.
+    """Return a :class:`Problem`: a model whose inferences run on a machine of a configuration.
 
     Raises :class:`InputError` if the model is unknown, or does not fit the configuration.
     """

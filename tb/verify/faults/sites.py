@@ -60,7 +60,7 @@ class Site:
 
     @property
     def counts(self) -> bool:
-        """True if the site belongs to the performance counters, on which no result depends."""
+        """True if the site is part of a performance counter, which has no effect on results."""
         return bool(_COUNTS.match(self.path))
 
     @property
@@ -75,10 +75,10 @@ def _member(path: str) -> str:
 
 
 def noting(verilog: str) -> str:
-    """Return Verilog in which attributes make Verilator keep memories' ports and some registers.
+    """Return a circuit's Verilog with attributes that stop Verilator from removing fault sites.
 
-    These registers are outputs of modules, or copies of a register, which Verilator would otherwise
-    merge. ``verilog`` is the Verilog of a circuit.
+    They keep the ports of memories, registers that are outputs of modules, and copies of a
+    register, which Verilator would otherwise merge.
     """
 
     def keep(module: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Properties of the bus bridges: they keep the rules of AXI4, AXI4-Lite and Wishbone."""
+"""Properties of the bus bridges: they obey the rules of AXI4, AXI4-Lite and Wishbone."""
 
 from types import ModuleType
 from typing import Any

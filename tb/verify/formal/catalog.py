@@ -50,10 +50,10 @@ def results(
 ) -> list[dict[str, Any]]:
     """Prove properties, ``jobs`` at a time, and return a dictionary for each property.
 
-    Its entries are ``property`` (the name), ``holds`` (the bound), ``counterexample`` (None if
-    there is none), ``as_expected`` and ``seconds``. If ``broken`` is true, each property's mutant
-    replaces the circuit, and a counterexample is expected; otherwise none is. ``tell`` receives the
-    number of finished proofs and the number of all proofs.
+    Its entries are ``property`` (the name), ``holds`` (the number of cycles, or ``for all``),
+    ``counterexample`` (None if there is none), ``as_expected`` and ``seconds``. If ``broken`` is
+    true, each property's mutant replaces the circuit, and a counterexample is expected; otherwise
+    none is. ``tell`` receives the number of finished proofs and the number of all proofs.
 
     Raises :class:`RunError` if a tool fails.
     """

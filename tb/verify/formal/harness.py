@@ -11,11 +11,11 @@ from amaranth.lib.wiring import In, Out
 class Harness(wiring.Component):
     """A component that contains a circuit, with assumptions and assertions about its ports.
 
-    The circuit's ports are the harness's port ``ports``. ``state(m, dut, probes)`` adds assumptions
-    and assertions to the module ``m``. ``probes`` is a dictionary from name to shape of further
-    inputs, which the proof connects to signals inside the circuit. Each run begins with the
-    registers' values at power-on. If ``reset`` is true, there may be a reset in any cycle,
-    otherwise there is none.
+    The circuit's ports are the harness's port ``ports``. The function ``state(m, dut, probes)``
+    adds assumptions and assertions about the circuit ``dut`` to the module ``m``. ``probes`` is a
+    dictionary from name to shape of further inputs, which the proof connects to signals inside the
+    circuit. Each run begins with the registers' values at power-on. If ``reset`` is true, there may
+    be a reset in any cycle, otherwise there is none.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Harness(wiring.Component):
         super().__init__({"ports": Out(dut.signature), **inputs})
 
     def elaborate(self, _platform):
-        """Connect the circuit's ports to the harness's ports, and add the statements."""
+        """Connect the circuit's ports to the harness's ports; add assumptions and assertions."""
         m = Module()
         m.submodules.dut = self._dut
         wiring.connect(m, wiring.flipped(self.ports), self._dut)
@@ -75,10 +75,10 @@ def transfers(stream: Any) -> Value:
 class ModelQueue:
     """A model of a queue of at most ``depth`` values in registers, for comparison in a proof.
 
-    ``push`` and ``pop`` are 1 in cycles in which ``value`` is added or the oldest value is removed.
-    ``count`` is the number of values in the queue; ``values[0]`` is the oldest value. ``any`` is 1
-    if the queue has a value, or if a value arrives in this cycle; then ``oldest`` is the oldest of
-    these values.
+    ``push`` is 1 in cycles in which ``value`` is added, ``pop`` in cycles in which the oldest value
+    is removed. ``count`` is the number of values in the queue; ``values[0]`` is the oldest value.
+    ``any`` is 1 if the queue is not empty, or if a value is added in this cycle; then ``oldest`` is
+    the oldest value, which may be the added one.
     """
 
     def __init__(

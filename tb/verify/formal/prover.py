@@ -37,12 +37,12 @@ class Property:
     dictionary from an input of this component to a signal inside the circuit, by its path in the
     flattened netlist.
 
-    The assertions are proven for the first ``steps`` cycles from power-on. If ``induction`` is not
-    None, it is also proven that assertions that hold in ``induction`` cycles hold in the next
-    cycle, so they hold for ever. If ``pipeline`` is true, the circuit has no state older than
-    ``steps`` cycles, so they hold for ever, too. Otherwise the proof is bounded. ``mutant`` is a
-    pair: a piece of the module's source that occurs once, and the piece that replaces it in the
-    mutant.
+    The assertions are proven for the first ``steps`` cycles from power-on. If ``induction`` is a
+    number, an induction also proves that they hold in all cycles: if they hold in this number of
+    successive cycles, they hold in the next one. If ``pipeline`` is true, they also hold in all
+    cycles, since the circuit has no state older than ``steps`` cycles. Otherwise the proof is
+    bounded. ``mutant`` is a pair: a piece of the module's source that occurs once, and the piece
+    that replaces it in the mutant.
     """
 
     name: str
@@ -74,7 +74,8 @@ def properties(
     """Return properties, made of the given harnesses and of the fields in properties.toml.
 
     ``harnesses`` is a dictionary from a property's name to its harness, ``probes`` a dictionary
-    from name to probes. ``numbers`` are values that the statements of the properties contain.
+    from name to probes. ``numbers`` are values for the names in braces in the properties'
+    statements.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []

@@ -29,7 +29,7 @@ def damage(path: Path, outside: Path, rng: Rng) -> str:
     """Damage a file at random, and return the name of the kind of damage.
 
     Bytes or fields are changed, or a link, folder, pipe or device replaces the file. The link leads
-    to ``outside``, a copy of the valid file in another folder, which no command may read.
+    to ``outside``, a copy of the valid file.
     """
     if rng.random() < _SPECIAL:
         return _replace(path, outside, rng)

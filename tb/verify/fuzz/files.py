@@ -46,8 +46,8 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
     ``main`` is the command's main function. The command must accept the file, or refuse it with
     exit code 2 and one sentence within 5 s of processor time. It must not read files outside the
     folder. The command runs in a forked process, with limits of time and memory. The result is a
-    dictionary of ``mismatch`` (empty if none), ``refusal``, ``file`` and ``way`` (the kind of
-    damage).
+    dictionary of ``mismatch`` (the command's wrong behaviour, empty if none), ``refusal``, ``file``
+    and ``way`` (the kind of damage).
     """
     rng = case.rng()
     make = FORMATS[case.choice("format", FORMATS)]
@@ -71,9 +71,9 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 
 
 def judged(ended: Ended) -> str:
-    """Return a sentence on the wrong behaviour of a command on a damaged file.
+    """Return a sentence that describes the wrong behaviour of a command with a damaged file.
 
-    The text is empty if the command behaved rightly.
+    The sentence is empty if the command has accepted the file, or has refused it as it should.
     """
     last = (ended.errors.strip().splitlines() or [""])[-1]
     if ended.opened:

@@ -23,7 +23,7 @@ _STRANGE = 0.2  # part of the graphs that have a node at a place where no encode
 
 
 class RandomGraph:
-    """A random encoder as an ONNX graph, whose parts have forms that exporters write."""
+    """A random encoder as an ONNX graph, with the node patterns that exporters of models write."""
 
     def __init__(self, rng: np.random.Generator):
         self._rng = rng
@@ -135,9 +135,10 @@ class RandomGraph:
 def run(case: Case) -> dict[str, Any]:
     """Run a case: read a random ONNX graph, and compile it for a random machine.
 
-    Reading compares the model with ONNX's results. The graph may be refused in one sentence; a
-    machine that is refused is replaced by another. Otherwise every tensor must equal the integer
-    reference. The result is a dictionary of ``mismatch`` and ``refusal``, empty if there is none.
+    The reader compares the model with ONNX's results, and may refuse the graph in one sentence. If
+    the compiler refuses the machine, another machine is chosen. Then every tensor must equal the
+    integer reference. The result is a dictionary of the texts ``mismatch`` and ``refusal``, each
+    empty if there is none.
     """
     rng = case.rng()
     graph = RandomGraph(rng)

@@ -1,4 +1,4 @@
-"""Fuzzing of the host link and the bus bridges in cocotb, with random data and timing."""
+"""Fuzzing of the host link and the bus bridges under cocotb, with random data and timing."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,4 @@
-"""Random configurations with room for models, and simulations of their circuits."""
+"""Random configurations whose memories are large enough for models, and their simulations."""
 
 import contextlib
 import shutil
@@ -22,13 +22,13 @@ _WHOLE = {"multiplier_width": 32, "bias_width": 32, "pre_depth": 0, "row_factors
 
 
 def random_machine(rng: np.random.Generator) -> Config:
-    """Return a random configuration with room for an encoder's program and its small tensors."""
+    """Return a random configuration whose memories fit a small encoder's program and tensors."""
     # Only decoders whose weights stay on the chip can have other parameters.
     return _roomy(rng).replace(**_WHOLE)
 
 
 def random_text_machine(rng: np.random.Generator) -> Config:
-    """Return a random configuration with room for a decoder's program and its small tensors.
+    """Return a random configuration whose memories fit a small decoder's program and tensors.
 
     Most of these configurations have weight slots for all weights of the decoder.
     """
@@ -74,7 +74,7 @@ def _roomy(rng: np.random.Generator) -> Config:
 
 
 def simulated(config: Config) -> Config:
-    """Return a configuration whose throttling period is short enough for a simulation."""
+    """Return ``config`` with a throttling period that is short enough for a simulation."""
     cycles = config.throttle.cycles if config.throttle else 0
     return config.replace(throttle=min(cycles, _HOTTEST))
 

@@ -34,9 +34,10 @@ def run(case: Case) -> dict[str, Any]:
 
     One case in four is a decoder with a random text. One case in eight also runs on the circuit
     (:func:`celosia.tb.verify.fuzz.machines.circuit`). The result is a dictionary: ``mismatch`` is
-    empty if there is none, and ``words`` is the program's length. Cases on the circuit have
-    ``cycles`` and ``predicted`` cycles, unless the machine is throttled. If the compiler refuses a
-    pair of model and machine, another pair is drawn; ``refused`` counts these.
+    empty if there is none, and ``words`` is the program's length in words. Cases on the circuit
+    have measured and predicted cycles (``cycles``, ``predicted``), unless the machine is throttled.
+    If the compiler refuses a model and a machine, another pair is tried; ``refused`` is the number
+    of refused pairs.
     """
     rng = case.rng()
     place = case.index % _TURN
@@ -82,8 +83,8 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
 
     The model's programs are checked for every order in which engines can run their commands. Every
     tensor and the output of an inference are compared with the integer reference. If weights stay
-    on the chip, the last inference is repeated with the weights found there. Nested weights are
-    read with each of their widths.
+    on the chip between inferences, the last inference is repeated without loading them. The
+    inferences are run with each width of nested weights.
     """
     config, model = compiled.config, compiled.quantized.description
     if len(compiled.words) > config.control.program_depth:

@@ -38,10 +38,10 @@ class _Wanted:
 def run(case: Case) -> dict[str, Any]:
     """Run a case: a random program for its ``config``, on the circuit and the golden machine.
 
-    Half of the programs have some random words. If the checker and the golden machine accept a
-    program, the circuit must give the golden machine's results. Any other program must end, by
-    itself or after the host's ABORT; then the program without random words must run exactly. The
-    result is a dictionary of ``mismatch`` and ``refusal``, empty if there is none, and the
+    In half of the programs, some words are replaced by random words. If the checker and the golden
+    machine accept a program, the circuit must give the golden machine's results. Any other run must
+    end, without help or after the host's ABORT; then the original program must run exactly. The
+    result is a dictionary of ``mismatch`` and ``refusal``, each empty if there is none, and the
     ``cause`` in STATUS.
 
     Registers and memories of the circuit begin with random contents. If a program with random words

@@ -10,8 +10,8 @@ from celosia.tb.machine.recovery import KINDS, Campaign
 def run(case: Case) -> dict[str, Any]:
     """Run a case: a trial of ``celosia.tb.machine.recovery`` on its configuration ``config``.
 
-    The case's index selects the kind of trial. The result is a dictionary of ``mismatch`` (empty if
-    there is none), ``befell`` (the kind of trial) and ``cause`` in STATUS.
+    The case's index selects the disturbance. The result is a dictionary of ``mismatch`` (empty if
+    there is none), ``befell`` (the kind of disturbance) and ``cause`` in STATUS.
     """
     rng = case.rng()
     seed, latency = int(rng.integers(1, 1 << 30)), int(rng.integers(60))

@@ -49,8 +49,8 @@ def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECO
 
     Equivalent means equal outputs in every cycle from power-on, for all inputs. A port's payload is
     compared only while ``valid`` is 1. Small memories are replaced by registers. Large memories are
-    left out of the proof: their inputs count as outputs, and their outputs as inputs. This is valid
-    because memories with equal inputs have equal contents.
+    removed from both circuits: the signals to a memory become outputs, and the signals from it
+    inputs. This is valid because memories with equal inputs have equal contents.
 
     First, only the changed submodule is compared, for any inputs, which is a smaller problem. If
     this proves nothing, the whole unit is compared. The proof is by induction: ABC's ``scorr``

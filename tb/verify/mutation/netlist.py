@@ -60,7 +60,7 @@ class Mutants:
 
 
 def mutate(component: Component, count: int, seed: int, without: Sequence[str] = ()) -> Mutants:
-    """Return ``count`` mutants of a component; Yosys distributes them over the component's cells.
+    """Return ``count`` mutants of a component; Yosys chooses the cells that they change.
 
     One netlist contains all mutations, so that one simulation can run each mutant. ``without``
     names submodules whose cells are not changed, as paths with dots.

@@ -13,7 +13,7 @@ _PART = "celosia_part"
 def by_part(mutants: Sequence[Mutant]) -> dict[str, list[Mutant]]:
     """Return a dictionary from a unit's submodule to the mutants whose cells it contains.
 
-    Mutants of cells outside of submodules are left out.
+    The result does not contain mutants of cells outside of submodules.
     """
     parts: dict[str, list[Mutant]] = {}
     for mutant in mutants:

@@ -9,7 +9,8 @@ from pathlib import Path
 def reason(unit: str, mutant: str) -> str | None:
     """Return the reason why a unit's mutant survives, or None if it is not known.
 
-    ``mutant`` is the text of the mutant. The source lines in it are not compared, since they move.
+    ``mutant`` is the mutant's text: the change, and the source files and lines of the cell. Line
+    numbers are not compared, since they change with the source.
     """
     change, _, sources = re.sub(r"(\.py):\d+", r"\1", mutant).rpartition(" of ")
     files = ", ".join(dict.fromkeys(sources.split(", ")))
