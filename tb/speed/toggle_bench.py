@@ -19,10 +19,10 @@ def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> d
     """Count the register toggles of a linear layer on two machines: without and with ``sleep``.
 
     With the field ``sleep``, unused columns and lanes hold their registers. The layer multiplies
-    [m, k] by random weights [k, n]. The result is a dictionary. ``units`` lists for each unit and in total the
-    changes of register bits without sleep (``awake``) and with sleep (``asleep``). ``fewer`` is the
-    share of changes that sleep saves. ``cycles_awake`` and ``cycles_asleep`` are the cycles of
-    the runs; ``mismatches`` counts wrong elements of the results.
+    [m, k] by random weights [k, n]. The result is a dictionary. ``units`` lists for each unit and
+    in total the changes of register bits without sleep (``awake``) and with sleep (``asleep``).
+    ``fewer`` is the share of changes that sleep saves. ``cycles_awake`` and ``cycles_asleep`` are
+    the cycles of the runs; ``mismatches`` is the number of wrong elements of the results.
 
     Raises :class:`InputError` if the product does not fit the configuration, or the configuration
     is microcoded.
