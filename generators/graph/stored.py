@@ -1,4 +1,4 @@
-"""Weights in a format of fewer bits: codes, which select values, and the bytes in memory."""
+"""Weights in a format of fewer than 8 bits: codes that select values, and bytes in memory."""
 
 import math
 from dataclasses import dataclass, field

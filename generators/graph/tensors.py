@@ -55,7 +55,7 @@ class Tensor:
 
     @property
     def stride(self) -> int:
-        """Bytes between consecutive rows."""
+        """Bytes from the start of a row to the start of the next row."""
         return self.columns * self.element
 
     @property

@@ -52,7 +52,7 @@ class Accumulators:
         return self._named[name]
 
     def height(self, m: int) -> int:
-        """Return the rows of a part if ``m`` rows are cut into the fewest parts of equal size.
+        """Return the number of rows of a part, if ``m`` rows are cut into the fewest equal parts.
 
         The rows of a part must fit half of the accumulators.
         """

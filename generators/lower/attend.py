@@ -15,7 +15,7 @@ from celosia.generators.program.draft import Ref
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
-    """Add instructions that compute and store a decoder layer's keys and values of a source.
+    """Add instructions that compute and store a source's keys and values for a decoder layer.
 
     The source is the text that the encoder of an encoder-decoder reads.
     """

@@ -27,7 +27,7 @@ STREAM = Ref("x")
 
 @dataclass
 class Layers(Instructions):
-    """Makes the instructions of whole programs, of a decoder or an encoder-decoder's encoder."""
+    """Makes all instructions of a program, of a decoder or of an encoder-decoder's encoder."""
 
     _nodes: list[Node] = field(default_factory=list)
     _waiting: list[Product] = field(default_factory=list)

@@ -106,7 +106,7 @@ class CompiledModel(EncoderHost):
     def least_bytes(
         self, rows: int | None = None, *, again: bool = False, bits: int = OPERAND_BITS
     ) -> int:
-        """Return the bytes that an inference must load: weights, parameters and input.
+        """Return the number of bytes that an inference must load: weights, parameters and input.
 
         The input has ``rows`` rows, by default the largest number. With ``again`` the weights and
         parameters that stay on the chip are not counted, because an earlier run has loaded them.
@@ -144,9 +144,9 @@ class CompiledModel(EncoderHost):
     def parting(
         self, weights: Weights, samples: Samples, progress: Progress | None = None
     ) -> Parting:
-        """Return how far the integer model's outputs are from the float model's outputs.
+        """Return the deviation of the integer model's outputs from those of the float model.
 
-        The distance is measured on the first :data:`COMPARED` inputs in ``samples``.
+        It is measured on the first :data:`COMPARED` inputs in ``samples``.
         """
         some = [np.asarray(values) for values in samples[:COMPARED]]
         return parting(self.quantized, weights, some, progress=progress)

@@ -256,7 +256,10 @@ def preload(
 
 
 def parameters(place: Ref, count: int, first: int) -> Draft:
-    """Return the PARAMS instruction, which copies ``count`` words to parameter word ``first``."""
+    """Return the PARAMS instruction that copies ``count`` words into the parameter memory.
+
+    They are written to parameter word ``first`` and the words after it.
+    """
     operands: Operands = {"i_addr": place, "n": count, "params": first}
     return Draft(Opcode.PARAMS, operands, written=Written("parameters"))
 

@@ -1,4 +1,4 @@
-"""Lowering of an encoder's linear layers: cuts columns, rows and requantizations into parts."""
+"""Lowering of an encoder's linear layers: columns and rows are cut into parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

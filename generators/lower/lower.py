@@ -1,4 +1,4 @@
-"""Lowering of an encoder: cuts operations into parts that fit the memories."""
+"""Lowering of an encoder: its operations are cut into parts that fit the memories."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

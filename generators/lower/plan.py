@@ -1,4 +1,4 @@
-"""The plan of a decoder: which data stay on the chip, and where all data are."""
+"""The plan of a decoder: the data that stay on the chip, and the addresses of all data."""
 
 import functools
 import itertools

@@ -1,4 +1,4 @@
-"""Planning of a decoder: assigns data to weight slots, scratchpad and external memory."""
+"""Planning of a decoder: data are assigned to weight slots, scratchpad or external memory."""
 
 import itertools
 from collections.abc import Mapping

@@ -265,7 +265,7 @@ class Memory:
             )
 
     def take_tables(self, tables: Sequence[Ints]) -> list[int]:
-        """Allocate consecutive table slots for the layers' tables; return the slots.
+        """Allocate consecutive table slots for the layers' activation tables; return the slots.
 
         If the tables do not all fit, equal tables share a slot.
         """

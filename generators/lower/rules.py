@@ -108,7 +108,10 @@ class Rules(ABC):
         return drain(op, work, *flags, behind=behind, table=table, beside=beside)
 
     def normalize(self, op: Op, row: int, m: int, params: int) -> list[Draft]:
-        """Return the norms or conversions of ``m`` rows, an instruction per block of columns."""
+        """Return the instructions that normalize or convert ``m`` rows.
+
+        There is one instruction for each block of columns.
+        """
         assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
         source, nodes = self.blocks[op.source.buffer], list[Draft]()
         count, rows = self.run_rows(row, m, op.target.rows), (row, m)

@@ -53,7 +53,7 @@ class Stage:
         return place
 
     def add(self, *drafts: Draft) -> None:
-        """Append instructions that follow all loads and instructions added so far."""
+        """Append instructions to the program, after all loads and instructions added so far."""
         self.nodes += drafts
 
     def take(self) -> list[Draft]:

@@ -1,4 +1,4 @@
-"""Compilation of a decoder: chooses the fastest of the plans that fit a machine."""
+"""Compilation of a decoder: the fastest of the plans that fit a machine is chosen."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -41,7 +41,7 @@ class Traffic(Rules):
         """The input whose blocks each product's part loads, and its place in external memory."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
-        """Return how many of ``count`` rows from ``first`` on an inference has.
+        """Return the number of rows that an inference has among ``count`` rows from ``first`` on.
 
         The result is a register that the host sets if the tensor has a row for each token, the
         model accepts any length and a register is free. Otherwise it is ``count``, and all rows are
@@ -96,7 +96,7 @@ class Traffic(Rules):
         item.loads.append(replace(load_piece(target, piece, defines, once=once), plane=plane))
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
-        """Add the loads of a tensor, whose rows are consecutive in external memory, to an item.
+        """Append the loads of a tensor to ``item``; its rows are consecutive in external memory.
 
         With the choice ``reloads``, blocks of columns are not loaded here but by :meth:`reload`.
         """
@@ -118,7 +118,10 @@ class Traffic(Rules):
                 item.loads.append(load(at, addr + first, m, row_bytes, define))
 
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
-        """Return the stores of a tensor as consecutive bytes, in rows as long as possible."""
+        """Return the instructions that store a tensor as consecutive bytes of external memory.
+
+        The rows of each instruction are as long as possible.
+        """
         nodes: list[Node] = []
         for place, addr, size, rows in self._runs(tensor, piece):
             moved: list[tuple[int, int | Given, int]] = [*moved_rows(size, piece.row_bytes)]

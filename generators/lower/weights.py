@@ -205,7 +205,7 @@ def _coded(
 
 
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
-    """Return the bytes of all linear layers' weights, some of them as sparse matrices.
+    """Return the number of bytes of all linear layers' weights, some of them as sparse matrices.
 
     A matrix is sparse if this makes a product of one row faster. In a compiled model the choice may
     differ for each part of a matrix.

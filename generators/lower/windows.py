@@ -1,4 +1,4 @@
-"""Keys to which a group of rows attends in a window with global tokens, in columns of the scores.
+"""Windowed attention with global tokens: the keys of a group of rows, as columns of its scores.
 
 The columns of the global tokens are inside the columns of the window, where the windows of all rows
 overlap. So the columns of each row are one interval, which moves by one column from row to row.
@@ -40,7 +40,7 @@ class Span:
 
 
 def most_rows(op: Attention, config: Config, most: int) -> int:
-    """Return the number of rows in a group, at most ``most``.
+    """Return the number of rows in a group whose attention is computed together, at most ``most``.
 
     With a window a group has few rows, so that it attends to few keys.
     """

@@ -1,4 +1,7 @@
-"""Cycle formulas of the engines, which the circuits' docstrings state and benches assert."""
+"""Formulas for the cycles in which the engines execute commands.
+
+The docstrings of the circuits state these formulas, and benches assert them.
+"""
 
 import itertools
 from collections import deque

@@ -37,7 +37,7 @@ class GoldenModel:
         return self.compiled.read_output(data), report
 
     def tensors(self, values: NDArray[np.floating], bits: int = OPERAND_BITS) -> dict[str, Ints]:
-        """Return the integers of every tensor of an inference, by name in the float model.
+        """Return the integers of every tensor of an inference, by the tensor's name.
 
         Scores and probabilities are [heads, sequence, sequence], other tensors [rows, columns].
         Rows after the input's last row are not computed, and are 0 here.

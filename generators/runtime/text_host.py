@@ -216,7 +216,7 @@ class TextHost(Executable):
         return self.predict(position, latency, interval, bits=bits).cycles
 
     def predict_source(self, source: int, latency: int, interval: int = 1) -> int:
-        """Return the predicted cycles of processing ``source`` tokens of a source."""
+        """Return the predicted cycles of processing a source of ``source`` tokens."""
         runs = [
             ("lookup", self.lookup_registers([0] * source, first))
             for first in range(0, source, self.lookups)
