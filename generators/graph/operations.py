@@ -221,7 +221,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Attention:
-    """``target = softmax(query @ key.T) @ value`` for each head, on slices of the columns."""
+    """``target = softmax(query @ key.T) @ value`` for each head; a head is a slice of columns."""
 
     query: Tensor
     key: Tensor

@@ -131,7 +131,7 @@ def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | N
 
 
 def tiles_used(used: Mask, rows: int, cols: int) -> Mask:
-    """Return, for each tile of a matrix [k, n], whether any element is True, [kt, nt]."""
+    """Return a mask of tiles, [kt, nt]: True if ``used`` [k, n] has any True in the tile."""
     (k, n) = used.shape
     by_rows = np.logical_or.reduceat(used, np.arange(0, k, rows), axis=0)
     return np.logical_or.reduceat(by_rows, np.arange(0, n, cols), axis=1)
