@@ -228,17 +228,17 @@ class Host:
         await self.write("PC", pc)
 
     async def start(self) -> None:
-        """Wait until STATUS is no longer busy (also with a recovery), and start a run."""
+        """Wait until STATUS is not busy, and start a run.
+
+        STATUS may be busy with a run or with the machine's recovery.
+        """
         while await self.read("STATUS") & STATUS_BUSY:
             pass
         await self.write("CONTROL", CONTROL_START)
         self.started = self.cycles
 
     async def run(self, words: Sequence[int], pc: int = 0) -> int:
-        """Write a program to program memory from word ``pc`` on, run it, and return the STATUS.
-
-        STATUS is read when the run has stopped.
-        """
+        """Write a program to program memory from word ``pc`` on, run it; return the last STATUS."""
         await self.load(words, pc)
         await self.start()
         return await self.ends()

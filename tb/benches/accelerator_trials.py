@@ -146,7 +146,7 @@ class Trials:
         assert not differs.any()
 
     async def exact(self) -> None:
-        """Wait until a complete run ends, and compare external memory with the golden machine's."""
+        """Wait until an undisturbed run ends; compare external memory with the golden machine's."""
         _, golden = self.before
         golden.start()
         assert await self.host.ends(SHORT) == 0
@@ -204,7 +204,7 @@ class Trials:
         await self.exact()
 
     async def reset(self) -> None:
-        """Reset the accelerator during a run, but not external memory, and check its registers."""
+        """Reset the accelerator (not external memory) during a run, and check the registers."""
         host, dut = self.host, self.dut
         await self.some(await self.begin())
         dut.rst.value = 1
@@ -260,7 +260,7 @@ class Trials:
         getattr(self.dut, name).value = 0
 
     async def error(self) -> None:
-        """Report a failed access of external memory, and check that the run stops with MEMORY."""
+        """Report an error of external memory; the run must stop with the cause MEMORY."""
         await self.some(await self.begin())
         await self._mem("mem_error")
         await self.stopped(Cause.MEMORY)

@@ -107,7 +107,7 @@ class LongTrials(Trials):
         await self.over(Cause.SILENCE)
 
     async def silent_start(self) -> None:
-        """Request a run while a memory transfer is outstanding; it must begin after this."""
+        """Request a run while a memory transfer is outstanding; it must wait for the transfer."""
         host, memory = self.host, self.memory
         await self.begin()
         while not memory.owes:

@@ -69,7 +69,7 @@ class Drawn:
         self.layout = beat_layout(config)
 
     def draw(self) -> Work:
-        """Return a random command."""
+        """Return a random MAP, SOFTMAX or NORM, or a command that no front end executes."""
         kinds = [self.map, *[self.softmax] * bool(self.config.softmax)]
         kinds += [self.norm] * bool(self.config.vector.norm) + [self.others]
         return kinds[self.random.integers(len(kinds))]()

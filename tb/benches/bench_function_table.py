@@ -25,7 +25,7 @@ CYCLES = 3000
 
 
 def tables(slots, random):
-    """Return the contents of ``slots`` tables: polynomials of functions, and last random bytes."""
+    """Return the contents of ``slots`` tables: the last has random bytes, others polynomials."""
     smooth = [
         pack_polynomial(function_polynomial(FUNCTIONS[name], 4 / 32768, 4 / 128, -7 * place))
         for place, name in enumerate(SMOOTH_FUNCTIONS[: slots - 1])

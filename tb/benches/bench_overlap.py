@@ -20,8 +20,9 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
     """Return a random command of the vector engine, a dictionary from field to value.
 
-    Two of three commands have the flag ``followed``: the next command may begin before they end.
-    The command's opcode is the argument ``opcode``, or this value with one bit inverted.
+    Two of three commands have the flag ``followed``: the next command may begin before such a
+    command ends. The command's opcode is the argument ``opcode``, or this value with one bit
+    inverted.
     """
     layout = command_layout(Engine.VECTOR)
     fields = {

@@ -36,7 +36,7 @@ def _baud(divisor: float) -> int:
 async def bytes_are_received(dut: Any) -> None:
     """The receiver receives the golden model's bytes from a line with gaps and glitches.
 
-    Some bytes have a stop bit of 0; the receiver must deliver these bytes with bit 8 set.
+    Some bytes have a stop bit of 0; with these the receiver must set bit 8 of its output.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]

@@ -193,8 +193,8 @@ class Surroundings:
         """Run a chain of commands on the engine, and return the number of cycles.
 
         All commands but the last have the flag ``followed``. The cycles are those from the offer
-        of the first command to the last command's ``done``.
-        Each command is offered as soon as the previous command was accepted, or some cycles later.
+        of the first command to the last command's ``done``. Each command is offered as soon as the
+        previous command was accepted, or some cycles later.
         """
         first, pushes = self.cycles, list[int]()
         slow = self.stall and self.random.random() < SLOW[0]

@@ -29,8 +29,8 @@ def random_command(
 ) -> dict[str, int]:
     """Return a random LOAD or STORE, a dictionary from field to value.
 
-    The rows fit the memories, and one scratchpad bank contains them. ``shape`` is the pair (number
-    of rows, bytes of a row); without ``shape`` they are random.
+    All rows are inside both memories, and inside one bank of the scratchpad. ``shape`` is the pair
+    (number of rows, bytes of a row); without ``shape`` they are random.
     """
     word = config.mem_bytes
     if shape is None:

@@ -1,4 +1,4 @@
-"""The circuits' Verilog from the cache, and its source files, found by following imports."""
+"""Verilog of circuits from the cache, and the circuits' source files, found by their imports."""
 
 import functools
 import re

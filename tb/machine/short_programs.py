@@ -31,7 +31,7 @@ class ShortProgram:
 
 
 def has_room(config: Config) -> bool:
-    """Return whether every short program fits a configuration."""
+    """Return whether a configuration's memories are large enough for every short program."""
     return (
         config.scratchpad.banks > 1
         and config.bank_bytes >= 1024

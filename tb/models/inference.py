@@ -155,9 +155,8 @@ def run_inferences(
     """Run a compiled model on inputs, on a new machine with a trace port, and return the results.
 
     Each run reads nested weights with the next of the widths ``bits`` (bits), cyclically. If
-    ``window`` is
-    not 0, each inference is recorded, with counts for each window of ``window`` cycles; the golden
-    machine makes no recording.
+    ``window`` is not 0, each inference is recorded, with counts for each window of ``window``
+    cycles; the golden machine makes no recording.
 
     Raises :class:`InputError` if the simulator cannot run here.
     """
@@ -183,9 +182,9 @@ def infer(
 
     ``timing`` is the timing of the machine's external memory, for predictions. Each run reads
     nested weights with the next of the widths ``bits`` (bits), cyclically. Tensors and outputs are
-    compared with those of the golden machine; without a trace port only the outputs are. If
-    ``machine`` is the golden machine, they are compared with the integer reference, if the programs
-    come with their model.
+    compared with those of the golden machine; without a trace port only the outputs are. On the
+    golden machine they are compared with the integer reference, or not at all if the programs come
+    without their model.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

@@ -59,7 +59,7 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the indices of the images to show: the first right ones, then up to four errors.
+    """Return the indices of the images to show: up to four errors, after other first images.
 
     An error is an image whose predicted class is not its label.
     """

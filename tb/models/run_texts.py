@@ -1,4 +1,4 @@
-"""Continuation of two prompts in the same runs of a machine, with the cycles of each token."""
+"""Continuation of two prompts on a machine, with a token of each text in every run."""
 
 import time
 from collections import Counter
@@ -73,8 +73,7 @@ def run_texts(
 
     Each run reads nested weights with the next of the widths ``bits`` (bits), cyclically. The
     random choice of the first text's tokens starts from ``seed``, of the second text's from
-    ``seed + 1``.
-    ``machine`` is as in :class:`celosia.tb.models.text_session.TextSession`.
+    ``seed + 1``. ``machine`` is as in :class:`celosia.tb.models.text_session.TextSession`.
 
     Raises :class:`InputError` if ``steps`` is less than 1, a prompt cannot be encoded, has no token
     or is too long, or the simulator cannot run here.

@@ -144,8 +144,8 @@ class TextSession:
     def take(self, tokens: Sequence[int]) -> Turn:
         """Run the decoder on tokens, and return the cycles and counters.
 
-        A run processes up to ``rows`` tokens, a number of the program, while the KV cache has room
-        for them. When the cache is full, a run processes one token.
+        While the KV cache has room, a run processes several tokens, at most ``program.rows``. When
+        the cache is full, a run processes one token.
         """
         turn, rest = Turn(), list(tokens)
         while rest:

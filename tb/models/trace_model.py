@@ -27,9 +27,9 @@ LEAST_WINDOW = 16
 
 @dataclass(frozen=True)
 class Traced:
-    """A recorded inference: its commands, with the tensor that each computes, and operations.
+    """A recorded inference: its commands, each command's place in the model, its operations.
 
-    ``figures`` are those of the inference, a dictionary by name.
+    ``figures`` are cycles and other measurements of the inference, a dictionary by name.
     """
 
     recording: Recording

@@ -44,7 +44,8 @@ def try_model(path: Path, tokens: int = 0, tokenizer: Path | None = None) -> dic
 
     ``mismatches`` counts the ``tensors`` that differ from the integer reference. ``cosine`` is the
     least cosine similarity of a model's output to the output of the float model. ``cycles`` are the
-    predicted cycles of a run at full length, for a decoder of a token at the last position.
+    predicted cycles of one run: of an encoder's at full length, or of a decoder's for the token at
+    the last position.
     ``machine`` and ``host`` name the model's parts that run on the machine and on the host. If the
     model is refused, ``refused`` is the error's sentence and all other figures are None.
     """

@@ -43,10 +43,10 @@ def bench_decode(
     ``positions`` earlier tokens, whose keys and values are zeros, since cycles do not depend on
     them. ``sparsity`` is the share of the layers' weights that are 0, which a zero-skip unit skips
     if that is faster. If ``recompute``, the cache holds the inputs of attention in place of keys
-    and values, which are then computed for each new token.
+    and values, which are then computed for each new token. The function
     ``make_machine(config, memory_bytes)`` returns a machine with this configuration and external
-    memory; the configuration has rotary embeddings and a trace port.
-    Nested weights are read with ``bits`` bits.
+    memory; the configuration has rotary embeddings and a trace port. Nested weights are read with
+    ``bits`` bits.
 
     ``ideal_cycles`` is the number of words read over the memory port: one word per cycle, without
     waits for refresh. ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``.

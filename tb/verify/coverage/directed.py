@@ -1,4 +1,4 @@
-"""Directed tests: instructions with given flags and sizes, with separate scratchpad matrices."""
+"""Directed tests: instructions with given flags and sizes, whose matrices do not overlap."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -22,13 +22,13 @@ _WHOLE = {"multiplier_width": 32, "bias_width": 32, "pre_depth": 0, "row_factors
 
 
 def random_machine(rng: np.random.Generator) -> Config:
-    """Return a random configuration whose memories fit a small encoder's program and tensors."""
+    """Return a random configuration with memories for a small encoder's program and tensors."""
     # Only decoders whose weights stay on the chip can have other parameters.
     return _roomy(rng).replace(**_WHOLE)
 
 
 def random_text_machine(rng: np.random.Generator) -> Config:
-    """Return a random configuration whose memories fit a small decoder's program and tensors.
+    """Return a random configuration with memories for a small decoder's program and tensors.
 
     Most of these configurations have weight slots for all weights of the decoder.
     """
