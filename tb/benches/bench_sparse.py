@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 
 def random_weight(generator: np.random.Generator, k: int, n: int, sparsity: float) -> Ints:
-    """Return random INT8 weights [k, n]; the share ``sparsity`` of them is zero."""
+    """Return random INT8 weights [k, n]; ``sparsity`` is the share of weights that are zero."""
     weight = generator.integers(-128, 127, (k, n))
     weight[weight >= 0] += 1  # no zero by chance
     weight.ravel()[generator.permutation(k * n)[: round(sparsity * k * n)]] = 0

@@ -146,8 +146,8 @@ class WishboneMemory:
 class WishbonePackage:
     """cocotbext-wishbone's slave as a memory with the content ``bytes``, and a check of the bus.
 
-    The slave answers each word separately, for any cycle type, in two cycles; before the answer it
-    waits another cycle with probability ``stall``, repeatedly. Accesses at or above the address
+    The slave answers each word separately, for any cycle type, in two cycles. It delays an answer
+    by one more cycle with probability ``stall``, again and again. Accesses at or above the address
     ``broken`` are answered with ``err``; ``broken`` may change.
     """
 

@@ -71,8 +71,8 @@ def selftest(
 ) -> dict[str, Any]:
     """Test a machine that has ``memory_bytes`` bytes of external memory; return a dictionary.
 
-    All of external memory is written with random bytes and read back, then with their complement;
-    ``memory_mismatches`` is the number of bytes that differ. ``register_mismatches`` is the number
+    All of external memory is written with random bytes and read back, and then with the inverted
+    bytes. ``memory_mismatches`` is the number of wrong bytes. ``register_mismatches`` is the number
     of wrong values read from ID and PC.
 
     Then random programs run on the machine and on the golden machine. For each of ``UNITS`` that

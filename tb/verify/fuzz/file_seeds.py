@@ -32,7 +32,7 @@ MODEL = "m/"
 
 @dataclass(frozen=True)
 class Seed:
-    """A command that reads valid files in a folder, and the names of the files to damage."""
+    """A command that reads valid files in a folder, and the names of files that may be damaged."""
 
     words: tuple[str, ...]
     """Words of the command, which runs in the folder."""

@@ -33,8 +33,8 @@ def run(case: Case) -> dict[str, Any]:
 
     The result is a dictionary. ``mutants`` is the number of mutants. ``killed`` counts the mutants
     that the bench detects: a test fails, or does not end. ``equivalent`` counts the mutants that
-    are proven to equal the unit; a proof takes about ``prove`` seconds. ``survivors`` lists the
-    other mutants.
+    are proven to equal the unit; the case's field ``prove`` is the time limit of the induction for
+    one mutant (seconds). ``survivors`` lists the other mutants.
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
     bench = MUTATED[case.choice("unit", MUTATED)]
