@@ -84,7 +84,8 @@ def gemm(
 
     cycles and utilization count from the array's first request for an operand to its last sum in
     the accumulators. total_cycles and total_utilization count the whole run, from start to halt.
-    With --sparsity the weights are in the scratchpad.
+    utilization is the products per cycle as a share of the array's peak. With --sparsity the
+    weights are in the scratchpad, and that share of them is zero.
 
     With --toggles the command counts the register bits that change in each cycle of the run; bits
     of memories do not count. A row of the table is an engine, or the registers of a memory;

@@ -1,4 +1,4 @@
-"""celosia bench all: every published figure, by the command that measures it."""
+"""celosia bench all: run the benchmark command of every figure that this project publishes."""
 
 import json
 import shlex
@@ -23,7 +23,7 @@ from celosia.tb.machine.toolchain import environment
 
 @dataclass(frozen=True)
 class Case:
-    """A benchmark of ``celosia bench all``: a command, its figure, and published figures."""
+    """A benchmark: the command to run, the result to show, and published results of others."""
 
     words: str
     """The command's words after ``celosia``, without ``--json``."""
@@ -53,7 +53,7 @@ def read_cases() -> dict[str, list[Case]]:
     help="File for the tables, in Markdown; with TEXT it keeps its other tables.",
 )
 def bench_all(only: str, out: Path | None) -> None:
-    """Run all benchmarks, or those with TEXT in their heading; show them with published figures."""
+    """Run all benchmarks, or those with TEXT in their heading; show their results in a table."""
     if out is not None:
         check_folder(out.parent, [out.name])
     every = read_cases()
@@ -129,7 +129,7 @@ def sections(page: str) -> dict[str, str]:
 def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
     """Yield texts that together are a Markdown page: a preface, then each heading with its table.
 
-    ``tables`` maps headings to tables; a table that is None is left out.
+    ``tables`` maps headings to tables. A heading whose table is None is omitted.
     """
     yield _PREFACE
     for heading, lines in tables.items():
@@ -140,7 +140,8 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return commands and their figures as a Markdown table.
 
-    If the first command's result is a table (``rows``), return this command and its table only.
+    Each entry of ``rows`` becomes a line. If the first entry has a table (``rows``), the result is
+    this entry's command and its table; other entries are ignored.
     """
     lines = []
     if "rows" in rows[0]:

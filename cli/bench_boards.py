@@ -1,4 +1,4 @@
-"""celosia bench boards: build every board's machine, and keep a report of each build."""
+"""celosia bench boards: build every board's machine, and write a report file for each build."""
 
 import json
 import subprocess
@@ -39,12 +39,12 @@ def bench_boards(
 ) -> None:
     """Build every board's machine, or machines with TEXT in their names; write reports and tables.
 
-    Reports are in docs/reports, tables in docs/boards/placements.md and README.md. A board whose
-    report has the present design, tools and seed is not built again, so an interrupted command can
-    be repeated. The cycles of such a report are counted anew on the simulated board. With --kept
-    nothing is built, and the cycles of every report of the present machine are counted anew. Some
-    designs are built with three seeds; the report is of the best seed, and lists the results of all
-    seeds.
+    Reports are in docs/reports, tables in docs/boards/placements.md and README.md. A board is not
+    built again if design, tools and seed are those of its existing report, so an interrupted
+    command can be repeated. Then the command only counts the report's cycles again, on the
+    simulated board. With --kept no board is built; only the cycles of reports are counted again,
+    for each machine that has not changed since its report. Some designs are built with three seeds;
+    the report is of the best seed, and lists the results of all seeds.
     """
     folder = REPORTS
     check_folder(folder)
@@ -67,10 +67,10 @@ def bench_boards(
 
 
 def measure(case: Case, folder: Path) -> bool:
-    """Write a build's report into a folder; return whether a build was needed.
+    """Build a case and write its report into a folder; return whether it was built.
 
-    Nothing is built if the folder has a report with the same ``design`` (all inputs of the build).
-    A design that does not fit its device has a report with the field ``refused``.
+    It is not built if the folder has a report with the same ``design`` (digest of all inputs of the
+    build). If the design does not fit its device, the report has the reason in ``refused``.
 
     Raises :class:`RunError` if the build fails.
     """
@@ -113,12 +113,12 @@ def measure(case: Case, folder: Path) -> bool:
 
 
 def recount(case: Case, folder: Path) -> None:
-    """Count the cycles of a report in ``folder`` anew, if the machine is unchanged since then.
+    """Count the cycles of an existing report in ``folder`` again, and update the report.
 
-    The machine is unchanged if the report's ``configuration`` or ``design`` is that of the present
-    build; otherwise a warning says that nothing was counted. If the report says that its sources
-    are the present ones, but ``design`` has changed, its ``sources`` become the commit that added
-    it.
+    This is done only if the machine has not changed since the build: the report's ``configuration``
+    or ``design`` is that of the present sources. Otherwise a warning says that nothing was counted.
+    If the report's ``sources`` are :data:`TODAY` but the design has changed, they are replaced by
+    the commit that added the report.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

@@ -1,4 +1,4 @@
-"""celosia bench formats: cycles, bytes and area of each number format, beside INT8."""
+"""celosia bench formats: cycles, bytes and area of each number format, compared with INT8."""
 
 import functools
 import tempfile
@@ -38,7 +38,7 @@ _SIZE = "DIMxFFNxPOSITIONS"
 
 @dataclass(frozen=True)
 class Format:
-    """A decoder layer whose weights and activations have a number format, and its machine."""
+    """A number format of weights and activations, and the layers and machine to measure it."""
 
     name: str
     place: str
@@ -53,7 +53,7 @@ class Format:
 
 
 def read_formats() -> Iterator[Format]:
-    """Yield the formats of formats.toml, each with a machine that is a changed preset ``small``."""
+    """Yield the formats in formats.toml; their machines are preset ``small`` with some changes."""
     text = (Path(__file__).parent / "formats.toml").read_text(encoding="utf-8")
     for place, group in tomllib.loads(text).items():
         for case in group["cases"]:
@@ -75,12 +75,12 @@ def bench_formats(
 ) -> None:
     """Run decoder layers in every number format, or in formats with NAME in their names.
 
-    Each row is one token, as in bench decode, on a machine derived from the preset small. The token
-    runs through one layer with weights from external memory, or two layers with all weights in the
-    array's weight slots. share is the row's cycles, divided by the cycles of the first row with
-    weights in the same memory. slots is the number of weight slots in use, for weights, keys and
-    values. Area is that of the matrix engine, with weight slots and zero-skip unit, on an ECP5
-    device.
+    Each row of the table has the figures for processing one token, as in bench decode, on a machine
+    derived from the preset small. The model has one layer with weights from external memory, or two
+    layers with all weights in the array's weight slots. share is the row's cycles, divided by the
+    cycles of the first row with weights in the same memory. slots is the number of weight slots in
+    use, for weights, keys and values. Area is that of the matrix engine, with weight slots and
+    zero-skip unit, on an ECP5 device.
     """
     sized = bool(words) and words[0][0].isdigit() and "x" in words[0]
     sizes = read_size(_SIZE, words[0] if sized else "96x256x64", {})

@@ -1,4 +1,4 @@
-"""celosia bench pins: a token of a language model, or a sentence, on a simulated board's pins."""
+"""celosia bench pins: run a model in a simulation of a board that includes its pins."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -58,10 +58,11 @@ def bench_pins(
     mhz: float | None,
     formats: Formats,
 ) -> None:
-    """Process a token with a language model, or run an encoder, on a board simulated to its pins.
+    """Process a token, or run an encoder, in a simulation of a board that includes its pins.
 
-    MODEL is the name of a language model, such as stories15M, whose shape gets random weights. With
-    --inputs, MODEL is an encoder, which runs on the file's first input. The weights are in the
+    MODEL is a language model by name, such as stories15M: a model of this shape, with random
+    weights, processes one token. With --inputs, MODEL is an encoder, which runs on the file's first
+    input. The weights are in the
     board's SDRAM, DDR3 or PSRAM when the simulation starts. Exits with code 1 if a result of the
     board differs from the result of the golden machine.
     """
@@ -118,8 +119,8 @@ def encode_at_pins(
 ) -> dict[str, Any]:
     """Run an encoder on a file's first input on a simulated board; return a dictionary of figures.
 
-    Figures are as in :func:`decode_at_pins`. Raises :class:`InputError` if the model takes no such
-    inputs or does not fit the board.
+    The figures for memory are those of :func:`decode_at_pins`. Raises :class:`InputError` if the
+    file is no input of the model, or the model does not fit the board.
     """
     loaded = load(model)
     source = loaded.source
@@ -183,15 +184,16 @@ def decode_at_pins(
     context: int,
     position: int,
 ) -> dict[str, Any]:
-    """Process a token on a simulated board, after ``position`` tokens; return figures by name.
+    """Process the token after ``position`` earlier tokens on a simulated board with a memory chip.
 
-    Keys and values of the earlier tokens are zeros; cycles do not depend on them. Shares are
-    relative to the peak rate of the memory chip. ``reached_share`` is the rate of LOAD while the
-    load engine has commands. At the pins of SDR SDRAM, ``reading_share`` is the rate while only
-    reads are pending, ``moving_share`` the rate while reads or writes are pending; otherwise both
-    are None. ``weights_share`` is the rate of reading all weights once in the token's cycles.
+    Keys and values of the earlier tokens are zeros; cycles do not depend on them. The result is a
+    dictionary of figures. Each share is a data rate divided by the peak rate of the memory chip.
+    ``reached_share`` is for the rate of LOAD while the load engine has commands. ``weights_share``
+    is for the rate of reading all weights once in the token's cycles. Two shares are measured at
+    the pins of an SDR SDRAM, and are None for other chips. ``reading_share`` is for the time in
+    which only reads are pending, ``moving_share`` for the time with pending reads or writes.
 
-    Raises :class:`InputError` if the model does not fit the board, which has SDRAM.
+    Raises :class:`InputError` if the model does not fit the board.
     """
     program = compile_text(
         decoder,

@@ -81,8 +81,8 @@ def opened(
 ) -> Iterator[tuple[SimulatedBoard, Device]]:
     """Yield a simulated board, and the device object of its machine; all memories hold zeros.
 
-    If ``image`` is not empty, the board's memory chip holds it from the start, and the first write
-    of the same data is skipped. The board must then have a memory chip.
+    If ``image`` is not empty, the board's memory chip, which must exist, holds it from the start.
+    Then the device object does not send the first write of this data over the slow link.
     """
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         contents = Path(folder) / "image.bin"
@@ -107,7 +107,7 @@ def board(
     contents: Path | None,
     flash: str | None,
 ) -> None:
-    """Simulate a board, to its pins, until it is interrupted.
+    """Simulate a board, including its pins, until the command is interrupted.
 
     The first line of output is the port for celosia host --port. With --link spi the port begins
     with spi:, and for each byte that a program writes to the port's path it can read one byte. If

@@ -1,4 +1,4 @@
-"""Builds of `celosia bench boards`, and the reports that it keeps of them."""
+"""The list of builds that `celosia bench boards` makes, and access to the builds' reports."""
 
 import json
 import subprocess
@@ -88,7 +88,7 @@ CASES = (*BOARD_CASES, *MACHINES, *UNITS)
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return a dictionary from file names to reports in a folder, in the order of the builds."""
+    """Return the reports in a folder, a dictionary by file name, in the order of :data:`CASES`."""
     files = {case.file: folder / case.file for case in CASES}
     return {
         name: json.loads(file.read_text(encoding="utf-8"))

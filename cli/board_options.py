@@ -1,4 +1,4 @@
-"""Options of the commands that are about a board."""
+"""Command-line options that select a board, its machine, its memory and its host link."""
 
 from dataclasses import replace
 
@@ -68,8 +68,9 @@ def resolve_board(
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     """Return a board that runs the model in its flash at power-on, and the machine's configuration.
 
-    A default machine is replaced by the board's machine that leaves room for the flash reader; any
-    other configuration is unchanged. ``kind`` is the flash's read mode.
+    ``target`` has the board and the configuration. If this is the board's default, it is replaced
+    by a configuration that leaves room for the flash reader; any other is unchanged. ``kind`` is
+    the flash's read mode.
     """
     board, config = target
     reading_board = with_flash(board, kind)
@@ -79,7 +80,7 @@ def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
 def checked_clock(mhz: float) -> float:
     """Return a clock frequency (MHz) from the command line, after a check of its range.
 
-    Raises :class:`InputError` if it is not above 0 and at most the highest allowed clock.
+    Raises :class:`InputError` if the frequency is 0 or less, or above ``_MOST_MHZ``.
     """
     if not 0 < mhz <= _MOST_MHZ:
         raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")

@@ -1,4 +1,4 @@
-"""Tables of the boards' reports, and the pages that have them."""
+"""Tables made of the boards' reports, and their insertion into the documentation's pages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
@@ -45,9 +45,10 @@ def _spread(seeds: Mapping[str, float | None]) -> str | None:
 
 
 def boards_table(by_file: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the boards' tables, and below them the machines that do not fit.
+    """Yield the lines of the boards' tables, and then a line for each machine that does not fit.
 
-    Token rates are in a separate table, which has only the machines with room for a language model.
+    A first table has resources, clocks and inference rates. Token rates are in a second table,
+    which has only the machines with room for a language model.
     """
     cases = [case for case in CASES if case.unit is None and case.file in by_file]
     reports = [by_file[case.file] for case in cases]
@@ -111,10 +112,10 @@ TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table
 
 
 def refresh(page: str, reports: Mapping[str, Any], name: str) -> str:
-    """Return the Markdown text ``page`` with its tables made anew from reports.
+    """Return the Markdown text ``page`` in which new tables, made of reports, replace the old.
 
-    Two comments in the page mark the place of each table. ``name`` names the page in messages.
-    Raises :class:`InputError` if the page has no place for a table.
+    A comment in the page marks the begin of each table, a second one its end. ``name`` is the
+    page's name in messages. Raises :class:`InputError` if the page has no such comments.
     """
     places = 0
     for table, make in TABLES.items():

@@ -58,8 +58,8 @@ def build(
     """Synthesize, place and route, and make the bitstream of a board, in 5 to 20 minutes.
 
     The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
-    tools' logs. If the folder already has these files for the same design, only the report's cycles
-    are counted anew, on the simulated board.
+    tools' logs. If the folder already has these files for the same design, nothing is built; only
+    the report's cycles are counted again, on the simulated board.
     """
     board, config = target
     if flash is not None:

@@ -1,4 +1,4 @@
-"""Options of commands that run campaigns, and the running and reporting of such a campaign."""
+"""Options of commands that run campaigns, and the run of a campaign with a progress bar."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,10 @@ from celosia.generators.campaign.workers import Workers
 
 @dataclass(frozen=True)
 class Runner:
-    """Worker processes for a campaign's cases, and the file that keeps the outcomes, if any."""
+    """Runs campaigns of cases in the worker processes ``workers``.
+
+    ``results`` is the file in which the outcomes are stored; None for no file.
+    """
 
     workers: Workers
     results: Path | None

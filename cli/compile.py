@@ -1,4 +1,4 @@
-"""celosia compile: a model as files that run it elsewhere."""
+"""celosia compile: compile a model to files with which another computer or a board runs it."""
 
 import resource
 import sys
@@ -82,7 +82,7 @@ def compile_command(
     folder: Path | None,
     **values: Any,
 ) -> None:
-    """Compile MODEL (a name, a folder or an ONNX file), and write files that run it elsewhere.
+    """Compile MODEL (a name, a folder or an ONNX file), and write the files needed to run it.
 
     The command shows the predicted cycles, and the time and memory of compiling. It writes the
     program, the memory image, and model.json with addresses, shapes, scales and cycles. Expected

@@ -54,8 +54,9 @@ def coverage(
     Without UNIT, benches of all units run. A point of `line` is a block, or one outcome of a
     condition or choice. A point of `toggle` is a change of a bit, from 0 to 1 or back. A module
     with the same circuit in several units or configurations counts once. A point of `functional` is
-    an instruction with a flag, a size at a bound, and a timing of memory. These points are left out
-    if units are named; UNIT `functional` counts only these.
+    a combination: an instruction, one of its flags, one of its sizes at a bound (such as the
+    largest), and a memory timing. These points are counted only without UNIT, or with the UNIT
+    `functional`, which counts no others.
     """
     alone = FUNCTIONAL in units
     if alone and len(units) > 1:

@@ -1,4 +1,4 @@
-"""celosia evaluate: the quality of a model's integers, compared with its floats."""
+"""celosia evaluate: the accuracy of a quantized model, compared with its float model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -76,12 +76,12 @@ def evaluate(
     simulator: str,
     **values: Any,
 ) -> None:
-    """Measure the quality of MODEL's integers on data, beside the quality of its floats.
+    """Measure the accuracy or perplexity of MODEL on data, as integers and as floats.
 
     With --answers or --inputs, the model runs on a machine, and every tensor is compared. With
-    --text the integers are the golden model's. Without data, the distance between integer and float
-    outputs is measured three times: with activation functions as lookup tables, with these in
-    INT16, and with attention in INT16.
+    --text the golden model computes the integers. Without data, the command measures the distance
+    between integer and float outputs three times: with activation functions as lookup tables, with
+    activation functions in INT16, and with attention in INT16.
     """
     check_simulator(simulator)
     data = [name for name in ("answers", "inputs") if values[name]]

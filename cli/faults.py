@@ -1,4 +1,4 @@
-"""celosia verify faults: a bit flips in an inference, many times."""
+"""celosia verify faults: inferences in which one random bit of the circuit is flipped."""
 
 from collections import Counter
 
@@ -36,7 +36,7 @@ def faults(
     seed: int,
     runner: Runner,
 ) -> None:
-    """Flip a random bit of the circuit in a random cycle of an inference, and report the effect.
+    """Flip a random bit of the circuit in a random cycle of each inference; report the effects.
 
     All bits of registers and memories are equally likely, and all cycles. MODEL is a model that
     `celosia run` takes. A row of the table is an engine or a memory of the machine. With UNIT only

@@ -1,4 +1,4 @@
-"""Campaign cases of damaged files, on which the command ``celosia`` runs."""
+"""Fuzzing cases that run a command of ``celosia`` on a damaged file."""
 
 import functools
 import importlib
@@ -32,6 +32,9 @@ def _import_all() -> None:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Return the outcome of a damaged file, as :func:`celosia.tb.verify.fuzz.files.run` does."""
+    """Run a command of ``celosia`` on the damaged file of a case, and return the result.
+
+    The result is that of :func:`celosia.tb.verify.fuzz.files.run`.
+    """
     _import_all()
     return files.run(case, main)

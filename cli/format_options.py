@@ -108,9 +108,12 @@ MODEL_KEYS = {
 class Formats:
     """Number formats of a quantized model, as option ``--quantize`` gives them.
 
-    ``bits`` are the widths at which nested weights are read; ``loss`` is the bound of a search for
-    the format of each matrix, None for no search. Raises :class:`InputError` if a width is
-    unsupported, a group lacks a format, or a search has a bound below 0 or a given format.
+    ``group`` is the number of weights that share a scale, in formats narrower than INT8. ``bits``
+    are the widths at which nested weights are read. ``loss`` is the loss of accuracy up to which
+    the compiler searches narrower formats for each matrix; None for no search.
+
+    Raises :class:`InputError` if a width is unsupported, ``group`` is set for INT8 weights, or
+    ``loss`` is below 0. It is also raised if ``loss`` is set and ``weights`` names a format.
     """
 
     weights: str = INT8

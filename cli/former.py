@@ -1,4 +1,4 @@
-"""Command lines of earlier versions: the command refuses them with the line to write today."""
+"""Refusal of an earlier version's command line, with the equivalent present command line."""
 
 import itertools
 import re
@@ -22,9 +22,10 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 
 def spelling(command: str, option: str) -> str | None:
-    """Return a template of the present words for an earlier version's option of a command.
+    """Return the present form of an earlier version's option of a command, as a template.
 
-    Names in braces stand for values (:func:`holes`). Return None if the option is unchanged.
+    Names in braces stand for values (:func:`holes`). The template of a removed option is the reason
+    (:func:`is_gone`). Return None if the option is unchanged.
     """
     template = _template(command, option)
     words = (template or "").split()
@@ -48,7 +49,7 @@ def _template(command: str, option: str) -> str | None:
 
 
 def keys_today(text: str) -> str:
-    """Return an earlier version's value of ``--quantize`` with the present keys.
+    """Return an earlier version's value of ``--quantize``, rewritten with the keys of this version.
 
     Raises :class:`InputError` with the reason if a key was removed.
     """
@@ -78,12 +79,12 @@ def holes(template: str) -> list[str]:
 
 
 def is_gone(template: str) -> bool:
-    """Return whether an option was removed; the template then has the reason, not new words."""
+    """Return whether a template is of a removed option; it then has the reason of the removal."""
     return template.startswith("gone: ")
 
 
 def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
-    """Return an earlier version's command line in the present form; None if nothing has changed.
+    """Rewrite an earlier version's command line for this version; return None if it is unchanged.
 
     Raises :class:`InputError` with the reason if an option was removed.
     """
@@ -154,7 +155,10 @@ def _value(command: str, hole: str, values: Mapping[str, str]) -> str:
 
 
 def refuse_former(tree: click.Group, words: Sequence[str]) -> None:
-    """Raise :class:`InputError` with the present command line if ``words`` have a former name."""
+    """Raise :class:`InputError` if ``words`` are a command line of an earlier version.
+
+    The message has the equivalent command line of this version.
+    """
     before = list(itertools.takewhile("--json".__eq__, words))
     line = today(tree, [*words[len(before) :], *before])
     if line is not None:

@@ -51,9 +51,10 @@ def fuzz(
     seed: int,
     runner: Runner,
 ) -> None:
-    r"""Run random cases of all kinds, or of each KIND; each must be exact, or be refused.
+    r"""Run random cases of all kinds, or of each KIND, and report the cases that fail.
 
-    A case that fails is reported by a name that `celosia verify replay` runs again.
+    A case passes if all its results are bit-exact, or if its invalid input is refused. A case that
+    fails is reported by a name that `celosia verify replay` runs again.
 
     \b
     model    a random model on a random machine: integer reference, golden machine, some circuits

@@ -34,7 +34,7 @@ from celosia.tb.models.run_inputs import check_room
 
 @dataclass(frozen=True)
 class Line:
-    """The port of a machine; a command opens it when it runs, so that --help needs no port."""
+    """The port of a machine. A command opens the port only when it runs: --help needs no port."""
 
     port: str | None
     baud: int

@@ -82,7 +82,10 @@ SINKS = 4
 
 
 def random_count(inputs: Path | None) -> tuple[Path | None, int]:
-    """Return the file that ``--inputs`` names, or None, and the number of random inputs."""
+    """Return (file, number of random inputs) for a value of ``--inputs``.
+
+    A value ``random:COUNT`` gives (None, COUNT), any other value (``inputs``, 0).
+    """
     text = str(inputs)
     if not text.startswith(RANDOM):
         return inputs, 0
@@ -100,7 +103,10 @@ def input_files(values: Mapping[str, Any]) -> Files:
 
 
 def check_inputs(files: Files, values: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if ``--output`` cannot be written, or ``--inputs`` is missing."""
+    """Raise :class:`InputError` if ``--output`` cannot be written, or an option lacks ``--inputs``.
+
+    ``files`` are the input files, ``values`` the values of the command's options.
+    """
     output = values.get("output")
     if output is not None:
         if output.suffix != ".npy":
@@ -162,7 +168,7 @@ def run_compiled(
 
 
 def kept(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a run's outputs to the file of ``--output``, if given; return the run's figures.
+    """Write a run's outputs to the file that ``--output`` names, if any; return the run's figures.
 
     Print a warning if texts were cut because they have more tokens than the model takes.
     """

@@ -116,7 +116,10 @@ _watch: _Watch | None = None
 
 
 def interrupted() -> bool:
-    """Return whether the command was interrupted: a later failure is no defect."""
+    """Return whether the command has received SIGINT or SIGTERM.
+
+    An exception after the signal may be an effect of the signal, and is not reported as a defect.
+    """
     return _watch is not None and bool(_watch.number)
 
 
@@ -124,10 +127,11 @@ def interrupted() -> bool:
 def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
     """Handle SIGINT and SIGTERM in a ``with`` block of the main thread; blocks may be nested.
 
-    The first signal prints a word, calls ``end`` in another thread, and raises KeyboardInterrupt in
-    the block. While ``held()`` is true it does not raise it: the block's own code must do this when
-    it may. After a signal the exit code is 130 (SIGINT) or 143 (SIGTERM), however the block ends. A
-    second signal, or five more seconds, end the process at once with the same code.
+    The first signal prints a message, calls ``end`` in another thread, and raises KeyboardInterrupt
+    in the block. It raises nothing while ``held()`` is true; the code in the block must then raise
+    KeyboardInterrupt itself, as soon as ``held()`` is false. After a signal the exit code is 130
+    (SIGINT) or 143 (SIGTERM), however the block ends. A second signal, or a block that has not
+    ended after five seconds, ends the process at once with the same code.
     """
     global _watch
     if _watch is not None:

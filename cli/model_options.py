@@ -20,10 +20,11 @@ RANGES = tuple(key.name for key in RANGE_KEYS.values())
 def encoder_options(
     formats: Formats, config: Config, values: Mapping[str, Any] | None = None
 ) -> Options:
-    """Return the compiler's options for an encoder; no search for weight formats has run yet.
+    """Return the compiler's options for an encoder, from the options of a command.
 
-    ``values`` are a command's option values, a dictionary; its entries ``percentile``, ``balance``
-    and ``batch`` are used. Without ``values`` these have their defaults.
+    The weight formats are those of ``formats``; no search for formats is made here. ``values`` is a
+    dictionary of the command's option values: ``percentile``, ``balance`` and ``batch`` are used.
+    Without ``values`` these have their defaults.
     """
     options = Options(**formats.quantization, sparse=config.sparse_lanes > 0)
     if values is None:

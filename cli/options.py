@@ -86,11 +86,11 @@ def source_option(default: str) -> Adder:
 
 
 def config_choice(defaults: str) -> Adder:
-    """Add ``--config`` and ``--set`` for a command whose default depends on the model.
+    """Add ``--config`` and ``--set`` to a command whose default configuration depends on the model.
 
-    The command gets ``configured``, a function of a preset's name: it returns the configuration
-    that the options select, with this preset as the default of ``--config``. ``defaults`` describes
-    the defaults in the help text.
+    The command gets a function ``configured``. Its argument is the name of the preset to use if
+    ``--config`` is not given, its result the configuration that the options select. ``defaults`` is
+    the text on these presets in the help text.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -175,10 +175,11 @@ def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
 def size_argument(
     form: str, default: str | None = None, *, smallest: Mapping[str, int] | None = None
 ) -> Adder:
-    """Add an argument for sizes such as ``64x64x64``, with names and order as in ``MxKxN``.
+    """Add an argument for a size such as ``64x64x64`` to a command.
 
-    ``form`` are the names. The command gets ``sizes``, a dictionary from names in lower case to
-    numbers. The first sizes may be left out if ``smallest`` has their values, by name.
+    ``form`` has the names of the numbers in their order, such as ``MxKxN``. The command gets
+    ``sizes``, a dictionary from names in lower case to numbers. The first numbers may be omitted if
+    ``smallest``, a dictionary by name, has values for them.
     """
 
     def read(
@@ -196,8 +197,9 @@ def size_argument(
 def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, int]:
     """Return a size such as 64x64x64 as a dictionary from the names in ``form`` to numbers.
 
-    Names are in lower case. The first sizes may be left out if ``smallest`` has their values, by
-    name. Raises :class:`InputError` if the text has another form.
+    Names are in lower case. The first numbers of the text may be omitted if ``smallest``, a
+    dictionary by name, has values for them. Raises :class:`InputError` if the text has another
+    form.
     """
     names, words = [name.lower() for name in form.split("x")], text.split("x")
     missing = len(names) - len(words)
@@ -223,10 +225,10 @@ UNIT_FIELDS = {
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` if the command line asks for a unit that its options leave out.
+    """Raise :class:`InputError` if the command line asks for a unit that its options switch off.
 
-    Only ``--set`` and the TOML file of ``--config`` count: a unit that a preset lacks may still be
-    made alone.
+    A unit is switched off by ``--set`` or by the TOML file of ``--config``. A unit that only a
+    preset switches off is accepted: it can be made alone.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))
@@ -239,9 +241,10 @@ QUANTIZE = "celosia.cli.options.quantize"
 
 
 def given_options(names: Sequence[str]) -> list[str]:
-    """Return the options on the command line, of those in ``names``, as texts such as ``--seed``.
+    """Return the options in ``names`` that the user has given, as texts such as ``--seed``.
 
-    ``names`` are names of the command's parameters. Options with default values are left out.
+    ``names`` are names of the command's parameters. Options that are not on the command line, and
+    so have default values, are not in the result.
     """
     context = click.get_current_context()
     keys = context.meta.get(QUANTIZE, {})

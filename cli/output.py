@@ -49,7 +49,7 @@ def plain(words: str) -> str:
 
 
 def say(words: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a text that may come from a file, on standard output or on standard error."""
+    """Print a text on standard output or standard error, with its control characters escaped."""
     click.echo(plain(str(words)), err=err, nl=nl)
 
 
@@ -105,7 +105,10 @@ def progress(title: str) -> Iterator[Update]:
 
 @contextmanager
 def announced(words: str, seconds: float | None = None) -> Iterator[None]:
-    """Print ``words`` on standard error if the block takes over ``seconds``, by default 1.5 s."""
+    """Print ``words`` on standard error if the ``with`` block takes longer than ``seconds``.
+
+    The default of ``seconds`` is 1.5 s.
+    """
     after = _ANNOUNCED if seconds is None else seconds
     timer = threading.Timer(after, lambda: say(words, err=True) if words else None)
     timer.daemon = True
@@ -190,7 +193,9 @@ def exit_code() -> int:
 
 
 def cycles_table(result: Mapping[str, Any]) -> None:
-    """Print two tables of a result's cycles: by activity of the array, and by engine if known.
+    """Print a table of a run's cycles by activity of the array, and a table by engine.
+
+    The second table is omitted if the result has no ``engines``.
 
     ``where`` and ``counters`` of the result are those of :class:`celosia.sim.report.Report`.
     Nothing is printed with ``--json``, or if the machine has no clock.

@@ -50,13 +50,13 @@ KEYS = (*SPEEDS, "no_inference", "text_model", "token_position", "configuration"
 
 
 def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
-    """Return a machine's rates on a board, and its fingerprint, a dictionary by name.
+    """Return a dictionary of a machine's rates on a board, with the machine's fingerprint.
 
     The entries are those of :func:`inference_rates` and :func:`token_rates`; ``configuration`` is
     the fingerprint. The machine's counters count the cycles, in a simulation of the board's
     complete top level at ``clock_mhz``. External memory is on the FPGA, or a chip with the times of
-    its data sheet. A flash is left out: its model has run before a host's first run, and does not
-    change these cycles.
+    its data sheet. The simulated board has no flash, because the model in a flash runs only at
+    power-on and does not change these cycles.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """
@@ -96,11 +96,11 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return ``cycles_per_token`` and ``tokens_per_second`` of stories260K at ``POSITION``.
 
-    The result is a dictionary. If the machine has room for two texts in the same runs, it also has
-    the rates with two texts (:data:`PAIR_RATES`). Then the cycles per token are half those of a
-    run, and the tokens of both texts count. Weights are random, since cycles do not depend on them,
-    and are loaded to the array's weight slots. The dictionary is empty if the model does not fit,
-    or the array cannot keep its weights.
+    The result is a dictionary. If a run of the machine can process a token of each of two texts,
+    the result also has the rates with two texts (:data:`PAIR_RATES`). A run then makes two tokens,
+    so the cycles per token are half the cycles of a run. Weights are random, since cycles do not
+    depend on them, and are loaded to the array's weight slots. The dictionary is empty if the model
+    does not fit the machine, or the array has no slots for resident weights.
 
     Raises :class:`RunError` if a token's scores differ from the golden model's scores.
     """

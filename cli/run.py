@@ -108,7 +108,8 @@ def run(
 def folder_program(folder: str) -> Program:
     """Return the program in a folder that celosia compile wrote.
 
-    Raises :class:`InputError` if the command line has an option that only compiling takes.
+    Raises :class:`InputError` if the command line has an option of the compilation, because the
+    model in the folder is compiled already.
     """
     stated = given_options(_COMPILED)
     if stated:
@@ -119,6 +120,9 @@ def folder_program(folder: str) -> Program:
 
 
 def refuse_other_kind(model: str, *, text: bool) -> None:
-    """Raise :class:`InputError` if an option is given that is only for the other kind of model."""
+    """Raise :class:`InputError` if an option is given that does not apply to the kind of model.
+
+    ``text`` is true for a language model, false for an encoder.
+    """
     kind, names = ("a language model", ENCODER_ONLY) if text else ("an encoder", DECODER_ONLY)
     refuse_given(f"{model}, which is {kind}", *names)

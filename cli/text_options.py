@@ -128,8 +128,9 @@ def compiled_text(
 ) -> Program:
     """Compile a language model with the options ``values`` of a command; return the program.
 
-    The program continues ``texts`` texts in the same runs. Raises :class:`InputError` before any
-    work if the model cannot continue one of the ``prompts`` by ``steps`` tokens.
+    Each run of the program processes one token of each of ``texts`` texts. Raises
+    :class:`InputError` before any work if the model cannot continue one of the ``prompts`` by
+    ``steps`` tokens.
     """
     loaded, calibration = load(model), values["calibration"]
     assert isinstance(loaded.source, TextSource)

@@ -15,7 +15,10 @@ from celosia.cli.output import as_json
 
 
 class Command(click.Command):
-    """A command whose help text begins with an example; if ``reports``, it accepts ``--json``."""
+    """A command whose help text begins with an example.
+
+    If ``reports`` is true, the command accepts ``--json``, which prints its results as JSON.
+    """
 
     def __init__(
         self, *arguments: Any, example: str = "", reports: bool = True, **named: Any
@@ -30,7 +33,7 @@ class Command(click.Command):
             formatter.write("\nWith --json the result is one JSON object.\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; raise :class:`InputError` for ``--json`` if it is not accepted."""
+        """Run the command; raise :class:`InputError` for ``--json`` if ``reports`` is false."""
         if as_json() and not self.reports:
             raise InputError(f"Option --json is not for {ctx.command_path}, which writes files")
         return super().invoke(ctx)
@@ -96,7 +99,10 @@ class Tree(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that arguments name; an error for an unknown one has similar names."""
+        """Return the name, the command and the remaining arguments of a list of arguments.
+
+        Raises :class:`click.UsageError` for an unknown command; the message has similar names.
+        """
         names = self.list_commands(ctx)
         if args and args[0] not in names and get_close_matches(args[0], names):
             raise NoSuchCommand(args[0], possibilities=names, ctx=ctx)

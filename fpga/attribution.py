@@ -1,4 +1,4 @@
-"""Finds the design's unit that each cell of a flattened netlist belongs to, by the cell's name."""
+"""Assigns each cell of a flattened netlist to a unit of the design, by the name of the cell."""
 
 import json
 import re
@@ -51,12 +51,12 @@ def _plain(name: str) -> str:
 
 
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
-    """Return a dictionary from a cell's path to its group, one of the ``limit`` largest instances.
+    """Return a dictionary from instance paths to groups, which are the largest instances.
 
-    ``paths`` has an element for each cell. The size of an instance is the number of cells inside
-    it. If several of these instances contain a cell, the innermost is its group; if none does, the
-    group is "". An instance whose name ends in a number, such as ``column_3``, is never a group, so
-    an array of any size is one group.
+    ``paths`` has an element for each cell: the path of the instance that contains it. The ``limit``
+    instances with the most cells are the groups. The group of a path is the innermost of these
+    instances around it, or "" if there is none. An instance whose name ends in a number, such as
+    ``column_3``, is never a group, so an array of any size is one group.
     """
     sizes: Counter[str] = Counter()
     for path in paths:

@@ -365,7 +365,11 @@ def with_flash(board: Board, kind: str) -> Board:
 
 
 def board_configs() -> Iterator[Config]:
-    """Yield the configurations of all boards: with block RAM, with a flash, with a memory chip."""
+    """Yield the default configurations of all boards.
+
+    A board has one for external memory in block RAM, one with room for a flash reader, and one for
+    its memory chip if that is supported.
+    """
     for name, entry in _ENTRIES.items():
         board = get_board(name)
         yield board.config

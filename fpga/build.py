@@ -45,7 +45,8 @@ _MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
 class Build:
     """Result of a build: the report, and the contents of the files to keep, by file name.
 
-    The field ``design`` of the report is a text that changes with every input of the build.
+    The field ``design`` of the report is a digest of all inputs of the build: it changes if any of
+    them changes.
     """
 
     report: dict[str, Any]
@@ -62,7 +63,9 @@ def build_unit(
     *,
     mhz: float | None = None,
 ) -> Build:
-    """Build a single unit between registers (``celosia.fpga.harness``) for a board's device.
+    """Build one unit alone, in a harness of registers, for a board's device (no bitstream).
+
+    The harness is :class:`celosia.fpga.harness.Harness`.
 
     ``mhz`` is the target frequency of place-and-route, by default the board's ``target_mhz``.
     """

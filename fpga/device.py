@@ -197,7 +197,10 @@ class Device:
         return self._read_registers(REGISTER_MAP[name].addr, 1)[0]
 
     def unbroken(self) -> bool:
-        """Return whether a run has ended since the last call, without an error, abort or reset."""
+        """Return whether a run has ended normally since the last call of this method.
+
+        The result is false after an error or an abort of the run, or a reset of the board.
+        """
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)

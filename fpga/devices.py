@@ -22,8 +22,8 @@ class Family:
     ``cells`` has, for each resource, a dictionary from the types of netlist cells that use the
     resource to the amount that one cell uses. ``placed`` is the same for the cell types after
     place-and-route. ``block_ram_shapes`` are the pairs (width, depth) that a block RAM can have
-    (bits, words); no pairs if LUTs cannot replace block RAM. If ``output_registers`` is true,
-    nextpnr supports the output registers of block RAMs.
+    (bits, words). There are no pairs if LUTs cannot replace the family's block RAMs. If
+    ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
     """
 
     name: str

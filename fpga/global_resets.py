@@ -11,7 +11,7 @@ _REGISTER, _RESET, _BUFFER = "TRELLIS_FF", "LSR", "DCCA"
 
 
 def spread_resets(netlist: Path, top: str) -> int:
-    """Drive each reset of ``MANY`` or more registers by a clock buffer; return the buffers' number.
+    """Drive resets of ``MANY`` or more registers by clock buffers; return the number of buffers.
 
     The file ``netlist`` with the top module ``top`` is changed in place. The clock network of an
     ECP5 also reaches the reset inputs of all registers.

@@ -1,4 +1,4 @@
-"""A unit between registers, so that it can be placed and timed alone."""
+"""A harness that registers all inputs and outputs of a unit, to place and time the unit alone."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib.wiring import In, Out

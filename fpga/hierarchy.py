@@ -1,4 +1,4 @@
-"""The Verilog modules of a design: the number of copies of each, and variants of some copies."""
+"""The Verilog modules of a design: counts their copies, and replaces some copies by variants."""
 
 import re
 from collections import Counter
@@ -35,9 +35,10 @@ class Hierarchy:
         """Return the design's Verilog, with some copies of modules replaced by variants.
 
         ``variants`` maps a module's name to (number of copies to replace, Verilog of the variant).
-        The name of a variant is the module's name and ``_tables``. Other copies of the modules
-        around it must not change, so a module that contains variants is duplicated, once for each
-        combination of variants. The duplicates' names end in ``_tables``, ``_tables_2`` and so on.
+        The name of a variant is the module's name and ``_tables``. If only some copies of a module
+        contain variants, the module is duplicated, once for each combination of variants, since the
+        other copies must not change. The names of duplicates end in ``_tables``, ``_tables_2`` and
+        so on.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

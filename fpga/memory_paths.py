@@ -22,10 +22,10 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Return the modules in which a memory's output reaches its register.
+    """Return the modules that contain both a memory and the registers that its output feeds.
 
-    The result is a dictionary from such a module, which contains memory and register, to the set of
-    its submodules on the path between the two. These must be merged into the module.
+    The result is a dictionary from the name of such a module to a set of names: its submodules on
+    the paths from the memory to the registers. These must be merged into the module.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}

@@ -28,10 +28,10 @@ class Control:
 
 
 def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
-    """Return the memory cells whose outputs feed only registers that can be merged.
+    """Return the memory cells whose outputs feed only registers that the memory can include.
 
-    All of these registers must have the same enable and reset. The result is a dictionary from the
-    cell's name to (memory module, control of the registers).
+    All registers of a cell must have the cell's clock, and the same enable and reset. The result
+    is a dictionary from the cell's name to (memory module, control of the registers).
     """
     loads = loads_of(module)
     initial = _initial(module)

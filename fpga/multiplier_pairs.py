@@ -43,7 +43,7 @@ _HALVES = (("high", 1, 1), ("left", 1, 0), ("right", 0, 1), ("low", 0, 0))
 
 
 def place_pairs(verilog: str, family: str) -> str:
-    """Return a design's Verilog with SB_MAC16 in modules of products, if ``family`` is ``ice40``.
+    """Return a design's Verilog in which modules of multipliers instantiate an iCE40's SB_MAC16.
 
     ``MultiplierPair`` becomes one SB_MAC16 in the mode of two 8-bit products, with the enables at
     AHOLD and BHOLD (Lattice, DSP Function Usage Guide for iCE40 Devices, FPGA-TN-02007). Each

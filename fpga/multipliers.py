@@ -44,14 +44,14 @@ def own_name(name: str) -> str:
 
 
 def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
-    """Return a dictionary of a design's modules, by name, that hardware multipliers can replace.
+    """Return the modules of a design that hardware multipliers can replace, a dictionary by name.
 
     For ``ecp5`` each module becomes one MULT18X18D (Lattice, ECP5 sysDSP Usage Guide,
     FPGA-TN-02205). ``en`` is the clock enable of the operand registers and, without ``clear``, of
     the product register. ``clear`` is the synchronous reset of the product register. Operands are
     connected to the uppermost input bits, with zeros below, because copies of the sign would need
-    wires. Modules with operands wider than 18 bits are left out. For other families the dictionary
-    is empty.
+    wires. A module with an operand wider than 18 bits is not in the dictionary. For other families
+    the dictionary is empty.
     """
     multipliers = {}
     if family == "ecp5":

@@ -29,7 +29,11 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Fit:
-    """An exported design that fits a device, with the resources that it needs and uses."""
+    """An exported design that fits a device, and the resources that it uses.
+
+    ``wanted`` are the multipliers and block RAMs of the design without a limit, ``made`` those of
+    its multipliers and memories that are made of LUTs to fit the device.
+    """
 
     verilog: str
     wanted: Needs

@@ -102,7 +102,7 @@ def place(
 
 
 def fills(device: Device, verilog: str) -> bool:
-    """Return whether a design has a tree array and its device known sites for such arrays.
+    """Return whether a design has a tree array, and the device's sites for such arrays are known.
 
     ``celosia.fpga.sites`` then places the array; ``verilog`` is the Verilog of the design.
     """

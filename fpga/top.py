@@ -66,7 +66,8 @@ class BoardTop(Component):
     frequency of the host's clock ``sck`` must be at most a twelfth of ``clock``; the other lines
     are ``cs_n``, ``copi`` and ``cipo``. A request that pauses for ``timeout`` cycles (by default 20
     ms) is dropped. ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run. ``error``
-    is 1 if STATUS of the last run reports an error. ``inputs`` is a text of all arguments.
+    is 1 if STATUS of the last run reports an error. ``inputs`` is a text of all
+    arguments, which identifies the design.
 
     Raises :class:`InputError` if no whole number of cycles is close to the length of a bit, or the
     size of the memory is impossible. It is also raised if ``flash`` is given and ``link`` is not
@@ -228,8 +229,8 @@ def baud_divisor(clock: int, baud: int) -> int:
     """Return the length of a bit of the serial line, in whole cycles of ``clock`` (Hz).
 
     Rounding to whole cycles changes the bit rate. Raises :class:`InputError` if the relative error
-    exceeds ``BAUD_ERROR``, or if the receiver cannot tolerate the sum of this error and the host's
-    own ``HOST_ERROR``.
+    exceeds ``BAUD_ERROR``, or if the receiver cannot tolerate the sum of this error and
+    ``HOST_ERROR``, the error of the host's bit rate.
     """
     divisor = max(1, round(clock / baud))
     most = min(BAUD_ERROR, tolerance(divisor) - HOST_ERROR)

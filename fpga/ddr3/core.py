@@ -37,8 +37,8 @@ class Ddr3:
     """A board's DDR3 chip and the wiring of the chip.
 
     ``termination`` is the chip's nominal termination (RTT_NOM). With ``swapped_masks`` the data
-    mask pin of each byte is in the other byte's group of pins. The FPGA holds ``high`` further pins
-    at 1 and ``low`` further pins at 0, which the board connects to its supply and ground.
+    mask pin of each byte is in the other byte's group of pins. The board connects some pins of the
+    FPGA to its supply, and some to ground: the FPGA drives ``high`` pins to 1 and ``low`` to 0.
     """
 
     chip: Ddr3Chip
