@@ -88,8 +88,8 @@ def gemm(
     weights are in the scratchpad, and that share of them is zero.
 
     With --toggles the command counts the register bits that change in each cycle of the run; bits
-    of memories do not count. A row of the table is an engine, or the registers of a memory;
-    `engines` is the sum of the matrix engine, the vector engine and the accumulators.
+    of memories do not count. Each row of the table is for an engine, or for a memory's
+    registers; `engines` is the sum of the matrix engine, the vector engine and the accumulators.
     """
     if not re.fullmatch("[-x0-9]+", words[0]):
         refuse_given("named products", "sparsity", "toggles", "file")
@@ -212,7 +212,10 @@ def decode(
 
 @bench.command(example="")
 def harness() -> None:
-    """Compare the speed of the fast simulation with cocotb, on a program of the machine `tiny`."""
+    """Compare the speeds of two simulations of the machine `tiny`, on the same random program.
+
+    One is the compiled simulation of this project's commands (--sim verilator), the other cocotb.
+    """
     config = PRESETS["tiny"]
     with progress(f"Random program on {config.name}"):
         result = bench_harness(config)

@@ -110,9 +110,9 @@ def board(
     """Simulate a board, including its pins, until the command is interrupted.
 
     The first line of output is the port for celosia host --port. With --link spi the port begins
-    with spi:, and for each byte that a program writes to the port's path it can read one byte. If
-    the machine is neither a preset nor a board's machine, celosia host needs its configuration: a
-    message names the file. With --flash the board first runs the model in the flash image.
+    with spi:, followed by a path. As on an SPI bus, each byte written to this path returns a byte.
+    If the machine is neither a preset nor a board's machine, celosia host needs its configuration:
+    a message names the file. With --flash the board first runs the model in the flash image.
     """
     target_board, config = target
     image = None

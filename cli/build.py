@@ -55,7 +55,7 @@ def build(
     mhz: float | None,
     folder: Path,
 ) -> None:
-    """Synthesize, place and route, and make the bitstream of a board, in 5 to 20 minutes.
+    """Synthesize, place and route a board's machine, and make its bitstream, in 5 to 20 minutes.
 
     The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
     tools' logs. If the folder already has these files for the same design, nothing is built; only

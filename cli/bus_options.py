@@ -81,7 +81,7 @@ attachment_options = grouped("attachment", _attachment, *_OPTIONS)
 
 
 def attached(config: Config, attachment: Attachment) -> Component:
-    """Return the accelerator with its ports converted to buses.
+    """Return the accelerator with its ports converted to the buses that ``attachment`` names.
 
     Raises :class:`InputError` as :func:`celosia.generators.verilog.units.make_accelerator`.
     """

@@ -18,7 +18,11 @@ _SHOWN = ("rows", "cols", "lanes", "scratchpad_bytes", "acc_depth", "mem_width")
 @click.option("--board", "name", metavar="BOARD", help="Write this board's own machine as TOML.")
 @click.option("--memory", metavar="sdram", help="External memory of that board, as celosia build.")
 def configs(name: str | None, memory: str | None) -> None:
-    """List the presets, or with --board write a board's configuration; --config accepts both."""
+    """List the presets, or with --board print the configuration of a board's machine.
+
+    The option --config of other commands accepts the name of a preset, or a file with the text that
+    --board prints.
+    """
     if name is not None:
         config = resolve_board(name, None, (), "uart", memory)[1]
         click.echo(json.dumps(asdict(config)) if as_json() else config.to_toml(), nl=as_json())

@@ -1,4 +1,4 @@
-"""celosia verify prove: the circuits' properties, by induction."""
+"""celosia verify prove: formal proofs of properties of the circuits, by induction."""
 
 import os
 
@@ -17,7 +17,7 @@ from celosia.tb.verify.formal.catalog import choose, results
     help="Break each circuit as its property says: its proof must find a counterexample.",
 )
 def prove(names: tuple[str, ...], broken: bool) -> None:
-    """Prove properties of the circuits: for all inputs, and for ever or up to a stated cycle."""
+    """Prove properties of the circuits for all inputs, in all cycles or up to a stated cycle."""
     chosen = choose(names)
     with progress("Proofs") as update:
         rows = results(chosen, broken=broken, jobs=os.cpu_count() or 1, tell=update)

@@ -1,4 +1,4 @@
-"""celosia verify replay: one case of a campaign, alone."""
+"""celosia verify replay: run one case of a campaign again."""
 
 import importlib
 
@@ -27,7 +27,7 @@ KINDS = {
 @click.command(cls=Command, example="program:1:0:config=tiny")
 @click.argument("text", metavar="CASE")
 def replay(text: str) -> None:
-    """Run one case of a campaign again, by the name in its failure's report."""
+    """Run one case of a campaign again: CASE is its name, as the campaign's report shows it."""
     case = Case.parse(text)
     check_known("kind of case", case.kind, KINDS)
     job = importlib.import_module(KINDS[case.kind]).run

@@ -158,7 +158,7 @@ def compiled_text(
 
 
 def tell(program: Program) -> None:
-    """Print the weight formats that a search found, and a program's warning, on standard error."""
+    """Print weight formats that a search found, and a warning of quantization errors, on stderr."""
     if program.summary:
         say(f"celosia: {program.summary}", err=True)
     warn(None if program.parting is None else program.parting.warning)

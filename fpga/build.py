@@ -102,7 +102,10 @@ def board_design(
 
 
 def board_verilog(config: Config, board: Board, *, mhz: float | None = None) -> str:
-    """Return the Verilog that :func:`build_board` synthesizes first, at the target frequency."""
+    """Return the Verilog of a board's machine, as :func:`build_board` synthesizes it first.
+
+    Its clock is made for ``mhz``, by default the board's ``target_mhz``.
+    """
     return _machine(config, board, _pll(board, board.target_mhz if mhz is None else mhz))
 
 

@@ -98,8 +98,9 @@ def with_table_product(text: str, name: str, a_width: int, b_width: int, family:
     """Return the Verilog of a :class:`Multiplier` module with the product made of LUTs.
 
     ``text`` is the Verilog of the module ``name``. The result also has the module of the product.
-    For ``ecp5`` that module instantiates ``celosia.fpga.table_product.ROWS``, which must be added.
-    For other families it is a sum of shifted operands, one for each bit of the narrower operand.
+    For ``ecp5`` that module instantiates ``celosia.fpga.table_product.ROWS``, which the caller must
+    add to the design. For other families it is a sum of shifted operands, one for each bit of the
+    narrower operand.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.

@@ -81,7 +81,7 @@ class Surplus:
 
 
 def needs(design: Hierarchy, family: Family) -> Needs:
-    """Return estimates, without synthesis, of the multipliers and block RAMs of a design."""
+    """Return the multipliers and block RAMs that a design needs, estimated without synthesis."""
     own = find_multipliers("\n".join(design.texts.values()), family.name)
     products, memories = [], []
     for name, text in design.texts.items():

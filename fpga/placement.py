@@ -53,7 +53,7 @@ def place(
 ) -> list[Placement]:
     """Place and route a folder's netlist once for each seed; return the results, fastest first.
 
-    A seed that nextpnr cannot route is left out. If all seeds fail, :class:`RunError` is raised.
+    A seed that nextpnr cannot route has no result. If all seeds fail, :class:`RunError` is raised.
     ``mhz`` is the target frequency. ``constraints`` is the name of the constraints file in the
     folder; if it is None, nextpnr chooses the pins. There is one run at a time for each processor.
     Results are cached by the hash of netlist, constraints, seed, options and the tool's version.

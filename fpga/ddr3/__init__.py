@@ -1,1 +1,1 @@
-"""LiteDRAM's core for DDR3, made by its generator, and its model for simulation."""
+"""LiteDRAM's memory controller for DDR3: its generation, and a model of it for simulation."""
