@@ -23,22 +23,33 @@ _OPERANDS = {
     f"affine{2 * OPERAND_BITS}": (OPERAND_BITS, True, True),
 }
 """Width of an operand (bits), zero points, and INT16 rows, of each type of operands."""
+_BOTH = ((False, False), (True, False), (False, True), (True, True))
+_GATING = dict(zip(("none", "operands", "idle", "all"), _BOTH, strict=True))
+"""Gating of zero operands, and of unused columns and lanes, of each kind of gating."""
+_OBSERVE = dict(zip(("none", "counters", "trace", "all"), _BOTH, strict=True))
+"""Counters, and ports of a trace, of each kind of observation."""
 
+_TABLES = (
+    ("array", "multiplier", ("packed", "pass_width"), _PASSES),
+    ("array", "operands", ("operand_width", "zero_points", "wide_operands"), _OPERANDS),
+    ("array", "gating", ("operand_gating", "sleep"), _GATING),
+    ("control", "observe", ("counters", "trace"), _OBSERVE),
+)
 CHOICES: dict[str, dict[str, dict[str, Any]]] = {
     choice: {name: dict(zip(earlier, values, strict=True)) for name, values in options.items()}
-    for choice, earlier, options in (
-        ("multiplier", ("packed", "pass_width"), _PASSES),
-        ("operands", ("operand_width", "zero_points", "wide_operands"), _OPERANDS),
-    )
+    for _, choice, earlier, options in _TABLES
 }
 """Values of the earlier fields for each value of a choice, by the choice's short name."""
 
-EARLIER = {
-    name: choice for choice, values in CHOICES.items() for name in next(iter(values.values()))
-}
+RECORDS = {choice: record for record, choice, _, _ in _TABLES}
+"""The record of each choice."""
+
+EARLIER = {name: choice for _, choice, earlier, _ in _TABLES for name in earlier}
 """The choice that replaced each earlier field, by short name."""
 
-EARLIER_PATHS = {f"array.{name}": name for name in EARLIER} | {"array.wide": "wide_operands"}
+EARLIER_PATHS = {f"{RECORDS[choice]}.{name}": name for name, choice in EARLIER.items()} | {
+    "array.wide": "wide_operands"
+}
 """Short names of the earlier fields, by their places in records."""
 
 

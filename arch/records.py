@@ -29,10 +29,10 @@ class Array:
     byte in each product."""
     b_transpose: bool = True
     """The array can read its weights transposed."""
-    operand_gating: bool = True
-    """Elements hold their registers while an operand is zero, which saves switching power."""
-    sleep: bool = False
-    """Columns and lanes that a product or a beat does not use hold their registers."""
+    gating: str = "operands"
+    """Registers that hold their values, which saves switching power: ``none``; ``operands``, those
+    of an element while an operand is zero; ``idle``, those of columns and lanes that a product or a
+    beat does not use; ``all``, both."""
 
     @property
     def packed(self) -> bool:
@@ -58,6 +58,16 @@ class Array:
     def wide(self) -> bool:
         """True if activations that the array multiplies may be INT16."""
         return bool(CHOICES["operands"][self.operands]["wide_operands"])
+
+    @property
+    def operand_gating(self) -> bool:
+        """True if elements hold their registers while an operand is zero."""
+        return bool(CHOICES["gating"][self.gating]["operand_gating"])
+
+    @property
+    def sleep(self) -> bool:
+        """True if columns and lanes that a product or a beat does not use hold their registers."""
+        return bool(CHOICES["gating"][self.gating]["sleep"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,12 +227,21 @@ class Control:
     protect: str = "none"
     """Check bits in memories and copies of registers: ``none``, ``detect``, ``correct``, or
     ``UNIT=LEVEL`` for some units of ``celosia.arch.protection``, separated by commas."""
-    counters: bool = True
-    """Counters of products, moved words, and the state of engines and array in each cycle. Without
-    it only a run's cycles are counted, and with ``protect`` the corrected words."""
-    trace: bool = False
-    """Extra ports report every write of the vector engine, and the begin and end of each
-    command."""
+    observe: str = "counters"
+    """Circuits that observe a run: ``none``, which counts only a run's cycles, and with ``protect``
+    the corrected words; ``counters`` of products, moved words, and the state of engines and array
+    in each cycle; ``trace``, ports that report every write of the vector engine, and the begin and
+    end of each command; ``all``, both."""
+
+    @property
+    def counters(self) -> bool:
+        """True if products, moved words, and the states of engines and array are counted."""
+        return bool(CHOICES["observe"][self.observe]["counters"])
+
+    @property
+    def trace(self) -> bool:
+        """True if extra ports report every write of the vector engine, and every command."""
+        return bool(CHOICES["observe"][self.observe]["trace"])
 
     @property
     def stages(self) -> int:

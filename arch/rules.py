@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from celosia.arch.choices import CHOICES
+from celosia.arch.choices import CHOICES, RECORDS
 from celosia.arch.errors import InputError, InputTypeError, check_known
 from celosia.arch.fields import Fields
 from celosia.arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS
@@ -76,14 +76,15 @@ def check_rules(config: Fields) -> None:
             f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {config.array.kind!r}"
         )
     for choice, options in CHOICES.items():
-        check_known(choice, getattr(config.array, choice), options)
+        check_known(choice, getattr(getattr(config, RECORDS[choice]), choice), options)
     protection(config.control.protect)
     if config.array.sleep and (
         config.array.kind != "systolic" or config.array.pass_width != OPERAND_BITS
     ):
         raise InputError(
-            f"Field sleep needs array 'systolic' and pass_width {OPERAND_BITS}, but array is "
-            f"{config.array.kind!r} and pass_width {config.array.pass_width}"
+            f"Field gating {config.array.gating!r} needs array 'systolic' and pass_width "
+            f"{OPERAND_BITS}, but array is {config.array.kind!r} and pass_width "
+            f"{config.array.pass_width}"
         )
     if config.throttle is not None and config.throttle.cycles < 2:
         raise InputError("Field throttle must be 0 or at least 2, not 1")
@@ -186,9 +187,9 @@ def _check_passes(config: Fields) -> None:
     array = config.array
     if config.passes > 1 and (array.operands != SIGNED or array.operand_gating):
         raise InputError(
-            f"Field pass_width below {OPERAND_BITS} needs operands {SIGNED!r} and operand_gating "
-            f"false, but pass_width is {array.pass_width}, operands {array.operands!r} and "
-            f"operand_gating {shown(array.operand_gating)}"
+            f"Field pass_width below {OPERAND_BITS} needs operands {SIGNED!r} and gating 'none', "
+            f"but pass_width is {array.pass_width}, operands {array.operands!r} and gating "
+            f"{array.gating!r}"
         )
 
 
@@ -201,7 +202,7 @@ def _check_wide_operands(config: Fields) -> None:
         )
 
 
-_PAIRED_SLOTS = f"array 'tree', operands {SIGNED!r}, operand_gating false, pass_width 4 or 8"
+_PAIRED_SLOTS = f"array 'tree', operands {SIGNED!r}, gating 'none', pass_width 4 or 8"
 
 
 def _has_paired_slots(config: Fields) -> bool:
@@ -214,8 +215,8 @@ def _has_paired_slots(config: Fields) -> bool:
 def _slot_fields(config: Fields) -> str:
     array = config.array
     return (
-        f"array is {array.kind!r}, operands {array.operands!r}, operand_gating "
-        f"{shown(array.operand_gating)}, pass_width {array.pass_width}"
+        f"array is {array.kind!r}, operands {array.operands!r}, gating {array.gating!r}, "
+        f"pass_width {array.pass_width}"
     )
 
 

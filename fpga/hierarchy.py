@@ -51,7 +51,8 @@ class Hierarchy:
                 at_top = name == self.top
                 names[key] = name if at_top or not wanted else f"{name}_tables"
                 names[key] += f"_{alike + 1}" * (alike > 0 and bool(wanted))
-                text = variants[name][1] if wanted[name] else around(self.texts[name], wanted)
+                text = variants[name][1] if wanted[name] else self.texts[name]
+                text = around(text, wanted - Counter([name]))
                 written[names[key]] = text.replace(f"module {name} ", f"module {names[key]} ", 1)
             return names[key]
 

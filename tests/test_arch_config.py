@@ -255,8 +255,8 @@ def test_a_single_element_is_a_machine():
         (
             {"packed_slots": True, "weight_formats": "int4", "array": "tree", "zero_points": False},
             ValueError,
-            "Field packed_slots needs array 'tree', operands 'int8', operand_gating false, "
-            "pass_width 4 or 8, but array is 'tree', operands 'int8', operand_gating true, "
+            "Field packed_slots needs array 'tree', operands 'int8', gating 'none', "
+            "pass_width 4 or 8, but array is 'tree', operands 'int8', gating 'operands', "
             "pass_width 8",
         ),
         (
@@ -305,9 +305,9 @@ def test_a_single_element_is_a_machine():
         (
             {"packed_cache": True, "operand_gating": False, "zero_points": False},
             ValueError,
-            "Field packed_cache needs array 'tree', operands 'int8', operand_gating false, "
+            "Field packed_cache needs array 'tree', operands 'int8', gating 'none', "
             "pass_width 4 or 8 and b_transpose true, but array is 'systolic', operands 'int8', "
-            "operand_gating false, pass_width 8 and b_transpose true",
+            "gating 'none', pass_width 8 and b_transpose true",
         ),
         ({"multiplier_width": 24}, ValueError, "Field multiplier_width must be 16 or 32, not 24"),
         (
@@ -354,8 +354,8 @@ def test_a_single_element_is_a_machine():
         (
             {"pass_width": 4, "operand_gating": False},
             ValueError,
-            "Field pass_width below 8 needs operands 'int8' and operand_gating false, but "
-            "pass_width is 4, operands 'affine8' and operand_gating false",
+            "Field pass_width below 8 needs operands 'int8' and gating 'none', but "
+            "pass_width is 4, operands 'affine8' and gating 'none'",
         ),
         (
             {"pass_width": 1, "packed": True, "operand_gating": False, "zero_points": False},

@@ -14,8 +14,10 @@ from celosia.fpga.devices import DEVICES, Device
 from celosia.fpga.hierarchy import Hierarchy
 from celosia.fpga.part import PARTS, get_part, needs, surplus, within
 from celosia.fpga.part_fit import family_needs, fit_part, with_registers
+from celosia.fpga.synthesis import exported
 from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.arithmetic.reciprocal import Reciprocal
 from celosia.hdl.matrix.systolic import SystolicArray
 from celosia.tb.benches.simulate import simulate
 
@@ -67,6 +69,14 @@ def test_no_more_memories_ask_for_block_ram_than_there_are(block_rams: int) -> N
     blocks = [memory for memory in needs(made, family).memories if memory.name not in styled]
     assert sum(memory.blocks for memory in blocks) <= block_rams
     assert len(blocks) + tables == len(whole.memories)
+
+
+def test_tables_of_a_memory_keep_the_modules_below_it() -> None:
+    device = part("GW1NR-9C", multipliers=0, block_rams=0)
+    design = Hierarchy(exported(to_verilog(Reciprocal(12), "top"), "gowin", device))
+    below = re.findall(r"^  (top_\w+) (?=#|\w+ |\\)", "".join(design.texts.values()), re.MULTILINE)
+    assert {*below, "top"} == {*design.texts}
+    assert not needs(design, device.family).products
 
 
 def test_nothing_changes_where_everything_fits() -> None:

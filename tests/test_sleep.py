@@ -35,7 +35,9 @@ def test_a_ring_is_a_delay(cycles: int) -> None:
 @pytest.mark.parametrize("changes", [{"array": "tree"}, {"pass_width": 4, "zero_points": False}])
 def test_other_arrays_cannot_sleep(changes: dict) -> None:
     fields = {"operand_gating": False, "lanes": 8, **changes}
-    with pytest.raises(InputError, match=r"^Field sleep needs array 'systolic' and pass_width 8"):
+    with pytest.raises(
+        InputError, match=r"^Field gating 'idle' needs array 'systolic' and pass_width 8"
+    ):
         Config.of(sleep=True, **fields)
 
 
