@@ -90,6 +90,8 @@ def opened(
         with simulated(board, config, contents=contents if image else None) as running:
             device = Device.open(running.port, config, link=board.link)
             device.contents = image
+            if image:
+                device.read_memory(0, 1)  # waits until a DDR3 chip has been started
             yield running, device
             device.close()
 
