@@ -98,11 +98,15 @@ def test_a_model_gives_the_integers_of_the_golden_model(celosia, port: str, tmp_
     assert missed < 0.01 * report["cycles_per_inference"]
 
 
-def test_info_and_selftest(celosia, port: str) -> None:
+def test_info(celosia, port: str) -> None:
     code, output, _ = celosia("host", "--port", port, "info", "--json")
     assert code == 0
     assert json.loads(output)["config"] == "tiny"
     assert json.loads(output)["memory"] == MEMORY
+
+
+@pytest.mark.long  # test_cli_micro_board.py does the same on a machine without engines
+def test_selftest(celosia, port: str) -> None:
     words = ("selftest", "--programs", "1", "--json")
     code, output, errors = celosia("host", "--port", port, *words)
     assert code == 0, output + errors

@@ -70,6 +70,7 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         assert code == 0, output + errors
         report = json.loads(output)
         assert report["mismatches"] == 0
+        assert {"core", "softmax", "norm", "all"} <= set(report["units"])
         assert {unit["result"] for unit in report["units"].values()} == {"pass"}
     finally:
         process.send_signal(signal.SIGINT)

@@ -11,15 +11,15 @@ from amaranth.hdl import Module
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.presets import PRESETS
+from celosia.fpga.devices import FAMILIES
 from celosia.fpga.registered_memories import with_output_registers
-from celosia.fpga.synthesis import exported
-from celosia.fpga.tools import find_tool, run_tool
+from celosia.fpga.synthesis import exported, plain_netlist
 from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.component import Component
-from celosia.hdl.machine import machine_component
 from celosia.hdl.memory.scratchpad import READERS, Scratchpad
 from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine.fast_build import accelerator_verilog
 from celosia.tb.machine.selftest import selftest
 from celosia.tb.machine.simulated import VerilatorMachine
 from tests.support.held_words import Held, record
@@ -219,9 +219,7 @@ def test_an_exported_scratchpad_does_the_same() -> None:
 @pytest.mark.slow
 def test_plain_synthesis_takes_block_rams_as_they_are(tmp_path: Path) -> None:
     verilog = exported(to_verilog(make_unit("scratchpad", PRESETS["tiny"]), "top"), "ecp5")
-    (tmp_path / "top.v").write_text(verilog, encoding="utf-8")
-    script = "read_verilog top.v; synth_ecp5 -top top -json netlist.json"
-    run_tool(find_tool("yosys"), ["-q", "-p", script], folder=tmp_path, log="log", work="Synthesis")
+    plain_netlist(verilog, "top", FAMILIES["ecp5"], tmp_path)
     netlist = json.loads((tmp_path / "netlist.json").read_text(encoding="utf-8"))
     cells = netlist["modules"]["top"]["cells"].values()
     rams = [cell["parameters"] for cell in cells if cell["type"] == "DP16KD"]
@@ -233,7 +231,7 @@ def test_plain_synthesis_takes_block_rams_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_exported_accelerator_does_the_same() -> None:
     config = PRESETS["tiny"].replace(mem_addr_width=16)
-    made = exported(to_verilog(machine_component(config), "top"), "ecp5")
+    made = exported(accelerator_verilog(config), "ecp5")
     assert "MULT18X18D #(" in made
     assert {"lane_0", "low", "table_0"} <= set(re.findall(r"_registered (\w+) \(", made))
     memory = 1 << config.memory.addr_width

@@ -16,7 +16,7 @@ from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.machine import machine_component
 from celosia.tb.machine.toolchain import environment, missing_tools
 
-MARKS = {"medium": ["slow"], "wide": ["long"], "story": ["long"], "story_85f": ["long"]}
+MARKS = {name: [pytest.mark.long] for name in ("medium", "wide", "story", "story_85f")}
 """Presets that Amaranth alone, which converts each of their instances, takes up to a minute for."""
 
 
@@ -39,7 +39,7 @@ def test_amaranth_writes_the_verilog_of_an_accelerator(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[getattr(pytest.mark, mark) for mark in MARKS.get(name, [])])
+        pytest.param(name, marks=MARKS.get(name, []))
         for name in PRESETS
         if name not in ("micro", "tiny")
     ],

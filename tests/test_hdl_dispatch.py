@@ -25,5 +25,5 @@ def test_commands_wait_for_their_tokens(simulator, seed, stall, depth, registere
         bench="celosia.tb.benches.bench_dispatch",
         simulator=simulator,
         seed=seed,
-        parameters={"config": config, "commands": 300, "stall": stall},
+        parameters={"config": config, "commands": 120, "stall": stall},
     )

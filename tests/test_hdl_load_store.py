@@ -38,7 +38,7 @@ def run_case(engine, simulator, seed, config, **parameters):
     ],
 )
 def test_rows_arrive(engine, simulator, seed, stall, config):
-    run_case(engine, simulator, seed, config, commands=30, stall=stall, latency=20)
+    run_case(engine, simulator, seed, config, commands=16, stall=stall, latency=20)
 
 
 @pytest.mark.parametrize("registered", [False, True])
