@@ -14,7 +14,7 @@ from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.runtime.text_host import TextHost
 from celosia.generators.verilog.manifest import manifest
 from celosia.generators.verilog.units import make_accelerator
-from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.memory_timing import FAR, MemoryTiming
 from celosia.tb.models.model_testbench import golden_outputs, model_testbench
 from celosia.tb.models.plain_testbench import TOP, Attachment
@@ -71,6 +71,6 @@ def files(
     if verilog or testbench:
         ports = attachment.bus, attachment.addr_width, attachment.base, attachment.control
         component = make_accelerator(code.config, *ports)
-        written[f"{top}.v"] = to_verilog(component, top)
+        written[f"{top}.v"] = kept_verilog(component, top)
         written[f"{top}.json"] = manifest(component, top, code.config)
     return with_digests(written)

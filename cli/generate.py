@@ -33,7 +33,7 @@ from celosia.generators.verilog.describe import summary
 from celosia.generators.verilog.fusesoc import core_file
 from celosia.generators.verilog.manifest import manifest
 from celosia.generators.verilog.units import UNITS, make_unit
-from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.models.plain_testbench import Attachment, testbench
 
 
@@ -105,7 +105,7 @@ def generate(
         return attached(config, attachment) if unit == "accelerator" else make_unit(unit, config)
 
     def plain(config: Config) -> str:
-        return to_verilog(made(config), name, prefix)
+        return kept_verilog(made(config), name, prefix)
 
     component = made(config)
     check_unit(unit, config)
@@ -115,7 +115,7 @@ def generate(
         verilog, sentence = fit.verilog, fit.sentence(part)
         sentence += f"; registered={str(config.control.registered).lower()}"
     else:
-        verilog = to_verilog(component, name, prefix)
+        verilog = kept_verilog(component, name, prefix)
         sentence = family_needs(verilog)
         verilog = exported(verilog, family) if family else verilog
     files = {

