@@ -23,8 +23,8 @@ def kept_verilog(component: Component, top: str, prefix: str | None = None) -> s
 
     ``top`` and ``prefix`` are those of :func:`to_verilog`. The cache's key has the sources of the
     component and its parts. It also has the component's attribute ``inputs`` or, without it, the
-    component's plain attributes. The Verilog of a component of another package, or with attributes that are not
-    plain, is generated each time.
+    component's plain attributes. The Verilog of a component of another package, or
+    with attributes that are not plain, is generated each time.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)
