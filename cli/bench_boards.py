@@ -41,8 +41,8 @@ def bench_boards(
 
     Reports are in docs/reports, tables in docs/boards/placements.md and README.md. A board is not
     built again if design, tools and seed are those of its existing report, so an interrupted
-    command can be repeated. Then the command only counts the report's cycles again, on the
-    simulated board. With --kept no board is built; only the cycles of reports are counted again,
+    command can be repeated. For such a board the command only counts the report's cycles again, in
+    a simulation. With --kept no board is built; only the cycles of reports are counted again,
     for each machine that has not changed since its report. Some designs are built with three seeds;
     the report is of the best seed, and lists the results of all seeds.
     """

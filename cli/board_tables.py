@@ -112,10 +112,10 @@ TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table
 
 
 def refresh(page: str, reports: Mapping[str, Any], name: str) -> str:
-    """Return the Markdown text ``page`` in which new tables, made of reports, replace the old.
+    """Return the Markdown text ``page`` in which new tables, made of reports, replace the old ones.
 
-    A comment in the page marks the begin of each table, a second one its end. ``name`` is the
-    page's name in messages. Raises :class:`InputError` if the page has no such comments.
+    A comment in the page marks the beginning of each table, and a second comment its end. ``name``
+    is the page's name in messages. Raises :class:`InputError` if the page has no such comments.
     """
     places = 0
     for table, make in TABLES.items():

@@ -113,7 +113,7 @@ class Formats:
     the compiler searches narrower formats for each matrix; None for no search.
 
     Raises :class:`InputError` if a width is unsupported, ``group`` is set for INT8 weights, or
-    ``loss`` is below 0. It is also raised if ``loss`` is set and ``weights`` names a format.
+    ``loss`` is below 0. It is also raised if ``loss`` is set and ``weights`` is not INT8.
     """
 
     weights: str = INT8

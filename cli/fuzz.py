@@ -53,8 +53,8 @@ def fuzz(
 ) -> None:
     r"""Run random cases of all kinds, or of each KIND, and report the cases that fail.
 
-    A case passes if all its results are bit-exact, or if its invalid input is refused. A case that
-    fails is reported by a name that `celosia verify replay` runs again.
+    A case passes if all its results are bit-exact, or if its input is refused with an error
+    message. A case that fails is reported by a name that `celosia verify replay` runs again.
 
     \b
     model    a random model on a random machine: integer reference, golden machine, some circuits

@@ -31,8 +31,8 @@ Tell = Callable[[str], None]
 class Fit:
     """An exported design that fits a device, and the resources that it uses.
 
-    ``wanted`` are the multipliers and block RAMs of the design without a limit, ``made`` those of
-    its multipliers and memories that are made of LUTs to fit the device.
+    ``wanted`` are the multipliers and block RAMs that the design needs if the device has enough,
+    ``made`` the multipliers and memories that are made of LUTs because it has too few.
     """
 
     verilog: str

@@ -127,8 +127,8 @@ def _placed(verilog: str, family: str) -> str:
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
     """Return a design adapted to a family, and the modules that hardware multipliers can replace.
 
-    The adapted design uses the family's memories. For ``ice40`` the modules
-    ``MultiplierPair`` and ``HalfProducts`` instantiate hardware multipliers.
+    The adapted design uses the family's memories. For ``ice40`` the multiplier modules
+    ``MultiplierPair`` and ``HalfProducts`` instantiate hardware multipliers (SB_MAC16).
     The second result is that of :func:`find_multipliers`, a dictionary by module name.
     """
     verilog = _placed(verilog, family.name)
