@@ -1,6 +1,5 @@
 """Generated Verilog: readable, accepted by two simulators without warnings, the same every time."""
 
-import functools
 import os
 import re
 import subprocess
@@ -22,15 +21,14 @@ from amaranth.hdl import (
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
 from celosia.arch.support.cache import ROOT
 from celosia.generators.verilog.verilog import WAIVERS, to_verilog
 from celosia.hdl.component import Component, InDomain
-from celosia.hdl.machine import machine_component
 from celosia.hdl.matrix.systolic import SystolicArray
 from celosia.hdl.memory.ram import Ram
 from celosia.hdl.stream.pipeline import delay
+from celosia.tb.machine.fast_build import accelerator_verilog
 from celosia.tb.machine.toolchain import environment, missing_tools
 
 
@@ -222,7 +220,7 @@ def test_two_drivers_of_a_bit_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["micro", "tiny"])
 def test_names_are_those_of_the_sources(name: str) -> None:
-    verilog = re.sub(r" *//.*", "", accelerator(PRESETS[name]))
+    verilog = re.sub(r" *//.*", "", accelerator_verilog(PRESETS[name]))
     assert not re.search(r"[Aa]maranth|\bsrc\b|\$\d|port_\d", verilog)
     registers = re.findall(r"^    (\w+) <= \w+;$", verilog, re.MULTILINE)
     assert len(registers) > 30
@@ -231,7 +229,7 @@ def test_names_are_those_of_the_sources(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["micro", "tiny"])
 def test_ports_of_inner_modules_have_comments(name: str) -> None:
-    verilog = accelerator(PRESETS[name])
+    verilog = accelerator_verilog(PRESETS[name])
     ports = re.findall(r"^(.*)\n  (?:input|output) +(?:wire|reg) .*$", verilog, re.MULTILINE)
     known = [line for line in ports if line.startswith("  // ")]
     assert len(known) > 0.9 * len(ports)
@@ -255,14 +253,9 @@ def test_an_array_is_one_element() -> None:
     assert len(verilog.splitlines()) < 3000
 
 
-@functools.cache
-def accelerator(config: Config) -> str:
-    return to_verilog(machine_component(config), "top")
-
-
 @pytest.mark.parametrize("name", ["tiny", "odd"])
 def test_two_simulators_accept_it_without_a_warning(name: str, tmp_path: Path) -> None:
-    verilog = accelerator(PRESETS[name].replace(trace=name == "odd"))
+    verilog = accelerator_verilog(PRESETS[name].replace(trace=name == "odd"))
     source = tmp_path / "top.v"
     source.write_text(verilog, encoding="utf-8")
     lints = {
@@ -307,7 +300,7 @@ def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
         encoding="utf-8",
         env=os.environ | {"PYTHONHASHSEED": "1"},
     )
-    assert done.stdout == accelerator(PRESETS["tiny"])
+    assert done.stdout == accelerator_verilog(PRESETS["tiny"])
 
 
 @pytest.mark.parametrize(
@@ -319,8 +312,8 @@ def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
     ],
 )
 def test_a_unit_left_out_leaves_no_logic(unit: str, names: tuple[str, ...]) -> None:
-    with_unit = accelerator(PRESETS["tiny"])
-    without = accelerator(PRESETS["tiny"].replace(**{unit: False}))
+    with_unit = accelerator_verilog(PRESETS["tiny"])
+    without = accelerator_verilog(PRESETS["tiny"].replace(**{unit: False}))
     # Comments may name a unit that is absent.
     for name in names:
         assert any(module.startswith(f"top_{name}") for module in modules(with_unit)), name

@@ -46,7 +46,7 @@ def run_case(config, simulator, seed, case=None, **parameters):
             "config": config.fields(),
             "identity": dataclasses.asdict(IDENTITY),
             "timeout": timeout,
-            "requests": 50,
+            "requests": 120,
             "stall": 0.3,
             "latency": 10,
         }

@@ -221,7 +221,10 @@ def load_side(
         if machine.get("status__done"):
             assert written >= ends[len(machine.done)]
         due = machine.cycle + machine.timing.latency
-        coming.extend((due, a) for a in machine.take_request())
+        asked = machine.take_request()
+        if asked and not coming:
+            machine.quiet = 0  # the engine was idle, and begins to wait
+        coming.extend((due, a) for a in asked)
 
     return drive, react
 
