@@ -1,10 +1,12 @@
 """Every property is proven, and its proof refuses the circuit that is broken on purpose."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from celosia.tb.verify.formal import prover
 from celosia.tb.verify.formal.catalog import PROPERTIES, table
 from celosia.tb.verify.formal.prover import missing_tools, prove
 
@@ -21,6 +23,17 @@ def test_property_holds_and_its_proof_can_fail(name):
     refutation = prove(proof, broken=True)
     assert refutation is not None
     assert "induction" not in refutation, "the broken circuit must fail from power-on"
+
+
+@needs_tools
+def test_an_outcome_is_kept_for_its_circuit_and_its_cycles(monkeypatch):
+    proof = PROPERTIES["skid-order"]
+    outcomes = [prove(proof, broken=broken) for broken in (False, True)]
+    monkeypatch.setattr(prover, "run_yosys", lambda *_: pytest.fail("it was proven again"))
+    assert [prove(proof, broken=broken) for broken in (False, True)] == outcomes
+    for other in (replace(proof, steps=proof.steps + 1), replace(proof, probes={"a": "b"})):
+        with pytest.raises(pytest.fail.Exception, match="again"):
+            prove(other)
 
 
 def test_page_lists_every_property():

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +16,7 @@ from amaranth.back import rtlil
 from amaranth.lib import wiring
 
 from celosia.arch.errors import InputError, RunError
+from celosia.arch.support.cache import ROOT, cached, digest
 from celosia.arch.support.process import run_process
 from celosia.arch.tables import read_table
 
@@ -99,25 +101,45 @@ def missing_tools() -> list[str]:
 def prove(proof: Property, *, broken: bool = False) -> str | None:
     """Prove a property of a circuit, or of its mutant if ``broken``; return None if it is proven.
 
+    The cache of builds keeps the outcome, by the circuit, the property and the tools' versions.
     Otherwise return the failing assertion and its cycle. Cycles count from power-on, or, if the
     induction fails, from any state in which the assertions hold. Raises
     :class:`celosia.arch.errors.RunError` with a log's end if a tool fails.
     """
     module = _module(proof.module, proof.mutant if broken else None)
-    text = rtlil.convert(proof.harness(module), name=_TOP)
-    with tempfile.TemporaryDirectory(prefix="celosia.prove.") as place:
-        folder = Path(place)
-        (folder / "top.il").write_text(text, encoding="utf-8")
-        run_yosys(_script(proof.probes), folder, f"Yosys on {proof.name}")
-        outcome = _check(folder, ["-t", str(proof.steps)], proof.name)
-        if outcome is None and proof.induction is not None:
-            outcome = _check(folder, ["-i", "-t", str(proof.induction)], proof.name)
-        return outcome
+    text = rtlil.convert(proof.harness(module), name=_TOP).replace(f"{ROOT}{os.sep}", "")
+    script = _script(proof.probes)
+
+    def decide(kept: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="celosia.prove.") as place:
+            folder = Path(place)
+            (folder / "top.il").write_text(text, encoding="utf-8")
+            run_yosys(script, folder, f"Yosys on {proof.name}")
+            outcome = _check(folder, ["-t", str(proof.steps)], proof.name)
+            if outcome is None and proof.induction is not None:
+                outcome = _check(folder, ["-i", "-t", str(proof.induction)], proof.name)
+            (kept / "outcome").write_text(outcome or "", encoding="utf-8")
+
+    tools = [_version(*each) for each in _PACKAGES.items()]
+    key = digest(text, *script, f"{proof.steps} {proof.induction}", *tools)
+    return (cached("proofs", key, decide) / "outcome").read_text("utf-8") or None
 
 
 def _find(tool: str) -> str | None:
     beside = Path(sys.executable).parent / tool
     return str(beside) if beside.exists() else shutil.which(tool)
+
+
+def _tool(name: str) -> str:
+    tool = _find(name)
+    if tool is None:
+        raise InputError(f"{name} is not installed; pip install {_PACKAGES[name]}")
+    return tool
+
+
+def _version(name: str, package: str) -> str:
+    installed = [each.version for each in metadata.distributions(name=package)]
+    return installed[0] if installed else str(os.stat(_tool(name)).st_mtime_ns)
 
 
 def _module(name: str, mutant: tuple[str, str] | None) -> ModuleType:
@@ -174,9 +196,7 @@ def _run(
     log: Path | None = None,
     timeout: float = TIMEOUT,
 ) -> None:
-    tool = _find(command[0])
-    if tool is None:
-        raise InputError(f"{command[0]} is not installed; pip install {_PACKAGES[command[0]]}")
+    tool = _tool(command[0])
     # The induction looks for the solver on the path.
     beside = str(Path(sys.executable).parent)
     env = os.environ | {"PATH": os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])}
