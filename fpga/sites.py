@@ -46,7 +46,7 @@ def seat(netlist: Path, top: str, device: Device) -> int:
 
     nextpnr places all other arrays: arrays larger than the device, and arrays on devices without
     known sites. It also places arrays whose elements have separate enables, for which a block has
-    too few inputs. The result is then 0.
+    too few inputs. For an array that nextpnr places, the result is 0.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     cells = design["modules"][top]["cells"]

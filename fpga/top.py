@@ -49,12 +49,13 @@ class BoardTop(Component):
     """The top level of any board: the machine, its host link (serial line or SPI), and its memory.
 
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
-    memory. By default this memory is block RAM of the FPGA. If ``sdram`` is given, it is that chip,
-    on the pins ``sdram_NAME`` (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). If ``psram`` is
-    given, it is that chip, on the pins ``psram_NAME``
-    (:class:`celosia.hdl.memory.psram.pins.PsramPins`). If ``ddr3`` is given, it is a DDR3 chip with
-    LiteDRAM's core, on the ports ``ddr3_NAME`` (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`).
-    The machine runs the core's start sequence.
+    memory. By default external memory is block RAM of the FPGA. If ``sdram`` is given, external
+    memory is this SDRAM chip, on the pins ``sdram_NAME``
+    (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). If ``psram`` is given, it is this PSRAM
+    chip, on the pins ``psram_NAME`` (:class:`celosia.hdl.memory.psram.pins.PsramPins`). If ``ddr3``
+    is given, it is a DDR3 chip. LiteDRAM's core controls the DDR3 chip and is connected to the
+    ports ``ddr3_NAME`` (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`). The machine performs the
+    core's start-up sequence.
 
     If ``flash`` is given, the machine first runs the model in the flash image
     (:class:`celosia.hdl.flash.power_on.PowerOn`), and then accepts the host's requests. It reads

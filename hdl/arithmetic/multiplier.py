@@ -105,8 +105,8 @@ class PackedMultiplier(Component):
     ``a`` has ``width`` bits and ``b[i]`` has ``b_width`` bits, by default ``width``. Timing and
     ``gating`` are those of :class:`Multiplier`. The multiplier's second operand is
     ``b[1] * 2**(width + b_width) + b[0]``, so its product has ``p[0]`` in the low bits and ``p[1]``
-    above. A negative ``p[0]`` borrows one from ``p[1]``; an adder after the product register
-    corrects this.
+    above. If ``p[0]`` is negative, the upper bits are ``p[1] - 1``; an adder after the product
+    register corrects this.
 
     ``factor_width`` is the operand width of a hardware multiplier (bits). If the second operand
     would be wider (:func:`overlaps`), ``b[1]`` is packed closer to ``b[0]``, so that the products

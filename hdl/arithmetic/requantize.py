@@ -110,10 +110,10 @@ class Requantizer(Component):
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
     registers hold in other cycles. It uses four hardware multipliers of 17x17 bits, or two if
-    ``multiplier_width`` is 16; the low 16 bits of ``multiplier`` are then taken as 0.
-    ``registered`` adds a register between the left shift and the hardware multipliers, which are
-    far apart on large devices. With ``sleep`` a sum and its parameters are sampled only if ``take``
-    is 1; otherwise the input registers hold.
+    ``multiplier_width`` is 16; the low 16 bits of ``multiplier`` are then taken as 0. If
+    ``registered`` is true, there is a further register between the left shift and the hardware
+    multipliers, which are far apart on large devices. If ``sleep`` is true, a sum and its
+    parameters are sampled only if ``take`` is 1; otherwise the input registers hold.
     """
 
     def __init__(

@@ -92,9 +92,9 @@ class WishboneBridge(Component):
     acknowledge in every cycle a burst of n words takes n + 1 cycles. Waiting reads and writes
     alternate burst by burst.
 
-    An ``err`` ends the bus cycle; the remaining words of the burst follow in another bus cycle.
-    ``failed`` is 1 for one cycle for each word answered by ``err``; the bridge treats this word as
-    transferred. ``error`` is 1 from the first ``err`` until reset. Raises :class:`InputError` if
+    If a word is answered by ``err``, the bus cycle ends, and the remaining words of the burst
+    follow in another bus cycle. ``failed`` is then 1 for one cycle, and the bridge treats the word
+    as transferred. ``error`` is 1 from the first ``err`` until reset. Raises :class:`InputError` if
     ``longest`` is not from 1 to 256.
     """
 

@@ -10,8 +10,8 @@ from celosia.hdl.component import Component
 class ArrayAccount(Component):
     """Classifies each cycle of a run as work of the array, or by the cause for which it is idle.
 
-    One cycle after a cycle with ``running``, one output is 1: the first of this list whose
-    condition was true.
+    The outputs describe the previous cycle. If ``running`` was 1 in that cycle, exactly one output
+    is 1: the first output in this table whose condition was true.
 
     ============ ==========================================================================
     product      a vector of activations enters the array (``sends``)

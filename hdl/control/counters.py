@@ -23,9 +23,9 @@ class Counters(Component):
     Increments may be nonzero only in cycles with ``hold`` at 1 and in the cycle after such a cycle.
     ``settled`` is 1 once all counters are complete. ``clear`` sets all counters to 0.
 
-    ``value`` is the counter at the position that ``index`` had in the previous cycle. ``places``
-    lists the positions of the counters, by default 0, 1 and so on in the order of ``widths``. A
-    position without a counter reads as 0.
+    ``index`` selects a counter by its position, and ``value`` is that counter one cycle later.
+    ``places`` lists the positions of the counters in the order of ``widths``; by default these are
+    0, 1 and so on. At a position without a counter, ``value`` is 0.
     """
 
     def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):

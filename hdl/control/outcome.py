@@ -14,11 +14,11 @@ class Outcome(Component):
 
     ``control`` is the host's write data for CONTROL in a cycle with ``control_en``. A requested run
     begins once ``recovered`` is 1; ``start`` is then 1 for one cycle. The run ends when ``working``
-    is 0. A bit of ``faults``, one for each :class:`celosia.arch.registers.Cause`, or an abort by
-    the host stops the run and sets ``abort``. No run begins while ``outside`` is 1: the program
-    counter is not in the program. The fault SILENCE also cancels a run that waits for recovery.
-    From then on ``busy`` is 0 even if recovery has not finished, so that ``busy`` falls after every
-    requested run.
+    is 0. ``faults`` has a bit for each :class:`celosia.arch.registers.Cause`. If a bit is 1, or the
+    host aborts the run, the run stops and ``abort`` is 1. No run begins while ``outside`` is 1,
+    because the program counter is not in the program memory. The fault SILENCE (external memory
+    does not answer) also cancels a run that waits for recovery. From then on ``busy`` is 0 even if
+    recovery has not finished, so that ``busy`` falls after every requested run.
 
     Bit 0 of ``interrupt`` records that a run has ended normally, bit 1 that a fault or an abort has
     stopped a run. A bit remains 1 until the same bit of ``take`` is 1. ``irq`` is 1 if a bit is 1

@@ -121,9 +121,10 @@ class Sequencer(Component):
 
     There are two stages, so that memory reads and decisions are in different cycles. The first
     stage reads a word from memory. It then reads the register that the word names as an operand,
-    and decodes the word as a header. The second stage executes the word. With ``registered`` the
-    header is decoded when the host writes the word, and is stored beside the word. A control
-    instruction takes one cycle per word, and one more if a loop returns to its start.
+    and decodes the word as a header. The second stage executes the word. In a ``registered``
+    machine the header is decoded when the host writes the word, and the decoded header is stored
+    with the word. A control instruction takes one cycle per word, and one more if a loop returns to
+    its start.
 
     These errors stop the run:
 
@@ -133,12 +134,12 @@ class Sequencer(Component):
     - a word after the last one of the memory.
 
     ``error`` and ``cause`` then hold until the next start. The error is reported one cycle after
-    the word executed; in that cycle no word is sent and no register written. ``advance`` is 1 in a
-    cycle in which a word is executed. Register 0 is a word of memory that ``scrub`` sets to 0, in a
-    cycle without ``register_en``. The host writes the program and the registers through ``program``
-    and ``register`` while nothing runs; registers keep their values from run to run. With
-    protection ``correct`` of the program, a corrected word takes one cycle more
-    (``celosia.hdl.memory.late_ram``).
+    the wrong word was executed; in that cycle no word is sent and no register is written.
+    ``advance`` is 1 in a cycle in which a word is executed. Register 0 is a word of memory that
+    ``scrub`` sets to 0, in a cycle without ``register_en``. The host writes the program and the
+    registers through ``program`` and ``register`` while nothing runs; registers keep their values
+    from run to run. If the program memory has the protection level ``correct``, a corrected word
+    takes one cycle more (``celosia.hdl.memory.late_ram``).
     """
 
     def __init__(self, control: Control, instructions: Sequence[Definition]):

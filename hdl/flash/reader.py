@@ -55,8 +55,8 @@ class FlashReader(Component):
     a byte waits on ``o``. ``clock`` is the frequency of the machine (Hz). Half a period of the
     flash clock takes ``half`` cycles, computed by :class:`celosia.arch.flash.FlashTiming`. A byte
     takes ``16 * half / lanes`` cycles (one more if ``half`` is 1), and the first byte of a request
-    about ``80 * half`` more. The next request is accepted after the last byte and the deselect time
-    of the flash.
+    about ``80 * half`` more. The next request is accepted after the last byte of a request and the
+    time for which the flash must then be deselected.
 
     The reader first sends the commands of :func:`celosia.arch.flash.start_up`. They wake the flash,
     which an iCE40 leaves in power-down, and end every other mode in which the flash may be. Read

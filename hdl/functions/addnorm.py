@@ -116,10 +116,10 @@ class AddNormUnit(Component):
 
     Input stream ``i``: ``x`` and ``r`` have ``lanes`` 16-bit elements each; ``mask`` bits are 1 for
     elements of the row; ``last`` marks the last beat of a row. ``n`` is the length of the row, from
-    1 to ``max_row``. With ``add`` the row is ``s = sat16(x + r)``, else ``s = x``. With ``rms`` the
-    mean of the row is taken as 0, so that the result is the RMS norm. ``eps`` is added to ``n**2``
-    times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the first accepted input
-    beat to the last output beat.
+    1 to ``max_row``. If ``add`` is 1, the row is ``s = sat16(x + r)``, else ``s = x``. If ``rms``
+    is 1, the mean of the row is taken as 0, so that the result is the RMS norm. ``eps`` is added to
+    ``n**2`` times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the first
+    accepted input beat to the last output beat.
 
     Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
     ``last``. ``o_sum`` is the row ``s``, 0 where the mask is 0. ``o`` is the normalized ``value``
@@ -131,9 +131,9 @@ class AddNormUnit(Component):
     Throughput is one beat per cycle on all streams, for rows of any length. The first value of a
     row appears ``latency`` cycles after the last beat of the row. A stalled ``o_sum`` stalls the
     input at once. A stalled ``o`` stalls the input when the row buffer is full; this buffer has
-    space for the longest row and about ``latency`` more beats. With ``parity``, ``errors`` reports
-    a wrong word of the row buffer. Raises :class:`InputError` if ``lanes`` is not positive, or
-    ``max_row`` not from 1 to 8192.
+    space for the longest row and about ``latency`` more beats. If ``parity`` is true, words of the
+    row buffer have parity bits, and ``errors`` reports a wrong word. Raises :class:`InputError` if
+    ``lanes`` is not positive, or ``max_row`` not from 1 to 8192.
     """
 
     i: stream.Interface

@@ -19,17 +19,18 @@ class RowQueue(Component):
 
     A beat enters on ``beat`` in a cycle with ``beat_en``, and the value of a row on ``row`` in a
     cycle with ``row_en``. ``o`` outputs every beat with the value of its row. ``beat`` has a field
-    ``last``. Neither input can be refused. Instead, space is reserved: while the register ``room``
-    is 1, ``commit`` reserves space for one beat, with ``commit_last`` for the last beat of a row.
-    The beat may enter at any later time.
+    ``last``. Neither input can be refused, so the sender reserves space first. It may set
+    ``commit`` to 1 while the register ``room`` is 1, which reserves space for one beat.
+    ``commit_last`` must be 1 if this is the last beat of a row. The beat may enter at any later
+    time.
 
     A row has at most ``max_beats`` beats. If the value of a row arrives at most ``waiting`` cycles
     after the ``commit`` of the row's last beat, rows never wait for room. In that case throughput
     is one beat per cycle for rows of any length. Latency is ``ROW_LATENCY`` cycles from ``row_en``
-    to the first beat of the row, if no earlier row waits or the last beat of that row leaves in
-    that cycle. ``o`` comes from registers, because block RAM outputs arrive late in the cycle. With
-    ``parity`` beats and waiting values have a parity bit each, and ``errors`` reports a wrong word
-    when it is read.
+    to the first beat of the row. This holds if no earlier row is waiting, or if the last beat of
+    the earlier row leaves in the cycle of ``row_en``. ``o`` comes from registers, because block RAM
+    outputs arrive late in the cycle. If ``parity`` is true, each beat and each waiting value has a
+    parity bit, and ``errors`` reports a wrong word when it is read.
     """
 
     def __init__(

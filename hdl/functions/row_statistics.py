@@ -24,13 +24,14 @@ class RowStatistics(Component):
 
     Input in cycles with ``valid_i``: ``s`` has ``lanes`` 16-bit elements, 0 past the row's end;
     ``last`` marks the last beat of a row. ``n`` is the length of the row, at least its number of
-    elements. With ``rms`` the sum is taken as 0. ``n``, ``rms`` and ``eps`` must hold while a row
-    is in the unit.
+    elements. If ``rms`` is 1, the sum is taken as 0. ``n``, ``rms`` and ``eps`` must hold while a
+    row is in the unit.
 
     Output ``latency`` cycles after the last beat of a row: ``valid_o`` is 1 for one cycle with the
-    sum ``total`` and the inverse root as ``mantissa`` and ``right``. A product with ``mantissa``,
-    shifted right by ``right``, is the product with the inverse root in Q.16. The scaled variance is
-    an exact integer; :class:`celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt` inverts its root.
+    sum ``total`` and the inverse root as ``mantissa`` and ``right``. To multiply a number by the
+    inverse root, multiply it by ``mantissa`` and shift the product right by ``right``; the result
+    has 16 fraction bits. The scaled variance is an exact integer;
+    :class:`celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt` inverts its root.
 
     Throughput is one beat per cycle, even for rows of one beat; inputs are never refused.
     """

@@ -28,14 +28,15 @@ class SoftmaxUnit(Component):
     Throughput is one beat per cycle for rows of any length, even of one beat. The first result of a
     row of n beats follows the row's last beat by ``latency + n - 1`` cycles. ``latency`` is
     ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``; ``sum_width`` is 28 plus the
-    bits of the largest number of columns. With ``parity``, ``errors`` reports wrong words of the
-    row buffers.
+    bits of the largest number of columns. If ``parity`` is true, words of the row buffers have
+    parity bits, and ``errors`` reports wrong words.
 
-    If ``factors`` is not 0, ``p`` are weights that are not divided by their sum, and the largest
-    weight of a row is 1, as in :func:`celosia.sim.softmax.row_weights`. ``factor`` outputs the
-    factor of each row. Its ``number``, the index at which it will be stored (below ``factors``),
-    arrived in the last beat of the row. ``latency`` is then ``ceil_log2(lanes) + 8``; the last
-    result of a row still follows the first by ``n - 1`` cycles.
+    If ``factors`` is not 0, the unit does not divide by the sum: ``p`` are the exponentials of a
+    row's scores, scaled so that the largest is 1, as in :func:`celosia.sim.softmax.row_weights`.
+    The output ``factor`` is the reciprocal of each row's sum, by which a later command multiplies.
+    With each factor, ``number`` is the index, below ``factors``, at which the factor will be
+    stored; it is copied from the last beat of the row. ``latency`` is then
+    ``ceil_log2(lanes) + 8``; the last result of a row still follows the first by ``n - 1`` cycles.
 
     Raises :class:`InputError` if ``lanes`` is not positive or ``max_row`` not from 1 to 65,536.
     """

@@ -43,23 +43,24 @@ class ProcessingElement(Component):
     to a hardware multiplier. A ``sum_i_width`` of 0 stands for the top row, which has no ``sum_i``.
 
     ``row_strobe_i`` writes ``column_data`` to ``row_slot_i`` and leaves to the right one cycle
-    later. With ``transpose``, ``column_strobe_i`` writes ``row_data`` to ``column_slot_i`` and
-    leaves below. These strobes are never 1 in the same cycle. Activations of later cycles use the
-    new weight, activations of earlier cycles the old weight. No activation may use the slot in the
-    cycle of the write.
+    later. If ``transpose`` is true, ``column_strobe_i`` writes ``row_data`` to ``column_slot_i``
+    and leaves below one cycle later. These strobes are never 1 in the same cycle. Activations that
+    arrive after the write use the new weight, earlier activations the old weight. No activation
+    that uses the slot may arrive in the cycle of the write.
 
-    With ``gating``, ``live`` bits are 0 for zero operands. The multiplier's inputs then hold, and
-    so does the activation register for a zero activation. The product register is cleared, so that
-    no gate is between the register and the adder. With ``sleep``, an activation with ``awake_i`` at
-    0 does not enter: the registers of activation and slot hold, and the product is 0. ``awake_i``
-    leaves below one cycle later.
+    If ``gating`` is true, each operand has a bit ``live``, which is 0 if the operand is zero. The
+    multiplier's input registers then hold; the activation register holds if the activation is zero.
+    The product register is cleared, so that the path from it to the adder needs no gate. If
+    ``sleep`` is true, an activation with ``awake_i`` at 0 is not loaded: the registers of
+    activation and slot hold, and the product is 0. ``awake_i`` leaves below one cycle later.
 
     Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has no
     multiplier. Its weight leaves to the right on ``beside`` one cycle later, together with the
     activation. Its ``product`` returns from the other element, so its sums are one cycle later too.
-    The element with ``side`` ``right`` receives that weight and computes both products. With a
-    ``pass_width`` below 8 an activation is multiplied by a part of its weight; the number of the
-    part, ``part_i``, moves along with the activation. Parts of one bit need no multiplier.
+    The element with ``side`` ``right`` receives that weight and computes both products. If
+    ``pass_width`` is below 8, an activation is multiplied by a part of its weight, a group of
+    ``pass_width`` bits. The number of the part, ``part_i``, moves along with the activation. Parts
+    of one bit need no multiplier.
     """
 
     def __init__(

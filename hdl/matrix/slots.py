@@ -16,11 +16,11 @@ REGISTERED_AHEAD = 2
 class SlotGuard(Component):
     """Decides whether the first line of a tile's weights may be requested.
 
-    ``free`` is 1 if line ``line`` may be requested for weight slot ``slot``. ``hold`` reports that
-    the products of a tile will use ``slot``, in the order of the tiles. ``freed`` reports that the
-    oldest of these tiles, which may be held in the same cycle, has requested its last vector. The
-    slot is free from the cycle after ``freed`` on, unless products of another tile use it. A
-    systolic array has two more conditions.
+    ``free`` is 1 if line ``line`` may be requested for weight slot ``slot``. ``hold`` is 1 in a
+    cycle in which a tile reserves ``slot`` for its products; tiles reserve their slots in order.
+    ``freed`` is 1 in a cycle in which the oldest of these tiles has requested its last vector. This
+    tile may have reserved its slot in the same cycle. The slot is free from the cycle after
+    ``freed`` on, unless products of another tile use it. A systolic array has two more conditions.
 
     Row r of the array receives vectors r cycles after row 0, so line r may arrive r cycles later.
     Rows of weights enter the array at the left and columns at the top, so a row could reach an

@@ -24,20 +24,22 @@ class SystolicArray(Component):
     L, with L the largest distance of an operand from its zero point (2**operand_width - 1;
     2**(operand_width - 1) without zero points). Internal sums are wide enough for these operands.
 
-    ``i_weights`` writes one line of weights per cycle: a row (an element per column) or, with
-    ``column``, a column (an element per row). The lines of a tile are all rows or all columns, in
+    ``i_weights`` writes one line of weights per cycle: a row (an element per column), or a column
+    (an element per row) if ``column`` is 1. The lines of a tile are all rows or all columns, in
     ascending order from 0. Writes move through the array like activations. So the lines of a tile
     may arrive from the cycle after the last activations that use the old weights of the slot.
     Activations may use the new weights if every line r arrives at most r - 1 cycles after them. If
     lines arrive in consecutive cycles, activations may use them from the cycle after the first line
     on.
 
-    With ``operand_gating``, zero operands leave the multipliers' inputs unchanged. With ``packed``,
-    pairs of columns share multipliers. With a ``pass_width`` below 8 a vector is multiplied by the
-    part ``part`` of each weight, and the sums are shifted to the position of the part. With
-    ``wide_operands``, for INT16, the sums of a vector with ``shifted`` at 1 are multiplied by 256.
-    With ``sleep``, activations do not enter columns from ``n`` on: the registers of activations and
-    multipliers of these columns hold, and their sums are zero.
+    These configuration fields change the array. If ``operand_gating`` is true, zero operands leave
+    the multipliers' inputs unchanged, which saves power. If ``packed`` is true, pairs of columns
+    share multipliers. If ``pass_width`` is below 8, a vector is multiplied by one part (group of
+    bits) of each weight, which ``part`` selects. The sums are shifted to the bit position of the
+    part. If ``wide_operands`` is true, for INT16 activations, the sums of a vector with ``shifted``
+    at 1 are multiplied by 256. If ``sleep`` is true, activations do not enter columns from ``n``
+    on. The registers of activations and multipliers of these columns then hold, and their sums are
+    zero.
     """
 
     def __init__(self, config: Config):

@@ -26,10 +26,11 @@ def tile_layout(config: Config) -> data.StructLayout:
     """Return the layout of one tile: addresses of operands and sums, rows and columns used, flags.
 
     ``a_addr``, ``b_addr`` and ``acc_addr`` are the addresses of activations, weights B and sums.
-    ``slot`` is the weight slot; ``half`` selects one of two tiles in its bytes. ``k`` and ``n`` are
-    the used rows and columns. Lines ``line`` to ``end - 1`` of the tile's weights are loaded.
-    ``onward`` is 1 if the lines of the next tile follow these lines in B. Otherwise the next tile's
-    lines begin at its ``b_addr`` plus the size of all lines up to the last tile with ``onward``.
+    ``slot`` is the weight slot. If the bytes of the slot hold two 4-bit tiles, ``half`` selects one
+    of them. ``k`` and ``n`` are the numbers of used rows and columns. Lines ``line`` to ``end - 1``
+    of the tile's weights are loaded. ``onward`` is 1 if the lines of the next tile follow these
+    lines in B. A tile's lines begin at its ``b_addr`` plus the size of all earlier lines of the
+    command, up to the last tile with ``onward`` at 1.
 
     ``last`` marks the last tile of a command; ``parity`` alternates between commands. ``product``
     marks tiles of a MATMUL, ``loads`` tiles whose lines are read, ``column`` tiles whose lines are

@@ -41,17 +41,22 @@ class TreeColumn(Component):
 
     ``slot`` selects the weights for the activations ``a`` of ``weights_latency`` cycles later.
     ``o`` is the sum of their products, ``product_latency + ceil(log2(rows))`` cycles after ``a``.
-    ``strobe`` is a mask of rows whose ``weights`` are written to ``write_slot``, for activations
-    whose ``slot`` arrives later; ``slot`` must not be ``write_slot`` in this cycle. For more than
-    ``REGISTER_DEPTH`` slots the column has one memory. A word of this memory has the weights of a
-    slot for all rows, so that block RAM is used at full width.
+    ``strobe`` is a mask of rows whose ``weights`` are written to ``write_slot``. Activations whose
+    ``slot`` arrives in a later cycle use these weights; ``slot`` must not be ``write_slot`` in the
+    cycle of the write. For more than ``REGISTER_DEPTH`` slots the column has one memory. A word of
+    this memory has the weights of a slot for all rows, so that block RAM is used at full width.
 
-    With ``operand_gating``, ``live`` (with ``slot``) marks nonzero activations, and the uppermost
-    bit of a weight marks a nonzero weight; the multiplier's inputs hold for a zero. With
-    ``low_rows``, if ``lower`` is 1 in the cycle before the sum, ``o`` is 16 times the sum over the
-    first ``high_rows`` rows, plus the sum over the other rows. With ``block_exponents``,
-    ``exponents`` outputs ``exponent_width`` bits of the exponents of the slot's rows. With
-    ``block`` each half of a byte is a mantissa, and counts as twice its value plus one.
+    If the configuration has ``operand_gating``, two bits mark operands that are not zero: a bit of
+    ``live``, which arrives with ``slot``, for an activation, and the uppermost bit of a weight. The
+    multiplier's inputs hold if one of the two is zero.
+
+    If the configuration has ``low_rows``, the last rows can store the lower four bits of keys. If
+    ``lower`` is 1 in the cycle before the sum, ``o`` is 16 times the sum over the first
+    ``high_rows`` rows, plus the sum over the other rows.
+
+    If the configuration has ``block_exponents``, ``exponents`` outputs ``exponent_width`` bits of
+    the exponent of each row of the slot. If ``block`` is 1, each half of a weight byte is a 4-bit
+    mantissa, whose value is twice the mantissa plus one.
 
     A column with ``side`` ``left`` has no multipliers. Its right neighbour, with ``side``
     ``right``, receives its weights through ``beside`` and computes its ``product``.
@@ -223,12 +228,12 @@ class TreeArray(Component):
     ``weights_latency + product_latency + ceil(log2(rows))``. An activation goes to all columns in
     the same cycle, and each column adds its products in a tree.
 
-    ``i_weights`` writes one line of weights per cycle: a row (an element per column) or, with
-    ``column``, a column (an element per row), in any order. A vector uses lines written in earlier
-    cycles; it must not use a slot in a cycle in which a line of this slot is written. With
-    ``operand_gating``, zero operands leave the multipliers' inputs unchanged. With ``packed``,
-    pairs of columns share multipliers. Parts of weights and bytes of INT16 are multiplied as in
-    :class:`SystolicArray`.
+    ``i_weights`` writes one line of weights per cycle, in any order of the lines. A line is a row
+    (an element per column), or a column (an element per row) if ``column`` is 1. A vector uses
+    lines written in earlier cycles; it must not use a slot in a cycle in which a line of this slot
+    is written. If the configuration has ``operand_gating``, zero operands leave the multipliers'
+    inputs unchanged. If it has ``packed``, pairs of columns share multipliers. Parts of weights,
+    and bytes of INT16 activations, are multiplied as in :class:`SystolicArray`.
     """
 
     def __init__(self, config: Config):

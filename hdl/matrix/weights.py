@@ -57,31 +57,31 @@ def job_layout(config: Config) -> data.StructLayout:
 
 
 class WeightFetcher(Component):
-    """Fetches the weights of MATMUL and PRELOAD commands, and passes on their tiles.
+    """Reads the weights of MATMUL and PRELOAD commands from the scratchpad, tile by tile.
 
-    A tile's weights are read from ``b`` line by line: rows of B or, transposed, its columns. They
-    leave on ``o_weights`` with their zero point subtracted, into slots 0 and 1 alternately, or for
-    PRELOAD into the slot that it names. A tile takes one cycle for each of its rows, or ``cols``
-    cycles if transposed; the next tile follows without a pause. Columns past the end of B become
-    zero. With ``append`` a tile takes one cycle for each line that is written in it, two for pairs
-    of lines that share bytes, and three if they also share exponents. A resident MATMUL reads no
-    weights.
+    A tile's weights are read from ``b`` line by line. A line is a row of B, or a column if B is
+    transposed. ``o_weights`` outputs the weights minus their zero point. A MATMUL writes its tiles
+    to slots 0 and 1 alternately, a PRELOAD to the slot that the command gives. A tile takes one
+    cycle for each of its rows, or ``cols`` cycles if transposed; the next tile follows without a
+    pause. Columns past the end of B become zero. If a PRELOAD has the flag ``append``, a tile takes
+    one cycle for each written line. It takes two cycles for each pair of lines that share bytes,
+    three if they also share exponents. A MATMUL by resident weights reads no weights.
 
     A tile's lines wait until no product needs its slot (:mod:`celosia.hdl.matrix.slots`), as
-    reported by ``freed``. A command is accepted when its predecessor's last tile is being read, so
-    its weights load during those products.
+    reported by ``freed``. A command is accepted while the last tile of the previous command is
+    being read, so its weights are loaded during the products of that tile.
 
     ``o`` outputs a tile when its first line has been requested. Activations requested from the next
     cycle on (up to ``weight_latency - sram_latency`` cycles later) find every weight in place: row
     r of the array sees them r cycles after row 0, and line r arrives r cycles after line 0. This
     relies on ``b``: **once it has accepted the first line of a tile it must accept the others
-    without a wait.** Before a tile it may wait for any time. A tree has no such skew: there ``o``
-    outputs a tile when its last line has been requested. ``placed`` is 1 if the tile on ``o`` has
-    resident weights, so that its activations may be requested at once.
+    without a wait.** Before a tile it may wait for any time. An adder tree has no such skew: for a
+    tree, ``o`` outputs a tile when its last line has been requested. ``placed`` is 1 if the tile on
+    ``o`` has resident weights, so that its activations may be requested at once.
 
     A line in a weight format needs new bytes from ``b`` only in some cycles. A group's scales are
-    read in a separate cycle before the tile's first line. With formats all weights arrive one cycle
-    later than stated above.
+    read in a separate cycle before the tile's first line. If the configuration has weight formats,
+    all weights arrive one cycle later than stated above.
     """
 
     def __init__(self, config: Config):
@@ -260,14 +260,14 @@ class WeightWriter(Component):
 
     ``i`` describes a line in the cycle of the request: its destination, its index among ``k`` rows
     or ``n`` columns (elements beyond these become zero), and its zero point. ``data`` is the line,
-    ``weight_latency`` cycles later. ``o`` are the weights, one cycle after ``data``, or two with
-    weight formats.
+    ``weight_latency`` cycles later. ``o`` are the weights, one cycle after ``data``, or two cycles
+    if the configuration has weight formats.
 
-    If ``pair`` is 1, two lines are packed in one line of bytes. The first of the two, with
-    ``early`` at 1, is only stored. With the second, ``o`` has the upper bits of both lines, those
-    of the first line in the low halves of bytes. If ``block`` is 1, the two lines share exponents,
-    and ``early`` is 1 for both. The second, with ``second`` at 1, completes the exponents; ``o``
-    follows in a third step, which reads no line.
+    If ``pair`` is 1, two lines are packed into one line of bytes. For the first of the two,
+    ``early`` is 1, and the line is only stored. For the second, ``o`` has the upper four bits of
+    both lines; the bits of the first line are in the low halves of bytes. If ``block`` is 1, the
+    two lines also share exponents, and ``early`` is 1 for both. For the second line, ``second`` is
+    1, and the exponents become complete. ``o`` then follows in a third step, which reads no line.
     """
 
     def __init__(self, config: Config):

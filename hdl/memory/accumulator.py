@@ -23,17 +23,18 @@ ACC_SETTLE = 3
 class AccumulatorMemory(Component):
     """``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits.
 
-    In a cycle with ``scrub``, which must have no requests, the row at ``scrub_addr`` becomes zero;
-    a row is undefined until it is scrubbed or drained. ``accumulate`` adds a row to the row at
-    ``addr``, modulo 2**acc_width, one row per cycle, even to the same row in consecutive cycles.
-    ``drain`` reads and clears a row: the row appears ``acc_latency`` cycles after the request was
-    accepted, one row per cycle.
+    In a cycle with ``scrub`` at 1, the row at ``scrub_addr`` becomes zero; no request may arrive in
+    this cycle. A row is undefined until it has been cleared by ``scrub`` or drained. ``accumulate``
+    adds a row to the row at ``addr``, modulo 2**acc_width, one row per cycle, even to the same row
+    in consecutive cycles. ``drain`` reads and clears a row: the row appears ``acc_latency`` cycles
+    after the request was accepted, one row per cycle.
 
     Rows are in two banks by the parity of their address. A drain request waits in every cycle in
     which an accumulated row has the same parity. Consecutive rows alternate between the banks, so
-    half of the cycles of a running array remain for drains of each bank. With the configuration
-    field ``throttle`` no drain request is accepted in a cycle with ``hold``.
-    :mod:`celosia.hdl.memory.sums` describes the registers between the block RAM and the adder.
+    half of the cycles of a running array remain for drains of each bank. If the configuration has
+    ``throttle``, no drain request is accepted in a cycle with ``hold`` at 1, so that a hot machine
+    moves less data. :mod:`celosia.hdl.memory.sums` describes the registers between the block RAM
+    and the adder.
 
     A drain request at least ``acc_settle`` cycles after the accumulation of a row reads the new
     sum. An access at least ``ACC_SETTLE`` cycles after an accepted drain request of a row finds the

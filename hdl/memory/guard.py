@@ -18,15 +18,18 @@ class MemoryGuard(Component):
 
     The connection is combinational. The guard counts three kinds of outstanding transfers: words
     requested from memory, words that accepted write bursts still have to send, and bursts that
-    memory has not reported as written. With ``close`` each of the core's three streams is cut off
-    as soon as it offers no unaccepted transfer. ``closed`` is 1 when all three streams are cut off;
-    the core may then be reset at any time. From then on requested words are received and dropped,
-    missing words of write bursts are sent with an empty mask, and reports are counted, until
-    ``owed`` is 0. Without ``close`` the core is connected again in the next cycle.
+    memory has not reported as written. If ``close`` is 1, each of the core's three streams (read
+    requests, write requests, write data) is cut off as soon as it offers no unaccepted transfer.
+    ``closed`` is 1 when all three streams are cut off; the core may then be reset at any time. From
+    then on the guard completes the outstanding transfers, until ``owed`` is 0. It receives and
+    drops requested words, sends the missing words of write bursts with an empty mask, and awaits
+    the reports of written bursts. When ``close`` is 0, the core is connected again in the next
+    cycle.
 
-    ``rst`` cuts the core off but leaves the counts, whose registers have no reset. ``forget``
-    clears the counts and cuts the core off at once. It is for external memory that is being reset
-    or has no power yet, and will not answer earlier requests.
+    ``rst`` cuts the core off, but does not clear the numbers of outstanding transfers, whose
+    registers have no reset. ``forget`` clears these numbers and cuts the core off at once. It must
+    be 1 if external memory is being reset or has no power yet, because memory then does not answer
+    earlier requests.
 
     ``waits`` has a bit for reading and a bit for writing. A bit is 1 in a cycle in which the core
     waits for memory, and memory does nothing. A request that waits while words of earlier bursts

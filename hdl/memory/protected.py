@@ -74,8 +74,8 @@ def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
 def errors_found(found: Value, level: str) -> Value:
     """Return the error bits of a word with the syndrome ``found``.
 
-    Bit 0 is 1 for a correctable error, bit 1 for an uncorrectable error. With level ``detect``
-    every error is uncorrectable.
+    Bit 0 is 1 for a correctable error, bit 1 for an uncorrectable error. If ``level`` is
+    ``detect``, every error is uncorrectable.
     """
     if level == "detect":
         return Cat(Const(0, 1), found.any())
@@ -97,8 +97,8 @@ def _picked(found: Value, mask: int) -> Value:
 class WordDecoder(Component):
     """Decodes ``stored``, a word of ``width`` bits followed by its check bits, into ``word``.
 
-    The decoder is combinational. With level ``correct`` one wrong bit is corrected in ``word``.
-    ``errors`` are the bits of :func:`errors_found`, and ``found`` is the syndrome.
+    The decoder is combinational. If ``level`` is ``correct``, one wrong bit is corrected in
+    ``word``. ``errors`` are the bits of :func:`errors_found`, and ``found`` is the syndrome.
     """
 
     def __init__(self, width: int, level: str):
@@ -130,14 +130,15 @@ class WordDecoder(Component):
 class ProtectedRam(Component):
     """A :class:`Ram` whose words have check bits for each ``part`` bits.
 
-    ``level`` is ``detect`` or ``correct``; :mod:`celosia.arch.protection` defines the codes. With
-    ``correct`` one wrong bit of each part is corrected in ``read_data``; the stored word is
-    unchanged. ``errors`` reports the errors of the word in ``read_data`` one cycle after the word
-    first appears, from a register of each part's syndrome. A word that was written in the cycle of
-    its read is undefined and not reported. With ``held`` an error is reported in the cycle in which
-    the word appears. If the word becomes wrong later, before the next read, the error is reported
-    at that time; each word is reported once. If ``parts`` is set, ``write_en`` has a bit for each
-    part, otherwise one bit. Words are initially 0, with right check bits.
+    ``level`` is ``detect`` or ``correct``; :mod:`celosia.arch.protection` defines the codes. If
+    ``level`` is ``correct``, one wrong bit of each part is corrected in ``read_data``; the stored
+    word is unchanged. ``errors`` reports the errors of the word in ``read_data`` one cycle after
+    the word first appears, from a register of each part's syndrome. A word that was written in the
+    cycle of its read is undefined and not reported. If ``held`` is true, an error is reported in
+    the cycle in which the word appears. If a bit of the word flips later, before the next read, the
+    error is reported at that time. Each word is reported at most once. If ``parts`` is set,
+    ``write_en`` has a bit for each part, otherwise one bit. Words are initially 0, with right check
+    bits.
     """
 
     def __init__(

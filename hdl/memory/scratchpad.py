@@ -68,18 +68,19 @@ class Scratchpad(Component):
 
     Each reader has a port ``read_NAME``, and each writer a port ``write_NAME``
     (``celosia.hdl.ports``). The high address bits select the bank; each bank takes one read and one
-    write per cycle. If several ports request the same bank, the port named first is granted, in the
-    same cycle (``ready`` depends on ``valid``). The order is fixed. ``b`` is first because the
-    weights of a tile must arrive without a gap. ``a`` is next because an array without activations
-    loses ``rows * cols`` products per cycle. No port starves: a later engine waits at most until a
-    command ends. If weights and activations are in the same bank, each line of weights costs one
-    cycle in any order of the ports. No write is longer than ``written_bytes``.
+    write per cycle. If several ports request the same bank, the first of them in the order of ports
+    is granted, in the same cycle (``ready`` depends on ``valid``). The order is fixed. ``b`` is
+    first because the weights of a tile must arrive without a gap. ``a`` is next because an array
+    without activations loses ``rows * cols`` products per cycle. No port starves: a later engine
+    waits at most until a command ends. If weights and activations are in the same bank, each line
+    of weights costs one cycle in any order of the ports. No write is longer than ``written_bytes``.
 
-    With ``registered`` a bank performs a granted access one cycle later. Requests of the first
-    reader, which never waits, are then granted in the next cycle. Its data arrive after
-    ``weight_latency`` cycles, the data of other readers after ``sram_latency`` cycles. With the
-    configuration field ``throttle``, a cycle with ``hold`` grants neither the last writer nor any
-    reader but the first. The first reader is granted because weights must arrive without a gap.
+    In a ``registered`` machine a bank performs a granted access one cycle later. Requests of the
+    first reader, which never waits, are then granted in the next cycle. Its data arrive after
+    ``weight_latency`` cycles, the data of other readers after ``sram_latency`` cycles. If the
+    configuration has ``throttle``, the input ``hold`` is 1 in cycles in which a hot machine must
+    move no data. The last writer, and all readers except the first, then get no grant. The first
+    reader is granted, because weights must arrive without a gap.
 
     Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read returns the
     writes of all earlier cycles. A read of bytes written in the same cycle is undefined; tokens

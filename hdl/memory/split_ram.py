@@ -10,17 +10,17 @@ WHOLE = 512
 
 
 class SplitRam(Ram):
-    """An unordered :class:`Ram` whose words beyond a power of two are in a separate memory.
+    """A :class:`Ram` whose words beyond a power of two are in a separate memory.
 
-    The depth of a block RAM times its width is constant, in powers of two. So 4,096 words of 64
-    bits are 16 RAMs of 4 bits side by side. But 4,608 words would be nine rows of two RAMs of 36
-    bits, with a 9-to-1 multiplexer for each bit. This memory uses the 16 RAMs plus two, with a
-    2-to-1 multiplexer. Memories of up to ``WHOLE`` words are not split, because a block RAM is at
-    least that deep.
+    A read in the cycle of a write to the same word is undefined. The depth of a block RAM times its
+    width is constant, in powers of two. So 4,096 words of 64 bits are 16 RAMs of 4 bits side by
+    side. But 4,608 words would be nine rows of two RAMs of 36 bits, with a 9-to-1 multiplexer for
+    each bit. This memory uses the 16 RAMs plus two, with a 2-to-1 multiplexer. Memories of up to
+    ``WHOLE`` words are not split, because a block RAM is at least that deep.
 
-    With ``stages`` of 1, words are read one cycle later: each of the two memories has an output
-    register, which is part of the block RAM. The select bit of the multiplexer has a register for
-    each part of a word, because the block RAMs of a word are far apart.
+    If ``stages`` is 1, words are read one cycle later, because each of the two memories has an
+    output register, which is part of the block RAM. The select bit of the multiplexer has a
+    register for each part of a word, because the block RAMs of a word are far apart.
     """
 
     def __init__(self, width: int, depth: int, *, part: int, stages: int = 0):

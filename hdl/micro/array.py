@@ -12,17 +12,18 @@ from celosia.hdl.memory.ram import Ram
 class MicroArray(Component):
     """``rows`` by ``cols`` multipliers, in pairs, and the accumulators.
 
-    ``word`` is two scratchpad bytes, and ``byte`` is one byte. In a cycle with ``weight``, ``byte``
-    is the next weight; with ``enter``, it is the next activation. In a cycle with ``weights``, the
-    bytes of ``word`` are the next two weights; with ``enters``, for arrays of two rows, they are
-    the next two activations. In a cycle with ``blank`` the next weight is 0. Weights arrive row by
-    row, and within a row column by column, followed by a 0 if the number of columns is odd.
+    ``word`` is two scratchpad bytes, and ``byte`` is one byte. Five inputs load the array. If
+    ``weight`` is 1, ``byte`` is the next weight; if ``weights`` is 1, the bytes of ``word`` are the
+    next two weights. If ``blank`` is 1, the next weight is 0. If ``enter`` is 1, ``byte`` is the
+    next activation. If ``enters`` is 1, in arrays of two rows, the bytes of ``word`` are the next
+    two activations. Weights arrive row by row, and within a row column by column, followed by a 0
+    if the number of columns is odd.
 
     When the activation of the last row enters, the sums of all columns are added to a row of
-    accumulators. The first such row is ``row`` of the cycle with ``begin``, and each further
-    activation adds to the next row. In a cycle with ``take``, accumulator row ``row`` is read and
-    cleared. From the next cycle on, ``sum`` is the first column of that row; ``step`` advances to
-    the next column. A row may be read four cycles after an activation.
+    accumulators. The number of this row is ``row`` of the cycle in which ``begin`` is 1; the sums
+    of each further vector are added to the next row. In a cycle with ``take`` at 1, accumulator row
+    ``row`` is read and cleared. From the next cycle on, ``sum`` is the first column of that row;
+    ``step`` advances to the next column. A row may be read four cycles after an activation.
     """
 
     def __init__(self, array: records.Array, accumulators: records.Accumulators):

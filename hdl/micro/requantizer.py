@@ -13,12 +13,13 @@ class MicroRequantizer(Component):
     """Requantizes one value after another: equations (1) and (2) of docs/numerics.md.
 
     The unit does not look up activation tables or add residuals, which are in equation (2).
-    ``begin`` announces an input. In the next cycle ``value`` is valid and ``word`` is the bias. In
-    the cycle after that, ``word`` is the multiplier, which the core's :class:`WideMultiplier` loads
-    as its ``b`` (``b_en``). Then ``word`` is the shift. A left shift takes one cycle per bit and
-    one more. In the first cycle with ``multiply`` the wide multiplier loads ``product_a``; two
-    cycles later ``p`` is the product plus ``2**30``. ``blocked`` is 1 from the arrival of the shift
-    until the multiplication begins; no other value or multiplication may begin then.
+    ``begin`` announces a value, whose inputs arrive in the next three cycles. In the first of
+    these, ``value`` is valid and ``word`` is the bias. In the second, ``word`` is the multiplier,
+    and ``b_en`` is 1: the core's :class:`WideMultiplier` loads ``word`` as its ``b``. In the third,
+    ``word`` is the shift. A left shift takes one cycle per bit and one more. Then ``multiply`` is 1
+    for one cycle: the wide multiplier loads ``product_a``, and two cycles later its output ``p`` is
+    the product plus ``2**30``. ``blocked`` is 1 from the arrival of the shift until the
+    multiplication begins; no other value or multiplication may begin then.
 
     ``ready`` is 1 from two cycles after the product until ``take``, and ``result`` is the rounded
     value plus the zero point, clamped to the bounds. In a cycle with ``limit``, ``bounds`` has the

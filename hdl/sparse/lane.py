@@ -28,16 +28,16 @@ def sum_layout(config: Config) -> data.StructLayout:
 class SparseLane(Component):
     """Multiplies a lane's entries (``celosia.arch.sparse``) and outputs the sums of its columns.
 
-    In a cycle with bit i of ``begin``, ``field`` is the lane's field of header beat i. In a cycle
-    with ``take``, ``field`` is the lane's next entry. ``product`` is then 1 if the entry has a
-    nonzero weight, and ``zeros`` is the number of zeros that the entry skips. No entry may arrive
-    in a cycle with ``stall``, because it would complete a column before the sum of the previous
-    column has left on ``o``. ``finish``, at least ``LANE_LATENCY`` cycles after the last entry,
-    outputs the sum of the last column. ``idle`` is 1 if no sum is in flight.
+    If bit i of ``begin`` is 1, ``field`` is the lane's field of header beat i. If ``take`` is 1,
+    ``field`` is the lane's next entry. ``product`` is then 1 if the entry has a nonzero weight, and
+    ``zeros`` is the number of zeros that the entry skips. No entry may arrive in a cycle with
+    ``stall``, because it would complete a column before the sum of the previous column has left on
+    ``o``. ``finish``, at least ``LANE_LATENCY`` cycles after the last entry, outputs the sum of the
+    last column. ``idle`` is 1 if no sum is in flight.
 
     ``x_en`` writes ``load_bytes`` activations to word ``x_addr`` of bank ``x_bank``. The lane
     multiplies the activations of bank ``bank``, minus ``zero``. ``k`` is the number of rows of the
-    matrix, and must hold.
+    matrix, and must not change during a command.
     """
 
     def __init__(self, config: Config):

@@ -28,10 +28,12 @@ class SparseUnit(Component):
     before the sum of the lane's previous column has been added. From first request to last
     accumulated sum, a command takes :func:`sparse_cycles` cycles if its ports do not wait.
 
-    A command is accepted while ``busy`` is 0. ``done`` with ``push`` is timed so that a drain whose
-    first request is ``dispatch_cycles`` later reads every sum. ``stall`` is 1 while a port waits,
-    and ``sends`` in every cycle in which a beat of entries is consumed. ``macs`` is the number of
-    products in a cycle, and ``skipped`` the number of skipped zero weights.
+    A command is accepted while ``busy`` is 0. ``done`` is 1 for one cycle when a command completes,
+    and ``push`` is then the mask of engines that receive a dependency token. ``done`` is timed so
+    that a drain whose first request is ``dispatch_cycles`` later reads every sum. ``stall`` is 1
+    while a port waits, and ``sends`` in every cycle in which a beat of entries is consumed.
+    ``macs`` is the number of products in a cycle, and ``skipped`` the number of skipped zero
+    weights.
     """
 
     def __init__(self, config: Config, lanes: int | None = None):

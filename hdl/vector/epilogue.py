@@ -43,22 +43,23 @@ class Epilogue(Component):
     zero point. A beat has ``lanes`` values, or ``softmax_lanes`` for a softmax. Lanes beyond the
     first ``lanes`` use the parameters of lane ``lane % lanes``, and have 8-bit outputs. The k-th
     beat of ``i`` uses the k-th parameter word of ``words``, and is written to the k-th address of
-    ``o_walk``. With ``add``, the k-th beat of ``residual`` (16-bit elements) is added. With
-    ``rotate``, ``residual`` has the cosines and sines of a rotation instead, equation (9), and with
-    ``times`` the factors of the elements, equation (10).
+    ``o_walk``. If ``add`` is 1, the k-th beat of ``residual`` (16-bit elements) is added. If
+    ``rotate`` is 1, ``residual`` has the cosines and sines of a rotation instead, equation (9). If
+    ``times`` is 1, it has a factor for each element, equation (10).
 
-    With ``argmax``, the largest written element and its column, counted from ``column`` on, become
-    ``largest`` ``ArgmaxUnit.latency`` cycles after the write. Unless ``column`` is 0, ``largest``
-    is replaced only by a larger element. With ``polynomial`` a polynomial of the 16-bit element,
-    equation (17), replaces the lookup of an 8-bit element.
+    If ``argmax`` is 1, the output ``largest`` has the largest written element and its column,
+    ``ArgmaxUnit.latency`` cycles after the write. The first column of the row has the number
+    ``column``. If ``column`` is not 0, ``largest`` is replaced only by a larger element. If
+    ``polynomial`` is 1, a polynomial of the 16-bit element, equation (17), replaces the table
+    lookup of an 8-bit element.
 
     The inputs from ``zero`` to ``slot``, and from ``polynomial`` to ``column``, define the
     operation and must hold during a command. The next command may ``start`` before ``done`` if
     these inputs are the same. Its addresses, ``o_walk``, are then queued after the current ones;
-    ``o_walk`` must hold while ``owes`` is 1. ``done`` is 1 for one cycle when the last write of
-    ``o_walk`` is accepted. Throughput is one beat per cycle. A beat is written at least ``latency``
-    cycles after it was accepted; ``rotate`` and ``times`` add ``RotaryUnit.latency``, and
-    ``polynomial`` adds ``polynomial_latency``.
+    ``o_walk`` must hold until this walk has begun, which is while ``owes`` is 1. ``done`` is 1 for
+    one cycle when the last write of ``o_walk`` is accepted. Throughput is one beat per cycle. A
+    beat is written at least ``latency`` cycles after it was accepted; ``rotate`` and ``times`` add
+    ``RotaryUnit.latency``, and ``polynomial`` adds ``polynomial_latency``.
     """
 
     polynomial_latency = POLYNOMIAL_WAIT

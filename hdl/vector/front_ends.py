@@ -21,14 +21,15 @@ class FrontEnds(Component):
     """Connects inputs and output to the front end of a command: MAP, SOFTMAX or NORM.
 
     A front end turns the inputs of a command into values for the back end. ``i`` is the input and
-    ``r`` the second input. With the flag ``drain``, available with ``fused``, SOFTMAX and NORM read
-    ``drained`` instead of ``i``. For other commands no beat moves.
+    ``r`` the second input. If the configuration has ``fused``, a SOFTMAX or NORM with the flag
+    ``drain`` reads accumulators from ``drained`` instead of ``i``. For commands other than these
+    three, no beat moves.
 
     ``command`` must hold from the cycle of its first beat (one cycle earlier on ``registered``
     machines) to the last value on ``o``; ``opcode`` and ``flag`` may be one cycle later. ``start``
-    starts a SOFTMAX, which may be before the last beat of the previous SOFTMAX; in this case the
-    command must hold while ``owes`` is 1. With ``registered`` each front end has separate registers
-    for these inputs, because it may be far from the command.
+    starts a SOFTMAX. It may be 1 before the last beat of the previous SOFTMAX; the command must
+    then hold while ``owes`` is 1. In a ``registered`` machine each front end has separate registers
+    for these inputs, because the front ends may be far from the command queue.
     """
 
     def __init__(self, config: Config):

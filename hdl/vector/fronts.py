@@ -89,15 +89,16 @@ class SoftmaxFront(Component):
     """The front end of SOFTMAX: softmax of rows of 16-bit scores with masked columns.
 
     Columns outside ``start_column`` to ``limit - 1`` are masked; ``start_step`` and ``limit_step``
-    move these limits from row to row. With ``diagonal_en``, ``diagonal_value`` is added in column
-    ``diagonal`` plus the number of the row.
+    move these limits from row to row. If ``diagonal_en`` is 1, ``diagonal_value`` is added to the
+    result in one column of each row: column ``diagonal`` plus the number of the row.
 
     The next softmax may ``start`` before the last beat of the current one is accepted, if it
     differs only in ``start_column`` and ``limit``. Its values are loaded after that beat, and must
     hold while ``owes`` is 1. ``registered`` adds a register before the softmax unit, and one after
-    it. With ``row_factors`` the values are weights that are not divided by their sum, and
-    ``factor`` outputs the factor of each row with its storage index. ``number`` is the storage
-    index for row 0, and may differ for each ``start``.
+    it. If the configuration has ``row_factors``, the values are exponentials that are not divided
+    by their sum. ``factor`` then outputs the reciprocal of each row's sum with its storage index,
+    for a later command. The input ``number`` is the storage index of row 0, and may differ for each
+    ``start``.
     """
 
     def __init__(self, config: Config):
@@ -207,9 +208,9 @@ class NormFront(Component):
     """The front end of NORM: normalization of rows of 16-bit elements of ``i``.
 
     If ``add`` is 1, the elements of ``r`` are added first. ``o_sum`` outputs these sums, to be
-    written back. With ``registered`` inputs and values pass registers. With ``row_factors`` the
-    values are these sums, not normalized, and ``factor`` outputs the factor that normalizes each
-    row.
+    written back. In a ``registered`` machine inputs and values pass registers. If the configuration
+    has ``row_factors``, the values are the sums without normalization, and ``factor`` outputs the
+    factor that normalizes each row.
     """
 
     def __init__(self, config: Config):

@@ -15,13 +15,13 @@ class Overlap(Component):
     the front end, which reads inputs. ``o`` is the command of the back end, which writes results:
     the same command or, while ``behind`` is 1, the previous one. ``read`` is 1 when command ``i``
     has requested its last row of accumulators, and ``reading`` while it still requests its second
-    input. ``owes`` is 1 while a later unit of the pipeline has not begun command ``i``. ``written``
+    input. ``owes`` is 1 while a unit after the front end has not begun command ``i``. ``written``
     is 1 when the last beat of command ``o`` is written.
 
-    If ``early`` is 1, command ``i`` is accepted although its results are not written yet; with
-    ``stages`` of 1 this is at least one cycle after ``read``. ``follows`` is 1 if ``i`` has the
-    opcode of the stored command, so that it may start while that command is written. Without
-    ``fused`` commands never overlap.
+    If ``early`` is 1, command ``i`` is accepted although its results are not written yet. If
+    ``stages`` is 1, ``early`` follows ``read`` by at least one cycle. ``follows`` is 1 if ``i`` has
+    the opcode of the stored command, so that it may start while the results of that command are
+    written. If ``fused`` is false, commands never overlap.
     """
 
     def __init__(self, *, stages: int, fused: bool):

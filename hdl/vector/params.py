@@ -91,17 +91,19 @@ class ParamMemory(Component):
     By default, ``depth`` is the configuration field ``param_depth``. A word is written line by
     line; words beyond ``depth`` are not stored. ``start`` begins to read words, at the addresses
     that a :class:`Walker` makes from ``walk``. ``o`` outputs one word per cycle, ahead of the beats
-    that use the words. The first word follows ``start`` by three cycles, by four with
-    ``registered``. With ``fused``, ``start`` may be 1 before the words of the current ``walk`` have
-    been read; the next ``walk`` must then hold while ``owes`` is 1. With ``marked``, each word has
-    ``count``, ``row_last`` and ``last`` of its beat.
+    that use the words. The first word follows ``start`` by three cycles, or by four in a
+    ``registered`` machine. If the configuration has ``fused``, ``start`` may be 1 before the words
+    of the current ``walk`` have been read; the next ``walk`` must then hold while ``owes`` is 1. If
+    ``marked`` is true, each word has ``count``, ``row_last`` and ``last`` of its beat.
 
-    With ``factored``, the memory also stores row factors, and words arrive three cycles later. If
-    the input ``factors`` is 1, requantization multipliers and shifts are multiplied by row factors,
-    as in ``celosia.sim.requantize.times_factor``. ``factor`` is the storage index of the factor of
-    row 0; the next rows have the next indices. With ``by_tile``, each tile column has a factor
-    instead. ``kept`` stores a factor at its index, for reads that start in later cycles. A word
-    must not be read in the cycle in which it is written; the program's tokens keep the order.
+    If ``factored`` is true, the memory also stores row factors (numbers by which the rows of a
+    matrix are multiplied), and words arrive three cycles later. If the input ``factors`` is 1, the
+    requantization multipliers and shifts of a row are multiplied by the row's factor, as in
+    ``celosia.sim.requantize.times_factor``. ``factor`` is the storage index of the factor of row 0;
+    the next rows have the next indices. If ``by_tile`` is 1, the factors are those of the tile
+    columns instead. The input ``kept`` writes a factor to its index, for walks that start in later
+    cycles. A word must not be read in the cycle in which it is written; the program's dependency
+    tokens prevent this.
     """
 
     def __init__(

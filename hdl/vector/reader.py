@@ -23,10 +23,11 @@ class RowReader(Component):
     walk's beat except the address. Throughput is one beat per cycle; the first beat follows
     ``start`` by ``reader_latency`` cycles if the scratchpad answers at once. ``walking`` is 1 while
     lines are still to be requested. After that the next walk may start; its beats follow the beats
-    of this walk. With ``registered`` beats come from a register; if :func:`lines_wait` is true, a
-    register before the queue of beats replaces the register after the queue's memory. With
-    ``wraps`` the walk may have a period. Up to ``ahead`` lines are requested before they are
-    consumed, or more if one beat per cycle needs more.
+    of this walk. In a ``registered`` machine beats come from a register. If :func:`lines_wait` is
+    true, there is a register before the queue of beats instead of the register after the queue's
+    memory. If ``wraps`` is true, the addresses of the walk can wrap around. Up to ``ahead`` lines
+    are requested before they are consumed, or more if a throughput of one beat per cycle needs
+    more.
     """
 
     def __init__(self, config: Config, *, wraps: bool = False, ahead: int = 0):

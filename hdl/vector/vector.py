@@ -42,12 +42,12 @@ class VectorEngine(Component):
 
     A command reads through ``v`` (the input), ``r`` (the second input or the residual) or ``drain``
     (the accumulators). The data pass a front end and the epilogue. A command writes through ``o``
-    (the output) and ``s`` (the sum written back by NORM). With ``fused``, accumulators can also be
-    the input of SOFTMAX and NORM. A command is accepted in the cycle of its last write, together
-    with ``status.done``. The output may overwrite the input row by row, if its elements are not
-    wider than those of the input. A DRAIN or SOFTMAX with the flag ``followed`` is accepted as soon
-    as all of its input has been requested. The next command then begins while the output is still
-    in flight.
+    (the output) and ``s`` (the sum written back by NORM). If the configuration has ``fused``,
+    accumulators can also be the input of SOFTMAX and NORM. A command is accepted in the cycle of
+    its last write, together with ``status.done``. The output may overwrite the input row by row, if
+    its elements are not wider than those of the input. A DRAIN or SOFTMAX with the flag
+    ``followed`` is accepted as soon as all of its input has been requested. The next command then
+    begins while the output is still in flight.
 
     Throughput is ``lanes`` elements per cycle, or ``softmax_lanes`` for SOFTMAX. In the formula of
     SOFTMAX below, ``lanes`` stands for ``softmax_lanes``. The table gives the cycles of a command
@@ -64,15 +64,20 @@ class VectorEngine(Component):
     TABLE     256 + reader_latency
     ========= =====================================================================
 
-    The flags rotate and times add ``RotaryUnit.latency``, polynomial adds
-    ``Epilogue.polynomial_latency``. ``registered`` adds one cycle, and three for NORM and SOFTMAX.
-    With ``row_factors`` a NORM takes beats + overhead + 1, a SOFTMAX adds ``ceil(n / lanes) - 1``
-    only once, and DRAIN and MAP take ``celosia.arch.latency.words_wait`` more. The command after a
-    NORM begins when the factors of the NORM's rows are stored. After a SOFTMAX, a NORM or a command
-    that multiplies by factors begins when the factors of the SOFTMAX are stored. SOFTMAX and NORM
-    of accumulators take ``drain_latency + Intake.latency`` in place of ``reader_latency``.
-    ``largest`` is the last result of argmax, ``ArgmaxUnit.latency`` cycles after the command with
-    argmax is done.
+    Some commands take more cycles than the table shows. The flags ``rotate`` and ``times`` add
+    ``RotaryUnit.latency`` cycles, the flag ``polynomial`` adds ``Epilogue.polynomial_latency``. A
+    machine with ``registered`` needs one more cycle, and three more for NORM and SOFTMAX. For
+    SOFTMAX and NORM of accumulators, ``drain_latency + Intake.latency`` replaces
+    ``reader_latency``.
+
+    If the configuration has ``row_factors``, a NORM takes beats + overhead + 1 cycles, and a
+    SOFTMAX adds ``ceil(n / lanes) - 1`` only once. DRAIN and MAP then take
+    ``celosia.arch.latency.words_wait`` more cycles. The command after a NORM begins when the
+    factors of the NORM's rows are stored. A NORM that follows a SOFTMAX begins when the factors of
+    the SOFTMAX are stored. The same holds for a command that multiplies by factors.
+
+    ``largest`` is the result of the last command with the flag ``argmax``, valid
+    ``ArgmaxUnit.latency`` cycles after that command is done.
     """
 
     def __init__(self, config: Config):

@@ -44,11 +44,12 @@ def place_layout(addr_width: int) -> data.StructLayout:
 
 
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
-    """Start the walk of a :class:`Walker`; with ``behind``, after the end of the current walk.
+    """Start a walk of a :class:`Walker`, or queue it until the current walk has ended.
 
-    Returns a bit that is 1 while the walk is still to start; constant 0 without ``behind``. A
-    queued walk follows the current walk without a gap. A walker with ``stages`` of 1 starts one
-    cycle later, through a register.
+    If ``behind`` is true, ``start`` may be 1 during a walk: the next walk is then queued, and
+    follows the current one without a gap. The result is a bit that is 1 while the queued walk has
+    not started. If ``behind`` is false, nothing is queued, and the result is the constant 0. If the
+    walker's ``stages`` is 1, the walk starts one cycle later, through a register.
     """
     if not behind:
         m.d.comb += walker.start.eq(delay(m, start, walker.stages, reset=True))
@@ -83,12 +84,13 @@ class Walker(Component):
     ``count`` is the number of columns in the beat. ``row_last`` marks the last beat of a tile's
     row, ``tile_last`` the last of a tile and ``last`` the last of the walk.
 
-    With ``wraps``, a walk whose ``period`` is not 0 stays within ``period`` addresses from the
-    beginning of the row in the first tile: higher addresses are reduced by ``period`` (wrap
-    around). ``beat_step`` and ``tile_step`` must then be less than ``period``. A walk starts in the
-    cycle after ``start``, with ``walk`` of the cycle of ``start``. ``m``, ``n``, ``beat`` and
-    ``tile`` are at least 1. With ``stages`` of 1, ``walk`` must also be valid one cycle before
-    ``start``, because comparisons with ``walk`` come from registers.
+    If ``wraps`` is true and ``period`` is not 0, addresses wrap around: they stay within ``period``
+    addresses from the beginning of the row in the first tile, and higher addresses are reduced by
+    ``period``. ``beat_step`` and ``tile_step`` must then be less than ``period``. ``walk`` is
+    sampled in the cycle in which ``start`` is 1, and the first beat follows in the next cycle.
+    ``m``, ``n``, ``beat`` and ``tile`` are at least 1. If ``stages`` is 1, ``walk`` must also be
+    valid one cycle before ``start``, because the results of comparisons of its fields come from
+    registers.
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):

@@ -28,17 +28,18 @@ class PsramController(Component):
     """The external memory port on PSRAM with HyperBus, seen from the memory.
 
     ``pins`` are the pins of the chip. ``clock`` is the frequency of ``sync`` (Hz), twice the
-    frequency of the chip's clock. In each cycle a clock edge moves one byte of each die; the lowest
-    byte of a word is moved first, in the first die. Read and write bursts alternate. Bursts move in
-    pieces that end at multiples of ``timing.columns`` columns, so that no command delays a refresh
-    too long or leaves its row. A write piece waits for all of its words, a read piece for room for
-    its words, because the clock cannot pause during a piece. The first data of a command move
-    ``begin(chip.latency)`` cycles after the command's first byte, or ``begin(2 * chip.latency)`` if
-    the chip requests this by RWDS.
+    frequency of the chip's clock. In each cycle a clock edge moves one byte to or from each die;
+    the lowest byte of a word is moved first, and belongs to the first die. Read and write bursts
+    alternate. A burst is cut into pieces, one for each command, at multiples of ``timing.columns``
+    columns. So no command delays a refresh too long or crosses the end of a row. A write piece
+    begins when all of its words are available. A read piece begins when there is room for all of
+    its words. The reason is that the clock cannot pause during a piece. The first data of a command
+    move ``begin(chip.latency)`` cycles after the command's first byte, or
+    ``begin(2 * chip.latency)`` if the chip requests this by RWDS.
 
     ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later
-    returns the new data. ``failed`` is 1 for one cycle if read data arrive without the chip's
-    strobe.
+    returns the new data. ``failed`` is 1 for one cycle if the chip sends data without its strobe
+    RWDS.
 
     Raises :class:`InputError` if a word is narrower than a column of the chip, or has more columns
     than one command can move. Raises it too if the memory is larger than the chip, or the chip does

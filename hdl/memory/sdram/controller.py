@@ -25,12 +25,12 @@ class SdramController(Component):
     """The external memory port on an SDR SDRAM chip, seen from the memory.
 
     ``pins`` are the pins of the chip; ``clock`` is the frequency of ``sync`` and of the chip (Hz).
-    Each access moves one column, one per cycle, the lowest column of a word first. While one row is
-    accessed, the row of the next piece is opened in another bank; this takes two cycles of the
-    command bus. The state of a bank is known one cycle ahead. A write waits ``cas + 2`` cycles
-    after the last READ. A refresh begins at the end of a piece. An urgent refresh also begins
-    within a piece, in a cycle in which no column moves. Read and write bursts alternate. Up to
-    ``READ_AHEAD`` words are read before the first is consumed.
+    One column (a word of the chip) is moved per cycle, the lowest column of a memory word first.
+    While one row is accessed, the row of the next piece is opened in another bank; this takes two
+    cycles of the command bus. The state of a bank is known one cycle ahead. A write waits
+    ``cas + 2`` cycles after the last READ. A refresh begins at the end of a piece. An urgent
+    refresh also begins within a piece, in a cycle in which no column moves. Read and write bursts
+    alternate. Up to ``READ_AHEAD`` words are read before the first is consumed.
 
     ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later
     returns the new data. ``ready`` is 1 from the end of the chip's start-up on; no word moves
