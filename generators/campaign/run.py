@@ -32,13 +32,13 @@ def run_campaign(
     tell: Callable[[int, int], None],
     chunk: int = 1,
 ) -> Iterator[Outcome]:
-    """Run those of a campaign's first ``count`` cases that have no stored outcome.
+    """Run a campaign's first ``count`` cases, except cases that have a stored outcome.
 
     Returns the outcomes of all ``count`` cases, new and stored, in index order. Workers get chunks
     of ``chunk`` cases. The outcomes of a chunk are stored together, so a kill loses only the chunks
     in progress. ``tell(done, count)`` is called after each chunk. If a job raises an exception, its
     traceback is the outcome. If a worker dies, its cases run again one by one in another worker; if
-    a case kills its worker again, its outcome says so.
+    a case kills its worker again, the outcome is an error with this reason.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]

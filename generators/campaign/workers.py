@@ -30,10 +30,10 @@ class Workers:
 
     The address of a scheduler on this machine is ``tcp://127.0.0.1:PORT``. On another machine it is
     ``tls://HOST:PORT``, and Dask's settings name the certificates. Unencrypted addresses of other
-    machines are refused, because anyone with access to a scheduler can run code on its workers.
-    With ``threads`` the workers are ``jobs`` threads of this process instead of processes, for jobs
-    that wait for other programs. Raises :class:`InputError` if the number of jobs or the address is
-    invalid.
+    machines are refused, because anyone with access to a scheduler can run code on its workers. If
+    ``threads`` is true, the workers are ``jobs`` threads of this process instead of processes.
+    Threads suffice for jobs that wait for other programs. Raises :class:`InputError` if the number
+    of jobs or the address is invalid.
     """
 
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)

@@ -23,11 +23,12 @@ def c_files(
 
     The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
     ``inputs`` are the samples: rows of real numbers as :meth:`CompiledModel.request` accepts them.
-    ``outputs`` has the golden machine's output for each sample, as bytes; bytes after the output's
-    size are ignored. ``names`` are the names of the output's columns. Nested weights are read with
-    ``bits`` bits.
+    ``outputs`` has the golden machine's output for each sample, as bytes; only the first bytes, as
+    many as an output has, are used. ``names`` are the names of the output's columns. If weights are
+    nested (stored so that their upper bits can be read alone), the upper ``bits`` bits are read.
 
-    Raises :class:`InputError` if a package for the register header is missing.
+    Raises :class:`InputError` if a Python package is missing that generates the C header of the
+    machine's registers.
     """
     name = identifier(compiled.quantized.description.name)
     return {

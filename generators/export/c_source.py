@@ -17,11 +17,11 @@ _LONGEST = 64  # characters of an identifier, which names files, too
 
 
 def driver(config: Config, *names: str) -> dict[str, str | bytes]:
-    """Return the C files of the driver, and the machine's register header, by file name.
+    """Return the driver's C files and the header of the machine's registers, by file name.
 
     ``names`` are the driver's files without endings; each stands for a ``.c`` and a ``.h`` file.
 
-    Raises :class:`InputError` if a package for the register header is missing.
+    Raises :class:`InputError` if a Python package that generates the header is missing.
     """
     files = [_DRIVER / f"{name}{ending}" for name in names for ending in (".c", ".h")]
     sources = {path.name: path.read_text(encoding="utf-8") for path in files}

@@ -33,11 +33,11 @@ def text_c_files(
     """Return the C sources of a decoder, its samples and the driver, by file name.
 
     The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
-    ``samples`` has one sample for each text that the program processes at once. Nested weights are
-    read with ``bits`` bits.
+    ``samples`` has one sample for each text that the program processes at once. If weights are
+    nested (stored so that their upper bits can be read alone), the upper ``bits`` bits are read.
 
-    Raises :class:`InputError` if a package for the register header is missing, or a token has too
-    many bytes.
+    Raises :class:`InputError` if a token has too many bytes, or if a Python package is missing that
+    generates the C header of the machine's registers.
     """
     name = identifier(program.name)
     if program.texts > 1:

@@ -135,8 +135,9 @@ def text_image(
 
     Each step appends the likeliest next token. At power-on the board sends a line with the model's
     name and the text. The image cannot contain the chosen tokens, because they are not known when
-    it is made. So each step has a table with an entry for every token of the vocabulary, and the
-    index of the largest score selects the entry. Zero bytes in tokens are omitted.
+    it is made. So the image has, for each step, a table with an entry for every token of the
+    vocabulary. The board selects the entry by the index of the largest score. Zero bytes in tokens
+    are omitted.
 
     Raises :class:`InputError` if the vocabulary has more tokens than an image's tables hold, or a
     token has too many bytes.

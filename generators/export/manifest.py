@@ -79,17 +79,21 @@ def manifest(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return a program's manifest: common fields, and the fields of an encoder or a decoder.
+    """Return the manifest of a compiled model: the facts that a host needs to load and run it.
 
-    A host writes the images of ``setup`` to external memory from address 0 on, one after another.
-    If an image has a program, the host loads the program, starts it at word 0 and waits for its end
-    before the next image. Then the host loads ``program``, whose ``entries`` are word addresses of
-    entry points. ``tensors`` names the tensors that each entry's vector instructions write, in
-    execution order. ``made`` contains figures about the quantization, ``host`` the steps of the
-    model that the host runs. ``names`` are the names of the columns of an encoder's output.
+    Each entry of ``setup`` names an image file, and may name a program that loads the image into
+    the chip. The host writes one image after another to external memory, each from address 0 on. If
+    the entry names a program, the host loads the program, starts it at word 0 and waits for its
+    end. Then the host loads ``program``, whose ``entries`` are word addresses of entry points.
+    ``tensors`` names the tensors that each entry's vector instructions write, in execution order.
+    ``made`` contains figures about the quantization. ``host`` has the steps of the model that the
+    host runs before and after the machine. The argument ``names`` has the names of the columns of
+    an encoder's output.
 
-    ``cycles`` are predicted for the longest input or the last token, with weights read with
-    ``bits`` bits; a microcoded machine has no prediction. Addresses are in bytes.
+    ``cycles`` is the predicted number of cycles for the longest input of an encoder, or for the
+    last token of a decoder. Only the upper ``bits`` bits of nested weights are read in this run.
+    ``cycles`` is None for a microcoded machine. External memory takes ``latency`` cycles to the
+    first word, and ``interval`` cycles per word. Addresses are in bytes.
     """
     config, text = code.config.replace(trace=False), isinstance(code, TextHost)
     cycles = None

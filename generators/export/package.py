@@ -37,13 +37,14 @@ def package(
 ) -> dict[str, str | bytes]:
     """Return the files of a compiled model: a dictionary from file name to content.
 
-    ``program.hex`` and ``program.bin`` are the programs, concatenated, ``config.toml`` the
-    configuration, and ``model.json`` the :func:`manifest`. ``image.bin`` is the content of external
-    memory from its first byte on while these programs run. A decoder's setup programs fill the
-    chip's memories once. Program ``setup_0.bin`` needs ``setup_0_image.bin`` in external memory,
-    and so on; the last setup program needs ``image.bin``. The tokenizer's file of a decoder is
-    included. Words in ``.bin`` files are least significant byte first. ``origin`` is the manifest's
-    entry that describes how an encoder's float model is loaded; None if unknown.
+    ``program.hex`` and ``program.bin`` both contain all programs, one after another.
+    ``config.toml`` is the configuration, and ``model.json`` the :func:`manifest`. ``image.bin`` is
+    the content of external memory, from its first byte on, with which these programs run. A decoder
+    may also have setup programs, which load the chip's memories once. Program ``setup_N.bin`` loads
+    ``setup_N_image.bin`` from external memory; the last setup program loads ``image.bin``. The
+    tokenizer's file of a decoder is included. Words in ``.bin`` files are least significant byte
+    first. ``origin`` is the manifest's entry that describes how an encoder's float model is loaded;
+    None if unknown.
 
     Raises :class:`InputError` if the tokenizer's file cannot be read.
     """

@@ -149,11 +149,11 @@ class ModelDescription(Description):
 
     One inference takes a float array [tokens, features]: patches of an image, frames of a sound,
     rows of a table. With ``embedding = "tokens"`` it takes token numbers [tokens] instead. It
-    returns [classes], or [sequence, classes] without pooling. If ``classes`` is 0 there is no
-    classifier, and ``dim`` replaces ``classes``. With ``variable`` an inference may have fewer
-    tokens: attention and pooling ignore the missing tokens.
+    returns [classes], or [sequence, classes] if ``pooling`` is "none". If ``classes`` is 0, there
+    is no classifier, and an output has ``dim`` columns. If ``variable`` is true, an inference may
+    have fewer tokens than the model: attention and pooling ignore the missing tokens.
 
-    A block is ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``, varied by the fields:
+    A block is ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``. These fields change it:
 
     - ``placement = "post"`` normalizes the sums and not the inputs;
     - ``parallel`` applies attention and MLP to the same normalized input, and sums the results,

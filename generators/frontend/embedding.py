@@ -16,11 +16,11 @@ def lookup(
 ) -> Floats:
     """Return the first block's input [count, sequence, dim] for a batch of inputs.
 
-    The model's embedding is a table of tokens, or ``none``. ``inputs`` is [count, n] token numbers,
-    [count, n, 2] with their types, or [count, n, dim] if ``embedding`` is ``none``. ``n`` is
-    ``tokens``, or less if the model accepts variable lengths. A row is the sum of the token vector,
-    the vector of the token's type and the vector of the token's position. Types are in ``types``
-    [count, n], all 0 if None. The class token comes before the others.
+    The model's ``embedding`` is "tokens" or "none". ``inputs`` is [count, n] token numbers, [count,
+    n, 2] with their types, or [count, n, dim] if ``embedding`` is "none". ``n`` is ``tokens``, or
+    less if the model accepts variable lengths. A row is the sum of the token's vector, the vector
+    of its type and the vector of its position. ``types`` [count, n] are the types; if it is None,
+    all types are 0. The row of the class token precedes the other rows.
 
     Raises :class:`InputError` if the inputs have another shape, or a token or a type does not
     exist.

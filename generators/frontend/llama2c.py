@@ -27,11 +27,11 @@ _LARGEST = 1 << 24
 def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a llama2.c checkpoint.
 
-    A checkpoint is a header of seven int32 numbers and then float32 arrays, matrices [outputs,
-    inputs], each array for all layers. The order of the arrays is: token vectors; attention norms;
-    query, key, value, output; MLP norms; gate (w1), down (w2), up (w3); the final norm; two rotary
-    tables, which are not needed; and the head if the vocabulary's size is negative. In queries and
-    keys the columns of a pair are adjacent.
+    A checkpoint is a header of seven int32 numbers, followed by float32 arrays. Matrices are
+    [outputs, inputs], and an array has the weights of all layers. The order of the arrays is: token
+    vectors; attention norms; query, key, value, output; MLP norms; gate (w1), down (w2), up (w3);
+    the final norm; two rotary tables, which are not needed; and the head if the vocabulary's size
+    is negative. In queries and keys the columns of a pair are adjacent.
 
     Raises :class:`InputError` if the file cannot be read, or its size is not the size that follows
     from the header.
@@ -101,8 +101,9 @@ class Llama2cTokenizer:
 
     A text is the token BEGIN, a space, and its characters. A character that is not in the
     vocabulary becomes its UTF-8 bytes, where byte b is token ``3 + b``. Then neighbouring tokens
-    are merged, the pair that forms the token of the highest score first. Of equal scores the first
-    pair is merged. Merging ends if no pair forms a token.
+    are merged, one pair after another: always the pair that forms the token of the highest score.
+    If several pairs have this score, the first of them in the text is merged. Merging ends if no
+    pair forms a token.
     """
 
     begin = BEGIN

@@ -26,8 +26,8 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     ``rope_parameters``. The rotary base and the share of rotated columns are read from these
     settings, or else from the top level of config.json. The number of positions of the original
     training is read from the top level, or else from these settings, or else is
-    ``max_position_embeddings``. With ``partial`` models of this type may rotate a share of a head's
-    columns, otherwise they rotate all.
+    ``max_position_embeddings``. If ``partial`` is false, a setting of kind ``default`` rotates all
+    columns of a head, because models of this type ignore the share.
 
     Raises :class:`InputError` if a setting is not known or is missing.
     """
@@ -70,9 +70,9 @@ def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Tur
 
     Speeds are [head_dim / 2], in radians per token; a pair that is not rotated has the speed 0.
     Cosines and sines are multiplied by the scale. ``rope`` is the result of :func:`rope_settings`.
-    For the kind ``dynamic`` the speeds are those of the kind ``default``, which hold up to the
-    model's number of positions. For the kind ``longrope`` they are those of the short factors,
-    which hold up to the number of positions of the original training.
+    For the kind ``dynamic`` the result has the speeds of the kind ``default``, which are correct up
+    to the model's number of positions. For the kind ``longrope`` it has the speeds of the setting
+    ``short_factor``, which are correct up to the number of positions of the original training.
 
     Raises :class:`InputError` if a setting is missing, or does not fit the others.
     """

@@ -29,13 +29,13 @@ from celosia.generators.frontend.tokenizer import read_sentences
 def read_samples(
     path: Path, source: Source, *, calibration: bool = False
 ) -> list[NDArray[np.generic]]:
-    """Return a model's inputs from a file or a folder, after the host's steps before the machine.
+    """Read a model's inputs from a file or a folder; return them as prepared by the host's steps.
 
     A ``.npy`` file contains an array [count, *shape] with the model's input shape, a ``.npz`` file
     such an array for each named input of the model. A folder contains images or sounds, read in the
     order of their names, for models with a preprocessor_config.json that describes the
     preprocessing. Any other file is a text with one input in each line, for models of texts; blank
-    lines are skipped for ``calibration`` and refused otherwise.
+    lines are skipped if ``calibration`` is true, and refused otherwise.
 
     Raises :class:`InputError` if the file cannot be read, does not fit the model, or has a number
     that is not finite.

@@ -28,10 +28,11 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     """Load a model by its name or its path, and return it.
 
     ``source`` is the name of a model of this package (``digits``), or of another package
-    (``minilm``). It may also be an ONNX file, or a folder with config.json, model.safetensors and
-    perhaps tokenizer.json, or a folder with model.toml and weights.safetensors. ``tokens`` is the
-    length of the longest input, for a text model or a graph of open length; 0 selects a default.
-    ``quick`` is the option of :func:`celosia.generators.frontend.onnx.importer.load_onnx`.
+    (``minilm``). It may also be the path of an ONNX file, of a folder with config.json and
+    model.safetensors, or of a folder with model.toml and weights.safetensors. ``tokens`` is the
+    length of the longest input, for a model of texts or a graph that does not fix the length; 0
+    selects a default. If ``quick`` is true, the slow comparison of an imported graph with a run of
+    the graph is omitted (:func:`celosia.generators.frontend.onnx.importer.load_onnx`).
 
     Raises :class:`InputError` if the model is unknown or cannot be read, or if ``tokens`` is given
     and the model's length is fixed.

@@ -17,25 +17,26 @@ ATTENTION = ("query", "key", "value", "output")
 class TextDescription(Description):
     """A Transformer decoder: token numbers in, a score for each possible next token out.
 
-    ``x = words[token]``, plus ``positions[position]`` if positions are learned. Then each layer
-    computes ``x + attention(norm(x))`` and ``x + mlp(norm(x))``, or, with ``placement = "post"``,
-    ``norm(x + attention(x))`` and ``norm(x + mlp(x))``. Last comes ``head(norm(x))``, or
-    ``head(x)`` without ``final_norm``.
+    The first layer's input is ``x = words[token]``, plus ``positions[position]`` if positions are
+    learned. Each layer computes ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``. If
+    ``placement`` is "post", it computes ``norm(x + attention(x))`` and ``norm(x + mlp(x))``
+    instead. The scores are ``head(norm(x))``, or ``head(x)`` if ``final_norm`` is false.
 
-    Attention is causal; each group of ``heads / kv_heads`` query heads has one key head. With
-    rotary positions each pair of neighbouring columns (2j, 2j + 1) of a query's or key's head is
-    rotated by the angle ``position * rotary_base ** (-2j / head_dim)`` (Su et al. 2021). The MLP is
-    ``down(activation(up(x)))``, or, ``gated``, ``down(activation(gate(x)) * up(x))`` (Shazeer
-    2020).
+    Attention is causal; each group of ``heads / kv_heads`` query heads shares one key head and one
+    value head. If positions are rotary, each pair of neighbouring columns (2j, 2j + 1) of a query's
+    or key's head is rotated by the angle ``position * rotary_base ** (-2j / head_dim)`` (Su et al.
+    2021). The MLP is ``down(activation(up(x)))`` or, if ``gated`` is true,
+    ``down(activation(gate(x)) * up(x))`` (Shazeer 2020).
 
-    With ``source_layers`` the model is an encoder-decoder (Vaswani et al. 2017). An encoder of
-    ``source_layers`` such layers, without causal masks, runs once over a source, with the same
-    vocabulary and separate positions. Each layer of the decoder has ``x + cross(norm(x))`` between
-    attention and MLP, whose keys and values are projections of the encoder's normalized output. The
-    decoder's text begins with the token ``start``.
+    If ``source_layers`` is not 0, the model is an encoder-decoder (Vaswani et al. 2017). Its
+    encoder has ``source_layers`` layers like those above, without causal masks. The encoder runs
+    once over a source text, with the same vocabulary and separate positions. Each layer of the
+    decoder computes ``x + cross(norm(x))`` between attention and MLP. The keys and values of
+    ``cross`` are projections of the encoder's normalized output. The decoder's text begins with the
+    token ``start``.
 
-    With these fields Llama is rmsnorm, rotary, gated and silu without biases, and GPT-2 is
-    layernorm, learned, gelu_tanh with biases.
+    Llama, for example, has RMS norms, rotary positions, a gated MLP with silu, and no biases. GPT-2
+    has layer norms, learned positions, an MLP with gelu_tanh, and biases.
 
     Raises :class:`TypeError` if a field has the wrong type, and :class:`InputError` if a value is
     invalid or does not fit the others.

@@ -192,10 +192,11 @@ def is_text(model: str) -> bool:
 def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     """Load a language model by its name or its path, and return it.
 
-    ``checkpoint`` is one of three:
+    ``checkpoint`` has one of these forms:
 
-    - a file of llama2.c (``.bin``), with its tokenizer beside it as ``tok<vocabulary>.bin`` or
-      ``tokenizer.bin``, or else texts are token numbers;
+    - a file of llama2.c (``.bin``), with its tokenizer in the same folder as
+      ``tok<vocabulary>.bin`` or ``tokenizer.bin``; without such a file, texts are written as token
+      numbers;
     - a folder with config.json and model.safetensors, as Hugging Face's libraries write them, of
       Llama, GPT-2 or similar models, or with decoder.toml and weights.safetensors;
     - the name of such a folder that comes with the package.
@@ -255,9 +256,9 @@ def open_tokenizer(
     """Return the tokenizer in the file ``path``.
 
     If ``path`` is None, the result is a :class:`NumberTokenizer` for texts of token numbers. The
-    file's name selects the kind of tokenizer. ``begin``, ``ends`` and ``cleaned`` are parameters of
-    :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. With ``split`` the name of a
-    special token in a text is split into ordinary tokens, like any other text.
+    file's name selects the kind of tokenizer. ``begin``, ``ends`` and ``cleaned`` are passed to
+    :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. If ``split`` is true, a special
+    token's name in a text is encoded as ordinary text, otherwise as the special token.
 
     Raises :class:`InputError` if the file cannot be read, or if the tokenizer does not fit the
     vocabulary.

@@ -138,9 +138,10 @@ class Attention:
     """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` per head, plus a residual.
 
     Heads are slices of the columns; if there are fewer key heads, neighbouring query heads share
-    one. The tokens that are attended to depend on the memory (``home``) of the keys and values.
-    CACHE contains all tokens so far, and SOURCE the tokens of a source, which an earlier run
-    computed. In any other memory, the tokens are those of the input.
+    one. The memory (``home``) of the keys and values determines to which tokens a query attends. If
+    it is CACHE, they are all tokens of the text so far. If it is SOURCE, they are the tokens of a
+    source, whose keys and values an earlier run has computed. For any other memory, they are the
+    tokens of the input.
     """
 
     query: Value

@@ -32,10 +32,11 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     """Add the instructions of an attention for all texts of a run, without the output projection.
 
     The instructions compute queries, keys and values from normalized rows, and then probabilities
-    and contexts. Contexts are the sums of values weighted by probabilities. ``waiting`` are the
-    linear layers that compute queries, keys and values, each with the operations after it; keys and
-    values that belong to a source need none. If the cache stores inputs of the attention, keys and
-    values of all tokens are computed from these inputs.
+    and contexts. Contexts are the sums of values weighted by probabilities. ``waiting`` has the
+    linear layers that compute queries, keys and values, each with the rowwise operations after it.
+    If keys and values are those of a source, an earlier run has computed them, and ``waiting`` has
+    only the layer of the queries. If the cache stores inputs of the attention instead of keys and
+    values, the keys and values of all tokens are computed from these inputs.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
     made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}

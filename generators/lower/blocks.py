@@ -1,9 +1,10 @@
 """Division of tensors into blocks, each a buffer that fits one scratchpad bank.
 
-A scratchpad access must stay inside a bank (``celosia.sim.admission``), and so a row must not cross
-two banks. A tensor that is normalized, or that is loaded or stored as a whole, is cut into blocks
-of rows. Any other tensor is cut into blocks of columns. Their widths are multiples of the columns
-of a head or of a tile, whichever the tensor's readers need.
+A scratchpad access must stay inside a bank (``celosia.sim.admission``), so a row must not be in two
+banks. A tensor that is normalized, or that is loaded or stored as a whole, is cut into blocks of
+rows. Any other tensor is cut into blocks of columns. If an attention reads the tensor, the width of
+these blocks is a multiple of a head's columns. If a product reads or writes it, the width is a
+multiple of a tile's columns where possible.
 """
 
 import itertools

@@ -40,13 +40,14 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Load the rotations of the tokens' positions, unless they stay in the scratchpad.
+        """Load the rotations for the positions of the run's tokens, unless they stay on the chip.
 
-        Rotations are the cosines and sines of rotary positions. With several texts, or with layers
-        that do not rotate, rotations in the scratchpad are copied to the rows that the instructions
-        read. They are loaded before other data. An instruction that waits for a later load then
-        needs no separate wait for the rotations, and so the iterations of a loop over layers are
-        alike.
+        Rotations are the cosines and sines of rotary positions. If a run has several texts, or if
+        some layers do not rotate, rotations that stay in the scratchpad are copied to the rows that
+        the instructions read.
+
+        Rotations are loaded before other data. Then an instruction that waits for a later load need
+        not wait for the rotations separately, and the iterations of a loop over layers are equal.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:

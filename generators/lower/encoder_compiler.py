@@ -164,8 +164,8 @@ def compile_model(
 
     ``calibration_inputs`` are inputs for :func:`forward`, a list of arrays or one array. The tiling
     is searched (``celosia.generators.lower.schedule``). ``progress`` is called with the number of
-    finished steps and of all steps. Steps are first the calibration inputs, and then the operations
-    to quantize.
+    steps done and the number of all steps. A step is a calibration input, or later an operation to
+    quantize.
 
     Raises :class:`InputError` if the model cannot run on the configuration, and
     :class:`celosia.generators.lower.fitting.FitError` if the model is too large; the message names

@@ -160,11 +160,11 @@ class Work:
     ) -> Draft:
         """Return the instruction for the softmax of rows of scores.
 
-        With the flag ``drain`` the input is sums in the accumulators. In the first row, columns
-        before ``start[0]``, and from ``limit`` on, are masked. From row to row ``start[0]``
-        increases by ``start[1]``, and ``limit`` by ``limit_step``. ``diagonal`` is (column, value)
-        for shaped attention: the value is added to the score on the diagonal of each row, and the
-        column is that of the first row's diagonal.
+        If ``flags`` contains ``drain``, the scores are sums in the accumulators. In the first row,
+        columns before ``start[0]``, and from ``limit`` on, are masked. From row to row ``start[0]``
+        increases by ``start[1]``, and ``limit`` by ``limit_step``. ``diagonal`` is for shaped
+        attention, which adds a value to the score of each token with itself. It is (column of this
+        score in the first row, value); the column increases by 1 from row to row.
         """
         operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
         operands |= {"start": start[0], "start_step": start[1]} if any(start) else {}

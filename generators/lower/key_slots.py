@@ -1,11 +1,13 @@
-"""Weight slots with the keys of several key heads, and queries that select one head.
+"""Weight slots that contain the keys of several key heads, and queries that select one head.
 
 A key is a column of a weight slot, which has ``rows`` rows. If a slot has room for the keys of two
-heads or more, a token's keys of these heads are appended below each other. The queries of a head
-then begin with a zero for each slot row above the head's keys. These zeros come from tile columns
-of the accumulators that no product adds to, and are requantized with the queries. In one case the
-zeros are written only at setup, and later requantizations skip them. This is so if one row is
-requantized at a time, and a head is one tile column.
+or more heads, a token's keys of these heads are in one column, one head's key below the other's. A
+query must then be multiplied by only one head's part of the column. So the query begins with zeros,
+one for each slot row above that head's keys.
+
+The zeros are requantized with the queries. They come from tile columns of the accumulators to which
+no product is added. In one case the zeros are written only at setup, and later requantizations skip
+them: if one row is requantized at a time, and a head is one tile column.
 """
 
 from collections.abc import Iterator, Sequence

@@ -168,12 +168,12 @@ class Instructions(Rules):
     ) -> None:
         """Add the product of rows and a linear layer's weights.
 
-        ``source`` are the rows, by default those of the layer's source. With ``row`` only one row
-        is multiplied, and with ``text`` only the row of that text. ``tiles`` (first, count)
-        restricts the product to tile columns of the weights, and ``split`` to one range of their
-        rows. Sums are in the layer's accumulator rows, or from row ``acc`` on. A low-rank
-        correction is added with the last range of rows; its thin tensor is computed with the first
-        tile columns.
+        ``source`` are the rows, by default those of the layer's source. If ``row`` is true, only
+        one row is multiplied; if ``text`` is given, only the row of that text. ``tiles`` (first,
+        count) restricts the product to some tile columns of the weights. ``split`` restricts it to
+        one of the ranges into which the rows of the weights are divided. Sums are in the layer's
+        accumulator rows, or from row ``acc`` on. A low-rank correction is added together with the
+        last range of rows. Its first product is computed together with the first tile columns.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))

@@ -1,10 +1,12 @@
-"""Spilling: blocks that leave the scratchpad for external memory until their next use.
+"""Spilling: blocks of tensors are moved to external memory until their next use.
 
 If the buffers do not all fit the scratchpad, each instruction's buffers are loaded before it. If
 there is no room for a buffer, the block with the furthest next use is stored to external memory
 (Belady 1966). A block that has not changed since it was last stored is not stored again. A
-:class:`Repeat` counts as one instruction here. No block stays in the scratchpad at the end of a
-section, so that equal sections stay equal.
+:class:`Repeat` counts as one instruction here.
+
+A section is a part of the program, such as a layer. At its end no block stays in the scratchpad. So
+sections with equal instructions stay equal, and can be iterations of a loop.
 """
 
 from collections import defaultdict

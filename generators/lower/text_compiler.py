@@ -84,27 +84,30 @@ def compile_text(
 ) -> TextProgram:
     """Return a compiled decoder whose KV cache has room for ``context`` tokens.
 
-    A full cache keeps the first ``sinks`` tokens and the most recent tokens. At most ``rows``
-    tokens of a prompt are processed at once, as far as accumulators allow. If the program memory
-    has no room for such chunks, tokens are processed one by one.
+    A full cache keeps the first ``sinks`` tokens and the most recent tokens. A prompt is processed
+    in chunks of at most ``rows`` tokens, or fewer if the accumulators have no room for the sums. If
+    the program memory has no room for the program of a chunk, tokens are processed one by one.
 
-    With more than two weight slots all weights stay on the chip, and are loaded in parts of at most
-    ``memory_bytes`` of external memory. The vocabulary and positions are read from external memory
-    for each token if they do not fit the scratchpad.
+    If the configuration has more than two weight slots, all weights stay on the chip. They are
+    loaded once, in parts of at most ``memory_bytes`` bytes. The vocabulary and positions are read
+    from external memory for each token if they do not fit the scratchpad.
 
-    With two weight slots, weights are streamed from external memory in each run, and keys and
-    values stay in the scratchpad. If keys and values or parameter words do not fit, they are
-    streamed as well, and layers are iterations of a loop. If external memory cannot hold all
-    streamed data, the vocabulary and positions go to the scratchpad. Then setup programs load the
-    vocabulary and positions first, and the host writes the streamed data to external memory
-    afterwards.
+    If it has two weight slots, weights are streamed from external memory in each run, and keys and
+    values stay in the scratchpad. If keys and values, or requantization parameters, do not fit the
+    chip, they are streamed as well. The program then has a loop with one iteration for each layer.
+    If external memory cannot hold all streamed data, the vocabulary and positions go to the
+    scratchpad. Then setup programs load the vocabulary and positions first, and the host writes the
+    streamed data to external memory afterwards.
 
-    Deferred norms need weights that stay on the chip, and exclude chunks. With two ``texts`` a run
-    processes one token of each text, with separate caches; then there are no chunks, and parameter
-    words, keys and values must fit the chip. With ``recompute`` the cache stores the inputs of
-    attention, from which each run computes the keys and values of all tokens, with identical
-    results. With ``sparse`` streamed weights are coded as sparse matrices if that makes one token's
-    product faster.
+    If the model's norms are deferred, its weights must stay on the chip, and tokens are processed
+    one by one. If ``texts`` is 2, a run processes one token of each of two texts, which have
+    separate caches. Prompts are then not processed in chunks, and requantization parameters, keys
+    and values must fit the chip.
+
+    If ``recompute`` is true, the cache stores the inputs of attention instead of keys and values.
+    Each run computes the keys and values of all tokens from these inputs; results are identical. If
+    ``sparse`` is true, streamed weights are coded as sparse matrices where this makes the products
+    of one token faster.
 
     Raises :class:`FitError` if a memory or a unit does not suffice, and :class:`InputError` if the
     context or the size of external memory is impossible.

@@ -96,18 +96,19 @@ class TokenAttention:
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
-        """Return the steps of one token, as functions that add instructions, in three lists.
+        """Return three lists of functions; each function adds instructions for one token.
 
-        The lists are for scores with their softmax, for products with values, and for contexts. The
-        query heads that share a key head are rows of one product. If all products of scores precede
-        the first softmax (``ahead``), the function ``drain`` is called after the first of these
-        products.
+        The functions of the first list add the scores and their softmax. Those of the second list
+        add the products of probabilities with values, and those of the third list the contexts. The
+        query heads that share a key head are rows of one product. If ``ahead`` is true, all
+        products of scores precede the first softmax, and ``drain`` is called after the first of
+        these products.
 
         If softmax reads sums directly, it may be split into two instructions. The first begins
-        while other scores are still multiplied, and values are multiplied while the second ends.
-        With several texts, the softmaxes of a text precede those of the next text. Only the first
-        text's softmax waits for scores, and only the last key head's values of the last text wait
-        for a softmax.
+        while the scores of the other heads are still multiplied. Products with values begin while
+        the second is still executed. If a run has several texts, the softmaxes of a text precede
+        those of the next text. Then only the first text's softmax waits for scores, and only the
+        products with the last key head's values of the last text wait for a softmax.
         """
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         group, several = self.op.group, self.make.texts > 1

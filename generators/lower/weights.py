@@ -84,13 +84,14 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def tiles_held(
     op: Linear, whole: Held, config: Config, used: Mask | None, ratio: int, height: int
 ) -> list[Held]:
-    """Return the stored parts of some weights: all of the weights, except tiles of zeros.
+    """Return the parts of a layer's weights that are stored: all weights except tiles of zeros.
 
-    ``used`` [k, n] is False for weights that are zero; if it is None, the only part is ``whole``.
-    Adjacent zero tiles are only omitted if this saves enough: their cycles, in products of
-    ``height`` rows, must be at least ``ratio`` times the words of a product instruction. A whole
-    tile column of zeros is always omitted, because its sums stay zero. In weights with scales of
-    groups, only whole groups are omitted.
+    ``used`` [k, n] is False for weights that are zero; if it is None, the only part is ``whole``. A
+    gap between parts needs a further product instruction in the program. So a rectangle of zero
+    tiles is omitted only if this saves enough cycles in products of ``height`` rows. It must save
+    at least ``ratio`` cycles for each program word of an instruction. A whole tile column of zeros
+    is always omitted, because its sums stay zero. In weights with scales of groups, only whole
+    groups are omitted.
     """
     if used is None:
         return [whole]

@@ -1,9 +1,15 @@
 """Programs of encoders and decoders in program memory, and their entry points.
 
-An encoder has the entry point ``encode``, also ``again`` if its weights stay on the chip, and
-``encode.4`` and ``encode.2`` if its weights are nested. A decoder has ``step`` for one token, and
-``logits``, which stores the scores after the last token. It has ``words`` and ``chunk`` if several
-tokens of a prompt are processed at once. An encoder-decoder also has ``lookup`` and ``encode``.
+An encoder has the entry point ``encode``, which runs an inference. If its weights stay on the chip,
+it also has ``again``, which does not load the weights that an earlier run has loaded. If its
+weights are nested, it has ``encode.4`` and ``encode.2``, which read only the upper 4 or 2 bits of
+each weight.
+
+A decoder has ``step``, which processes one token, and ``logits``, which stores the scores after the
+last token. If several tokens of a prompt are processed at once, it has ``words``, which looks up
+their embeddings, and ``chunk``, which then processes them. An encoder-decoder also has ``lookup``,
+which looks up embeddings of source tokens. Its ``encode`` computes the keys and values of the
+source.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,10 +1,12 @@
-"""Assembly of programs with addresses: detection of loops, dependency tokens, words.
+"""Assembly of programs with addresses: finds loops, adds dependency tokens, encodes words.
 
-A loop's dependency tokens must be the same in every iteration, and no token may cross the loop's
-ends. So the vector engine executes a barrier, a cheap separate instruction, before each loop, at
-the start of the loop's body, and after the loop. The first barrier waits for everything before the
-loop. All other engines wait for the second barrier before they begin an iteration. The body's last
-instruction, one of the vector engine, waits for all other engines.
+A dependency token makes an instruction of one engine wait for an instruction of another engine. The
+instructions of a loop push and pop the same tokens in every iteration, and no token may be pushed
+inside a loop and popped outside. So the vector engine executes a barrier, a cheap separate
+instruction, before each loop, at the start of the loop's body, and after the loop. The first
+barrier waits for everything before the loop. All other engines wait for the second barrier before
+they begin an iteration. The body's last instruction, one of the vector engine, waits for all other
+engines.
 
 A loop needs no barriers if consecutive iterations need the same tokens. An engine may then begin
 the next iteration while others are still in the current one (:func:`words`).

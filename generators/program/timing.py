@@ -255,11 +255,13 @@ class MatrixTiming:
     """Cycles in which the matrix engine processes the tiles of successive commands.
 
     The lines of a tile's weights arrive one per cycle while the previous tile is multiplied. They
-    replace the weights of the tile before the previous tile. Activations follow the first line, or
-    the last line in an array of adder trees. If weights and activations are in one bank, each line
-    delays the activations by a cycle. For weights in a format of fewer bits only the stored lines
-    are read. Weights in slots need no lines. A tile of a PRELOAD takes one cycle in which no vector
-    is sent.
+    replace the weights of the tile before the previous tile. A systolic array gets the first
+    activations of a tile after the tile's first line of weights; an array of adder trees gets them
+    after the last line. If weights and activations are in one bank, each line delays the
+    activations by a cycle.
+
+    Weights in a format of fewer bits have fewer lines. Weights that are in slots have no lines. A
+    PRELOAD takes one cycle for each tile, in which no activations are sent.
     """
 
     def __init__(self, config: Config):

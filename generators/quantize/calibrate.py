@@ -67,9 +67,9 @@ class Observer:
     """Evaluates a model in floats, and collects the ranges of all tensors.
 
     The ranges exclude a share ``share`` of each tensor's values at the upper end, and the same
-    share at the lower end. If it is not 0, the observer must know bounds on the number of values in
-    advance. ``rows`` is at least the number of rows of all inputs together, and ``squares`` at
-    least the sum of the squares of each input's number of rows.
+    share at the lower end. If ``share`` is not 0, the caller must give two upper bounds in advance.
+    ``rows`` is a bound on the number of rows of all inputs together. ``squares`` is a bound on the
+    sum of the squares of the numbers of rows of the inputs.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ def calibrate(
 
     The upper end of a range is the percentile ``percentile`` of the tensor's values over all inputs
     together, and the lower end is the percentile ``100 - percentile``, exactly as
-    :func:`numpy.percentile` computes them. About :data:`SAMPLES` rows are kept of each tensor in
-    ``wanted``.
+    :func:`numpy.percentile` computes them. The result also has about :data:`SAMPLES` rows of each
+    tensor in ``wanted``.
 
     Raises :class:`InputError` if there is no input, or an input is not finite or has a shape that
     the model does not accept. The same error is raised unless the percentile is above 50 and at

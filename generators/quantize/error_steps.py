@@ -1,10 +1,10 @@
 """Quantization scales of a decoder, from the values of its tensors over sampled texts.
 
 All scales are static. Weights are symmetric INT8 with a scale for each output. Activations have a
-scale for each column, which is folded into the weights of the layers before and after. With
-``folded`` the scales of an RMS norm's output are proportional to the norm's gains, so that all
-columns have the same requantization parameters. Each scale minimizes the squared error over the
-samples, so that rare large values may saturate.
+scale for each column, which is folded into the weights of the layers before and after. If the
+option ``folded`` is set, the scales of an RMS norm's output are proportional to the norm's gains.
+Then all columns have the same requantization parameters. Each scale minimizes the squared error
+over the samples, so that rare large values may saturate.
 """
 
 from dataclasses import replace

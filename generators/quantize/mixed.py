@@ -1,11 +1,12 @@
-"""Mixed weight formats: a format for each matrix, for the fewest bytes within a loss bound.
+"""Mixed weight formats: a format for each matrix, so that a model of bounded loss is smallest.
 
 Quantization scales of tensors do not depend on weight formats. So matrices can be taken from
-uniform models, which have the same format in all matrices. The loss of each matrix alone in a
-coarse format is measured. In another format a matrix's loss is assumed to be proportional to the
-squared error of its outputs, and the losses of several matrices are added. Mixtures that are best
-by this estimate are measured, and also the uniform models. The smallest of these models with a
-measured loss within the bound is chosen.
+uniform models, which have the same format in all matrices. First, the loss of the model is measured
+with a single matrix in a coarse format, for each matrix. A matrix's loss in another format is
+estimated: it is assumed to be proportional to the squared error of the matrix's outputs. The loss
+of a mixture is estimated as the sum over its matrices. The loss of the best mixtures by this
+estimate is then measured, and also the loss of the uniform models. The smallest measured model
+whose loss is within the bound is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence

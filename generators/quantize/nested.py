@@ -21,10 +21,11 @@ _WHOLE = 1e-4
 def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
     """Return INT8 weights [k, n] and the scale of each output [n] for real weights [n, k].
 
-    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. The
-    upper four bits are chosen first, with the lower bits in the middle of their range; then the
-    lower four bits are chosen. Each rounding error is compensated in the following weights. Weights
-    that are already integers, with a largest magnitude of 127 in each output, are kept.
+    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. First
+    the upper four bits of all weights are chosen, as if the lower four bits had their mean value.
+    Then the lower four bits are chosen. In both steps the rounding error of a weight is compensated
+    in the weights of later inputs. Weights that are already integers, with a largest magnitude of
+    127 in each output, are kept.
     """
     exact, steps = _in_steps(weights)
     if is_nested(weights):

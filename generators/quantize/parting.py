@@ -112,10 +112,10 @@ def parting(
     """Return the distance between a quantized model and its float model on ``inputs``.
 
     At least one input is needed. An input is token numbers [n] for a decoder, or has the form that
-    an encoder's description requires. Inputs of an encoder-decoder are answers to ``sources``, one
-    source for each answer. For a large model the evaluation stops after :data:`ENOUGH_ROWS` output
-    rows or :data:`FEWEST` inputs, if that is later. ``progress`` is called with the numbers of
-    inputs done and to do.
+    an encoder's description requires. For an encoder-decoder an input is the answer to a source,
+    and ``sources`` has the source of each input. For a large model the evaluation stops as soon as
+    at least :data:`ENOUGH_ROWS` output rows and at least :data:`FEWEST` inputs have been evaluated.
+    ``progress`` is called with the numbers of inputs done and to do.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

@@ -32,14 +32,15 @@ def score_errors(
 ) -> Iterator[Floats]:
     """Yield the absolute errors of each attention's scores, [heads, pairs of tokens].
 
-    The pairs are each token and a token that it attends to; in a text it attends to itself and to
-    earlier tokens. Attentions with deferred norms, cross-attentions, and attentions with keys of
-    fewer than 8 bits are skipped. ``tensors`` are the results of :func:`evaluate` for ``inputs``, a
-    whole text. The exact scores are computed from the residual stream without any rounding, with
-    the integer weights and parameters. The unit is 2**-8 octaves, as for scores.
+    There is a pair for each token and each token that it attends to. A token of a text attends to
+    itself and to earlier tokens. Attentions with deferred norms, cross-attentions, and attentions
+    with keys of fewer than 8 bits are skipped. ``tensors`` are the results of :func:`evaluate` for
+    ``inputs``, a whole text. The exact scores are computed from the residual stream without any
+    rounding, with the integer weights and parameters. Errors have the unit of scores, 2**-8
+    octaves.
 
-    Exact scores of a text are clamped to INT16: the lowest scores of a row may saturate, which is
-    no error.
+    Exact scores of a text are clamped to the range of INT16 before the comparison. So low scores
+    that saturate do not count as errors.
     """
     exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, tensors, inputs))
     added = 0 if model.reads_tokens else model.description.sequence - model.input.rows

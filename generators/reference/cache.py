@@ -25,12 +25,13 @@ def in_window(tokens: int, window: int, global_tokens: int) -> NDArray[np.bool_]
 class KvCache:
     """Keys (rotated) and values of a growing text, in floats or integers.
 
-    With ``slots`` of 0 each token attends to itself and all tokens before it. Otherwise a token
+    If ``slots`` is 0, each token attends to itself and all tokens before it. Otherwise a token
     attends to the tokens that a cache of ``slots`` slots holds: the first ``sinks`` tokens and the
     last ``slots - sinks``, including itself (Xiao et al. 2024, "Efficient Streaming Language Models
     with Attention Sinks"). Token ``t`` is in slot ``t``, or in ``sinks + (t - sinks) % (slots -
-    sinks)`` once the slots are full; keys keep their rotation. This class keeps all rows, and masks
-    overwritten rows. Raises :class:`InputError` if the sinks occupy all slots.
+    sinks)`` once the slots are full; keys keep their rotation. This class keeps the rows of all
+    tokens, and masks the rows that the machine would have overwritten. Raises :class:`InputError`
+    if the sinks occupy all slots.
     """
 
     slots: int = 0

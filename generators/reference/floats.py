@@ -51,17 +51,21 @@ def forward(
     inputs of a batch have the same length. ``input`` is the machine's input and ``output`` the
     result, normalized to length 1 if the model requires it.
 
-    For a decoder, ``inputs`` is token numbers [batch, n] that follow the tokens in ``cache``, which
-    is extended. Without ``cache`` the tokens begin a text. Results computed token by token equal
-    results computed at once, except for rounding. ``output``, also called ``logits``, holds the
-    scores of all next tokens after each token, [batch, n, vocabulary]. With ``source`` the encoder
-    of an encoder-decoder is evaluated: ``inputs`` are sources of equal length, whose keys and
-    values are stored in ``cache``, so that later texts attend to them.
+    For a decoder, ``inputs`` is token numbers [batch, n] that continue the text in ``cache``; their
+    keys and values are added to ``cache``. If ``cache`` is None, the tokens begin a text. If a text
+    is evaluated in several calls, results equal those of a single call, except for rounding.
+    ``output``, also called ``logits``, has a score for each possible next token after each token,
+    [batch, n, vocabulary].
+
+    If ``source`` is true, the encoder of an encoder-decoder is evaluated. Then ``inputs`` are
+    sources of equal length. Their keys and values are stored in ``cache``, and texts evaluated
+    later with this cache attend to them.
 
     Names of values in layer i start with ``layers.i.``. ``scores`` and ``probabilities`` are
     [batch, heads, rows, all tokens], with scores of -inf at future tokens. Raises
-    :class:`InputError` if inputs have another shape, a token is not in the vocabulary, a text is
-    longer than the model allows, or a model of a source has no encoder.
+    :class:`InputError` if inputs have another shape, a token is not in the vocabulary, or a text is
+    longer than the model allows. The same error is raised if ``source`` is true and the model has
+    no encoder of sources.
     """
     cache, graph = KvCache() if cache is None else cache, network(model)
     chosen = graph.source if source else graph

@@ -1,7 +1,8 @@
 """The integer reference: evaluates any quantized model with whole tensors, without tiling.
 
-A decoder computes the following for each token, with the equations of docs/numerics.md. ``x`` is
-the residual stream in INT16; all other tensors are INT8 except scores and logits::
+A decoder computes these tensors for each token. Numbers in parentheses are the equations of
+docs/numerics.md. ``x`` is the residual stream in INT16; all other tensors are INT8 except scores
+and logits::
 
     x = embedding[token]                      (2): MAP to INT16, learned positions added
     h = norm(x)                               (4)
@@ -53,15 +54,15 @@ from celosia.sim.table import lookup
 def evaluate(
     model: IntegerGraph, inputs: ArrayLike, cache: KvCache | None = None
 ) -> dict[str, Ints]:
-    """Return every tensor, [rows, columns], by name, with the integers that the machine computes.
+    """Return the integers that the machine computes for each tensor, [rows, columns], by name.
 
     For an encoder, ``inputs`` are the real values that the host receives, [tokens, features]. For a
-    decoder ``inputs`` are token numbers [n] that follow the tokens in ``cache``, which is extended;
-    without ``cache`` the tokens begin a text. Results computed token by token equal results
-    computed at once. ``logits`` are the scores after each token, INT16 [n, vocabulary]; the greedy
-    choice is the lowest-numbered token with the largest logit. For the encoder of an
-    encoder-decoder ``inputs`` are all token numbers [n] of a source, and the keys and values for
-    the decoder are stored in ``cache``.
+    decoder ``inputs`` are token numbers [n] that continue the text in ``cache``; their keys and
+    values are added to ``cache``. If ``cache`` is None, the tokens begin a text. A text evaluated
+    in several calls has the same results as in a single call. ``logits`` are the scores after each
+    token, INT16 [n, vocabulary]; the greedy choice is the lowest-numbered token with the largest
+    logit. For the encoder of an encoder-decoder ``inputs`` are all token numbers [n] of a source,
+    and the keys and values for the decoder are stored in ``cache``.
 
     ``scores`` and ``probabilities`` of layer i are [heads, rows, all tokens]. Raises
     :class:`InputError` if a token is not in the vocabulary, or the text is longer than the position

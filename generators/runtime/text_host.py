@@ -1,12 +1,16 @@
 """A decoder's compiled programs, and the data that a host needs to run them.
 
-``step`` processes one token; ``words`` followed by ``chunk`` processes several tokens as a matrix
-product; ``logits`` stores the scores after the last token, for a host that samples. For an
-encoder-decoder ``lookup`` processes some tokens of a source, and ``encode`` computes the keys and
-values of all source tokens, to which each ``step`` attends. With nested weights ``step.4`` and
-``step.2`` (and the same for chunks) read only the upper bits: the host selects the precision by the
-start address. With two texts ``step`` processes a token of each text and computes the scores of the
-first text; ``scores`` computes the scores of the second text.
+Each program has an entry point. ``step`` processes one token. ``words`` looks up the embeddings of
+several tokens of a prompt, and ``chunk`` then processes these tokens together. ``logits`` stores
+the scores after the last token in external memory, for a host that samples.
+
+For an encoder-decoder ``lookup`` looks up the embeddings of some tokens of a source. ``encode``
+then computes the keys and values of all source tokens, to which each ``step`` attends. If weights
+are nested, ``step.4``, ``step.2``, ``chunk.4`` and ``chunk.2`` read only their upper 4 or 2 bits.
+The host selects the precision by the start address.
+
+If a run has two texts, ``step`` processes a token of each text, and computes the scores of the
+first text. ``scores`` then computes the scores of the second text.
 """
 
 import enum

@@ -55,16 +55,16 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
     """Return the largest error of each unit against float64, as ``max_lsb``.
 
     The unit of ``max_lsb`` is one step of the output; an exact value outside of the output's range
-    counts as the nearest bound. ``bound_lsb`` is the promised bound, ``cases`` the number of
-    inputs, or of rows for softmax and the norms.
+    counts as the nearest bound. ``bound_lsb`` is the bound that the documentation states for this
+    error. ``cases`` is the number of inputs, or of rows for softmax and the norms.
 
     INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``, ``relu``, ``sigmoid``, ``tanh``, ``exp``)
-    are measured at all 256 inputs with several scales. Functions of 16-bit operands
-    (``gelu_erf_16`` and so on) are measured at all 65,536 inputs. ``gelu_erf_16_ranges`` and so on
-    sample many ranges of inputs. They report the range whose error is the largest share of the
-    range's bound (:func:`polynomial_bound`). ``softmax``, ``layernorm`` and ``rmsnorm`` process
-    ``rows`` rows, random and adversarial, from ``seed``; their results are requantized to INT8.
-    Number formats are measured on ``rows`` random rows or columns, in units of
+    are measured at all 256 inputs with several scales. Functions of 16-bit operands, for example
+    ``gelu_erf_16``, are measured at all 65,536 inputs. An entry such as ``gelu_erf_16_ranges``
+    samples many ranges of inputs, each with its bound (:func:`polynomial_bound`). It reports the
+    range with the largest ratio of error to bound. ``softmax``, ``layernorm`` and ``rmsnorm``
+    process ``rows`` rows, random and adversarial, from ``seed``; their results are requantized to
+    INT8. Number formats are measured on ``rows`` random rows or columns, in units of
     :func:`celosia.generators.studies.format_accuracy.format_measures`.
 
     ``progress`` is called with the unit's name, the cases done and the cases to do. Raises

@@ -42,11 +42,12 @@ Floats = NDArray[np.float64]
 def format_measures() -> Iterator[tuple[str, float, Measure]]:
     """Yield the name, the promised error bound and the measuring function of each format.
 
-    Errors are in steps of INT8 operands for weights, keys and values, and in steps of a block's
-    shared exponent for ``values_block``. For ``low_rank`` the unit is one step of the operand times
-    the sum of a column's second thin weights. For ``activations_int16`` the unit is one step of the
-    operand times the sum of a column's weights. For ``products_int16`` the unit of a sum's error is
-    256 times the number of its products.
+    Errors of weights, keys and values are in steps of INT8 operands, those of ``values_block`` in
+    steps of a block's shared exponent. The other errors are errors of a product's sums, each
+    divided by a reference of its column. For ``low_rank`` the reference is the sum of the
+    magnitudes in the column of the correction's second matrix. For ``activations_int16`` it is the
+    sum of the magnitudes in the column of weights. For ``products_int16`` it is 256 times the
+    number of products in a sum.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())

@@ -178,8 +178,9 @@ def bench_gemm(
 ) -> dict[str, Any]:
     """Compile and run a random matrix product, and return its figures.
 
-    ``make_machine`` takes the configuration and the bytes of external memory needed. Operands and
-    parameters are in external memory before the run, and the result after it.
+    ``make_machine`` takes the configuration and the needed bytes of external memory, and returns
+    the machine that runs the product. Operands and parameters are in external memory before the
+    run, and the result after it.
 
     ``cycles`` is the length of the window in which the matrix engine works, pauses included: from
     its first operand request to the last sum written to the accumulators (counter SPAN_MATRIX).
@@ -187,10 +188,10 @@ def bench_gemm(
     fetching instructions and loading the first operands. After the window it includes requantizing
     the last sums and storing the rest of the result.
 
-    ``ideal_cycles`` is m * k * n divided by the number of the array's elements. ``utilization`` is
-    the number of computed products divided by elements times ``cycles``; ``total_utilization`` is
-    the same with ``total_cycles``. Raises :class:`InputError` if the product does not fit the
-    configuration, or if the configuration has no counters.
+    The product is [m, k] times [k, n]. ``ideal_cycles`` is m * k * n divided by the number of the
+    array's elements. ``utilization`` is the number of computed products divided by elements times
+    ``cycles``; ``total_utilization`` is the same with ``total_cycles``. Raises :class:`InputError`
+    if the product does not fit the configuration, or if the configuration has no counters.
     """
     if not config.control.counters:
         raise InputError(

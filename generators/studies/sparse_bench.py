@@ -32,23 +32,24 @@ def bench_sparse(
     sparsity: float,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Run a sparse linear layer with and without sparse coding; return the figures of both runs.
+    """Run a sparse linear layer with and without sparse coding; return the figures by name.
 
     Weights are in the scratchpad before the run; rows are loaded, and the result is stored.
     ``cycles`` and ``dense_cycles`` are the numbers of cycles in which the matrix engine works
     (counter SPAN_MATRIX), ``total_cycles`` and ``dense_total_cycles`` those of the whole runs.
     ``predicted_cycles`` and ``dense_predicted_cycles`` are predictions for the whole runs.
 
-    ``chosen`` is "sparse" or "dense", the compiler's choice if it may code the weights as sparse;
-    ``cycles`` is for this choice. ``bytes`` and ``dense_bytes`` are the sizes of the weights,
+    The compiler may code the weights as a sparse matrix in one run; ``chosen`` is its choice,
+    "sparse" or "dense". Figures without the prefix ``dense_`` are those of this run. In the other
+    run the weights are dense. ``bytes`` and ``dense_bytes`` are the sizes of the weights,
     ``bits_per_weight`` is the size of the sparse weights divided by the number of nonzero weights.
     ``ideal_cycles`` is the number of products with nonzero weights, divided by the lanes of the
     zero-skip unit. ``skipped`` is the number of skipped zeros. ``array_from_rows`` is the smallest
-    number of rows for which the compiler chooses the matrix array; None if it is above
-    :data:`MOST_ROWS`.
+    number of rows for which the compiler chooses dense weights on the matrix array. It is None if
+    this number is above :data:`MOST_ROWS`.
 
-    Raises :class:`InputError` if the product does not fit, the scratchpad has no room for its
-    weights, or the configuration has no zero-skip unit.
+    Raises :class:`InputError` if the product does not fit the machine, the scratchpad has no room
+    for its weights, or the configuration has no zero-skip unit.
     """
     rng = np.random.default_rng(seed)
     gemm = random_gemm(config, rng, m=m, k=k, n=n, sparsity=sparsity)

@@ -60,8 +60,8 @@ def to_verilog(
 
     The top module's name is ``name``, or the component's class name. Every distinct subcomponent
     becomes one module, named after the prefix (or else the top module) and the class. Equal
-    components give the same text, byte for byte. With ``places`` expressions have the attribute
-    ``src``: the Python file and line that made them. A name that is a reserved word of
+    components give the same text, byte for byte. If ``places`` is true, each expression has the
+    attribute ``src``: the Python file and line that created it. A name that is a reserved word of
     SystemVerilog gets a trailing underscore.
 
     Raises :class:`InputError` if one of the names cannot be a module's name.

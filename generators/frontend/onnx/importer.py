@@ -55,9 +55,9 @@ def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     The graph's first input is [batch, tokens, features], [batch, channels, height, width], or token
     numbers [batch, tokens]. Further inputs may be the mask of valid tokens, token types and
     positions. ``tokens`` is the number of tokens if the graph does not fix it. One output is used:
-    the first, or the output that the path names after a colon, as in ``model.onnx:scores``. With
-    ``quick`` the import of a graph with many attention scores is not compared with a run of the
-    graph, and the source's ``compared`` is False.
+    the first, or the output that the path names after a colon, as in ``model.onnx:scores``. The
+    imported model is compared with a run of the graph. If ``quick`` is true, this comparison is
+    omitted for a graph with many attention scores, and the source's ``compared`` is False.
 
     Raises :class:`InputError` if the package ``onnx`` is not installed, or the file cannot be read
     or contains parts that no description covers. The error names such parts, and a remedy.
