@@ -86,11 +86,12 @@ class Step:
 class Ddr3Start:
     """Register accesses that start LiteDRAM's core and its DDR3 chip, a tuple for each purpose.
 
-    ``wake`` starts the chip. ``first``, ``later`` and ``slip`` calibrate the byte lanes that their
-    access of kind ``SELECT`` selects. ``first`` sets the smallest read delay and bit slip (shift of
-    the read data by whole bits). ``later`` increases the read delay by one. ``slip`` increases the
-    bit slip by one and sets the smallest read delay. ``test`` writes a burst of each test pattern
-    and reads it back. ``begin`` hands the chip to the memory controller.
+    ``wake`` starts the chip. ``first``, ``later`` and ``slip`` change the settings of some byte
+    lanes; their access of kind ``SELECT`` chooses the lanes. ``first`` sets the smallest read delay
+    and the smallest bit slip, the number of bits by which received data are shifted. ``later``
+    increases the read delay by one. ``slip`` increases the bit slip by one and sets the smallest
+    read delay. ``test`` writes a burst of each test pattern and reads it back. ``begin`` hands the
+    chip to the memory controller.
     """
 
     chip: Ddr3Chip

@@ -11,10 +11,11 @@ operand  bits 27:0 immediate, two's complement; 31:28 register; register 0 is 0.
          that an address of external memory is unsigned.
 ======== =======================================================================
 
-``pop`` makes an engine wait, before it starts the instruction, for one token from each engine
-named; ``push`` gives each engine named one token when the instruction has completed. Instructions
-of one engine run in program order. A flag that several instructions of an engine have is the same
-bit in all of them. A header is invalid if a bit that its opcode does not define is 1.
+Tokens synchronize the engines. An engine starts an instruction only after it has received one token
+from each engine in the instruction's ``pop``. When the instruction has completed, the engine sends
+one token to each engine in ``push``. Instructions of one engine run in program order. A flag that
+several instructions of an engine have is the same bit in all of them. A header is invalid if a bit
+that its opcode does not define is 1.
 """
 
 import enum

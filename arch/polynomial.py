@@ -99,9 +99,9 @@ def fit(
 ) -> Polynomial:
     """Return the polynomials that interpolate a function at the Chebyshev nodes of each segment.
 
-    ``function`` maps operands to results, both in units of their last bit. ``function`` is
-    evaluated only inside segments, so it may have a kink where two segments meet. The operand is
-    two's complement if ``signed``, else unsigned.
+    Operands and results of ``function`` are floats in units of the least significant bit.
+    ``function`` is evaluated only inside segments, so it may have a kink where two segments meet.
+    The operand is two's complement if ``signed``, else unsigned.
 
     Raises :class:`InputError` if ``segments`` is not a power of two from 2 to ``2**x_width``.
     """
@@ -165,12 +165,13 @@ def function_table(
 def function_polynomial(
     function: Function, x_scale: float, y_scale: float, y_zero: int
 ) -> Polynomial:
-    """Return the polynomials that map 16-bit operands to quantized results of a function.
+    """Return polynomials that approximate a function of 16-bit operands, with quantized results.
 
-    Operand ``q`` has the value ``x_scale * q``, result ``y`` that of ``y_scale * (y - y_zero)``.
-    Results are rounded to nearest. They are clipped at ``FUNCTION_BOUND``, so that the coefficients
-    fit the widths of :func:`pack_polynomial`; the caller clamps them to its result type. Raises
-    :class:`InputError` if a scale is not positive and finite.
+    An operand ``q`` stands for the value ``x_scale * q``, and a result ``y`` for the value
+    ``y_scale * (y - y_zero)``. Results are rounded to nearest. Their magnitude is clipped at
+    ``FUNCTION_BOUND``, so that the coefficients fit the widths of :func:`pack_polynomial`. The
+    caller clamps the results to the type that it needs. Raises :class:`InputError` if a scale is
+    not positive and finite.
     """
     for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
         if not 0 < scale < math.inf:

@@ -76,12 +76,12 @@ def check_bits(columns: Sequence[int]) -> int:
 
 
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
-    """Return pairs (failing, holding) of masks of check bits, one pair for each data bit.
+    """Return, for each data bit, masks (failing, holding) of the check bits that identify it.
 
-    If only this data bit is wrong, the stored check bits in ``failing`` differ from those computed
-    of the data, and the check bits in ``holding`` are equal. The masks have the fewest bits that
-    distinguish the data bit from all others. If more than one bit is wrong, the masks may match
-    several data bits or none.
+    The stored check bits are compared with those computed from the data. If only this data bit is
+    wrong, the check bits in ``failing`` differ, and those in ``holding`` are equal. ``holding`` has
+    only the bits that are needed to distinguish the data bit from all others. If more than one bit
+    is wrong, the masks may match several data bits or none.
     """
     patterns = []
     for column in columns:

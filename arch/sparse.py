@@ -1,16 +1,16 @@
 """The storage format of a sparse matrix in external memory and scratchpad.
 
-A matrix [k, n] is coded column by column, each from row 0 on. Its code is a list of entries of
-:data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the 4-bit field ``run`` above. An
-entry with a nonzero value encodes ``run`` zeros followed by this value. An entry with value 0
-encodes ``16 * (run + 1)`` zeros, at most ``k`` of them; if its run is :data:`NOTHING`, it encodes
-no element.
+A matrix [k, n] is coded column by column, and each column from row 0 on. Its code is a list of
+entries of :data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the 4-bit field ``run``
+above. An entry with a nonzero value encodes ``run`` zeros followed by this value. An entry with
+value 0 encodes ``16 * (run + 1)`` zeros, which are at most ``k``. Only if its run is
+:data:`NOTHING`, it encodes no element: it fills a lane up.
 
-The entries are divided among lanes: each lane has the entries of a part of the matrix, which may
-begin and end within a column. A beat is the word that holds the next entry of every lane, lane 0 in
-the lowest bits, rounded up to whole bytes. :data:`HEADER_BEATS` beats precede the entries. They
-give the first element of each lane: its tile (``column // cols``), its column in that tile, and its
-row.
+The entries are divided among lanes, which work in parallel. Each lane has the entries of a part of
+the matrix; a part may begin and end within a column. A beat is a word with the next entry of every
+lane, that of lane 0 in the lowest bits. Its size is rounded up to whole bytes. :data:`HEADER_BEATS`
+beats precede the entries. They give the position of each lane's first element: its tile (``column
+// cols``), its column in that tile, and its row.
 """
 
 VALUE_WIDTH = 8

@@ -46,10 +46,10 @@ def files(
 
     The files are those of :meth:`celosia.Program.export`. ``inputs`` are rows of the machine's
     inputs, or prompts that are continued by ``steps`` tokens. ``names`` are the names of the
-    output's columns. ``attachment`` selects the buses that connect the accelerator, whose Verilog
-    module is named ``top``. Cycles are predicted for a memory with this ``timing``. Nested weights
-    are read at a precision of ``bits`` bits. ``origin`` is the :meth:`celosia.Model.origin` of an
-    encoder.
+    output's columns. ``attachment`` selects the buses that connect the accelerator; ``top`` is the
+    name of its Verilog module. Cycles are predicted for an external memory with this ``timing``.
+    Only the upper ``bits`` bits of nested weights are read. ``origin``, the
+    :meth:`celosia.Model.origin` of an encoder, describes how its float model is loaded.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = package(code, source, made, names, origin=origin, **memory)

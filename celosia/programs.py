@@ -157,9 +157,10 @@ class Program(Shown):
 
         ``inputs`` are as :meth:`celosia.Model.floats` accepts them. If the program was opened
         without its model, they are rows of the machine's input, [tokens, features] each. ``on`` is
-        ``golden``, ``verilator``, ``icarus`` or the port of a board, such as ``/dev/ttyUSB0``. On
-        ``golden``, the golden machine, the tensors are compared with integer arithmetic on the
-        whole model. ``timing`` is the timing of a simulated memory.
+        ``golden``, ``verilator``, ``icarus`` or the port of a board, such as ``/dev/ttyUSB0``. If
+        ``on`` is ``golden``, the program runs on the golden machine, and the reference for its
+        tensors is integer arithmetic on the whole model. ``timing`` is the timing of external
+        memory in a simulation.
 
         Raises :class:`InputError` if an input does not fit or the machine is unknown, and
         :class:`RunError` if a run fails.
@@ -263,11 +264,11 @@ class Program(Shown):
     ) -> dict[str, Any]:
         """Continue one or two texts; return a dictionary of texts and measurements.
 
-        Two texts are continued at once, one token of each per run. The dictionary's entries are
-        those of :func:`celosia.tb.models.run_text.run_text` or, for two texts,
-        :func:`celosia.tb.models.run_texts.run_texts`, and those of the attribute ``made``, which
-        describe the model's quantization. Run i of the machine reads nested weights at a precision
-        of ``bits[i % len(bits)]`` bits.
+        Two texts are continued at once, one token of each per run. The dictionary has the entries
+        of :func:`celosia.tb.models.run_text.run_text` or, for two texts, of
+        :func:`celosia.tb.models.run_texts.run_texts`. It also has the entries of the attribute
+        ``made``, which describe the model's quantization. Run i of the machine reads only the upper
+        ``bits[i % len(bits)]`` bits of nested weights.
 
         Raises :class:`InputError` if a text cannot be continued, or the program is compiled for
         another number of texts.
@@ -393,11 +394,11 @@ class Program(Shown):
     ) -> Path:
         """Write the program's files for use elsewhere, all or none; return the folder.
 
-        Besides the saved program the folder gets the accelerator's Verilog with ``verilog``, a
-        driver and the model in C with ``c``, and a test bench with ``testbench``. Driver and test
-        bench run the model on ``inputs``, by default its examples. A language model continues
-        ``inputs``, which are prompts, by ``steps`` tokens each. Raises :class:`InputError` if an
-        input does not fit or the folder cannot be written.
+        The folder gets the saved program. If ``verilog`` is true, it also gets the accelerator's
+        Verilog; if ``c`` is true, a driver and the model in C; if ``testbench`` is true, a test
+        bench. Driver and test bench run the model on ``inputs``, by default on its examples. For a
+        language model ``inputs`` are prompts, and each prompt is continued by ``steps`` tokens.
+        Raises :class:`InputError` if an input does not fit or the folder cannot be written.
         """
         rows: Sequence[Any] = ()
         if (c or testbench) and isinstance(self.code, TextHost):

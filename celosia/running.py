@@ -120,18 +120,19 @@ def measure(
 ) -> Ran:
     """Run a compiled encoder on prepared inputs, and return measurements (figures) and outputs.
 
-    The program must have its float model. Run i reads nested weights at a precision of ``bits[i %
-    len(bits)]`` bits. Every run processes ``tokens`` tokens, also if the input is shorter. The
-    figures are those of :meth:`celosia.tb.models.inference.Inferences.figures`, and those below.
+    The program must have been opened with its float model. Run i reads only the upper ``bits[i %
+    len(bits)]`` bits of nested weights. Every run processes as many tokens as the model was
+    compiled for, also if the input is shorter. The figures are a dictionary with the entries of
+    :meth:`celosia.tb.models.inference.Inferences.figures`, and with the entries below.
 
-    ``cosine_mean`` and ``cosine_worst`` compare each output of the whole model, including the
-    host's steps, with the float model's output. ``similarities`` are the cosines between the first
-    output, or the mean of its rows, and each other output. ``predictions`` has the number of the
-    largest column of each output; None unless outputs are single rows of several columns. With
-    labels ``accuracy`` and ``float_accuracy`` are the fractions of the integer outputs, and of the
-    float outputs, whose largest column is the label. ``host`` names the host's steps.
-    ``calibration`` compares integer and float outputs on the first calibration inputs
-    (:class:`celosia.generators.quantize.parting.Parting`).
+    ``cosine_mean`` and ``cosine_worst`` are the mean and the least cosine between an output and the
+    float model's output; both include the steps that the host computes. ``similarities`` are the
+    cosines between the first output, or the mean of its rows, and each other output.
+    ``predictions`` has the number of the largest column of each output, or is None if outputs are
+    not single rows of several columns. If labels are given, ``accuracy`` is the fraction of outputs
+    whose largest column is the label. ``float_accuracy`` is this fraction for the float model.
+    ``host`` has the names of the host's steps. ``calibration`` compares integer and float outputs
+    on the first calibration inputs (:class:`celosia.generators.quantize.parting.Parting`).
     """
     source = program.float_source
     rows = [source.rows(values) for values in inputs]

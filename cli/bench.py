@@ -84,12 +84,12 @@ def gemm(
 
     cycles and utilization count from the array's first request for an operand to its last sum in
     the accumulators. total_cycles and total_utilization count the whole run, from start to halt.
-    utilization is the products per cycle as a share of the array's peak. With --sparsity the
-    weights are in the scratchpad, and that share of them is zero.
+    utilization is the products per cycle as a share of the array's peak. With --sparsity, a
+    share of the weights is zero, and the weights are in the scratchpad.
 
     With --toggles the command counts the register bits that change in each cycle of the run; bits
-    of memories do not count. Each row of the table is for an engine, or for a memory's
-    registers; `engines` is the sum of the matrix engine, the vector engine and the accumulators.
+    of memories do not count. Each row of the table is for one engine, or for the registers of one
+    memory. The row `engines` is the sum for matrix engine, vector engine and accumulators.
     """
     if not re.fullmatch("[-x0-9]+", words[0]):
         refuse_given("named products", "sparsity", "toggles", "file")

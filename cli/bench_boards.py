@@ -116,9 +116,9 @@ def recount(case: Case, folder: Path) -> None:
     """Count the cycles of an existing report in ``folder`` again, and update the report.
 
     This is done only if the machine has not changed since the build: the report's ``configuration``
-    or ``design`` is that of the present sources. Otherwise a warning says that nothing was counted.
-    If the report's ``sources`` are :data:`TODAY` but the design has changed, they are replaced by
-    the commit that added the report.
+    or ``design`` is that of the present sources. Otherwise a warning says that the old cycles are
+    kept. The report's ``sources`` is :data:`TODAY` while the design is that of the present sources.
+    If the design has changed since, the commit that added the report replaces :data:`TODAY`.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

@@ -62,9 +62,8 @@ def bench_pins(
 
     MODEL is a language model by name, such as stories15M: a model of this shape, with random
     weights, processes one token. With --inputs, MODEL is an encoder, which runs on the file's first
-    input. The weights are in the
-    board's SDRAM, DDR3 or PSRAM when the simulation starts. Exits with code 1 if a result of the
-    board differs from the result of the golden machine.
+    input. The weights are in the board's SDRAM, DDR3 or PSRAM when the simulation starts. Exits
+    with code 1 if a result of the board differs from the result of the golden machine.
     """
     board, config = target
     if mhz is not None:
@@ -187,11 +186,12 @@ def decode_at_pins(
     """Process the token after ``position`` earlier tokens on a simulated board with a memory chip.
 
     Keys and values of the earlier tokens are zeros; cycles do not depend on them. The result is a
-    dictionary of figures. Each share is a data rate divided by the peak rate of the memory chip.
-    ``reached_share`` is for the rate of LOAD while the load engine has commands. ``weights_share``
-    is for the rate of reading all weights once in the token's cycles. Two shares are measured at
-    the pins of an SDR SDRAM, and are None for other chips. ``reading_share`` is for the time in
-    which only reads are pending, ``moving_share`` for the time with pending reads or writes.
+    dictionary of figures. A figure whose name ends in ``_share`` is an average data rate, divided
+    by the peak rate of the memory chip. ``reached_share`` is the rate of LOAD in the cycles in
+    which the load engine works. ``weights_share`` is the rate at which all weights are read once in
+    the cycles of the token. ``reading_share`` and ``moving_share`` are rates at the pins of an SDR
+    SDRAM, and are None for other chips. ``reading_share`` is the rate while only reads are pending,
+    and ``moving_share`` the rate while reads or writes are pending.
 
     Raises :class:`InputError` if the model does not fit the board.
     """

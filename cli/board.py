@@ -113,8 +113,9 @@ def board(
 
     The first line of output is the port for celosia host --port. With --link spi the port begins
     with spi:, followed by a path. As on an SPI bus, each byte written to this path returns a byte.
-    If the machine is neither a preset nor a board's machine, celosia host needs its configuration:
-    a message names the file. With --flash the board first runs the model in the flash image.
+    If the machine is neither a preset nor a board's machine, celosia host needs a file with its
+    configuration; a message shows the option to give. With --flash the board first runs the model
+    in the flash image.
     """
     target_board, config = target
     image = None

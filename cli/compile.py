@@ -84,12 +84,12 @@ def compile_command(
 ) -> None:
     """Compile MODEL (a name, a folder or an ONNX file), and write the files needed to run it.
 
-    The command shows the predicted cycles, and the time and memory of compiling. It writes the
-    program, the memory image, and model.json with addresses, shapes, scales and cycles. Expected
-    outputs are the golden machine's integers. Without --inputs, a model of the digits gets its test
-    images, and an encoder of texts is calibrated on sentences. celosia run, evaluate, flash and
-    host run accept the folder as their model. Files that an earlier call wrote to the folder are
-    removed, unless they were changed since.
+    The command shows the predicted cycles, and the time and memory that compiling took. It writes
+    the program, the memory image, and model.json with addresses, shapes, scales and cycles. The
+    expected outputs in a testbench or in C are integers of the golden machine. Without --inputs, a
+    model of the digits gets its test images, and an encoder of texts is calibrated on sentences.
+    celosia run, evaluate, flash and host run accept the folder as their model. Files that an
+    earlier call wrote to the folder are removed, unless they were changed since.
     """
     check_modules(None, top)
     if folder is not None:

@@ -49,12 +49,12 @@ def coverage(
     seed: int,
     runner: Runner,
 ) -> None:
-    """Run the benches of units, and programs; show the coverage points that were not reached.
+    """Run benches of units, and test programs; show the coverage points that were not reached.
 
     Without UNIT, benches of all units run. A point of `line` is a block, or one outcome of a
-    condition or choice. A point of `toggle` is a change of a bit, from 0 to 1 or back. A module
-    with the same circuit in several units or configurations counts once. A point of `functional` is
-    a combination: an instruction, one of its flags, one of its sizes at a bound (such as the
+    condition or choice. A point of `toggle` is a change of a bit, from 0 to 1 or back. If several
+    units or configurations contain the same module, its points count once. A point of `functional`
+    is a combination: an instruction, one of its flags, one of its sizes at a bound (such as the
     largest), and a memory timing. These points are counted only without UNIT, or with the UNIT
     `functional`, which counts no others.
     """

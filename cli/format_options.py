@@ -109,8 +109,9 @@ class Formats:
     """Number formats of a quantized model, as option ``--quantize`` gives them.
 
     ``group`` is the number of weights that share a scale, in formats narrower than INT8. ``bits``
-    are the widths at which nested weights are read. ``loss`` is the loss of accuracy up to which
-    the compiler searches narrower formats for each matrix; None for no search.
+    are the numbers of upper bits that runs read of nested weights, in turn. If ``loss`` is not
+    None, the compiler searches for narrower weight formats for each matrix. The model may then lose
+    ``loss`` points of accuracy, or nats of log-likelihood per token.
 
     Raises :class:`InputError` if a width is unsupported, ``group`` is set for INT8 weights, or
     ``loss`` is below 0. It is also raised if ``loss`` is set and ``weights`` is not INT8.

@@ -58,11 +58,11 @@ def fuzz(
 
     \b
     model    a random model on a random machine: integer reference, golden machine, some circuits
-    onnx     a random ONNX graph: its import, and as model
+    onnx     a random ONNX graph: its import, then the checks of model
     program  a random program, every second one broken: circuit and golden machine
     trace    a run that is reset, aborted, refused, or whose memory fails
     line     random bytes on the host link, random behaviour of a bus
-    files    damaged files of every format: the command takes or refuses them in time
+    files    damaged files of every format: each is read or refused within a time limit
     """
     for kind in kinds:
         check_known("kind of case", kind, CASES)

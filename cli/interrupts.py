@@ -127,11 +127,11 @@ def interrupted() -> bool:
 def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
     """Handle SIGINT and SIGTERM in a ``with`` block of the main thread; blocks may be nested.
 
-    The first signal prints a message, calls ``end`` in another thread, and raises KeyboardInterrupt
-    in the block. It raises nothing while ``held()`` is true; the code in the block must then raise
-    KeyboardInterrupt itself, as soon as ``held()`` is false. After a signal the exit code is 130
-    (SIGINT) or 143 (SIGTERM), however the block ends. A second signal, or a block that has not
-    ended after five seconds, ends the process at once with the same code.
+    At the first signal the handler prints a message, calls ``end`` in another thread, and raises
+    KeyboardInterrupt in the block. If ``held()`` is true, it does not raise: the code in the block
+    must then raise KeyboardInterrupt as soon as ``held()`` is false. After a signal the exit code
+    is 130 (SIGINT) or 143 (SIGTERM), however the block ends. A second signal, or a block that has
+    not ended after five seconds, ends the process at once with the same code.
     """
     global _watch
     if _watch is not None:

@@ -94,13 +94,14 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 
 
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return ``cycles_per_token`` and ``tokens_per_second`` of stories260K at ``POSITION``.
+    """Return the rates at which a machine on a board decodes tokens of stories260K, a dictionary.
 
-    The result is a dictionary. If a run of the machine can process a token of each of two texts,
-    the result also has the rates with two texts (:data:`PAIR_RATES`). A run then makes two tokens,
-    so the cycles per token are half the cycles of a run. Weights are random, since cycles do not
-    depend on them, and are loaded to the array's weight slots. The dictionary is empty if the model
-    does not fit the machine, or the array has no slots for resident weights.
+    The entries are ``cycles_per_token`` and ``tokens_per_second``, for the token after
+    :data:`POSITION` earlier tokens. If one run of the machine can process two texts, a token of
+    each, the entries :data:`PAIR_RATES` are the rates with two texts. The cycles per token are then
+    half the cycles of a run. Weights are random, since cycles do not depend on them. The dictionary
+    is empty if the model does not fit the machine, or the array has no weight slots in which
+    weights stay between runs.
 
     Raises :class:`RunError` if a token's scores differ from the golden model's scores.
     """

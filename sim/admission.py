@@ -16,8 +16,9 @@ def check_step(step: Step, config: Config) -> None:
 
     Only the step itself is checked, not the steps before it. It is refused if its unit is absent, a
     size is not positive, an address is outside of its memory, or a scratchpad row crosses a bank.
-    It is also refused if its rows are not aligned, its tile columns overlap in the accumulators
-    that it reads, or its flags exclude each other.
+    It is also refused if its rows do not begin at addresses that the memory can access. Other
+    reasons are overlapping tile columns in the accumulators that it reads, and flags that exclude
+    each other.
     """
     unit = step.definition_unit
     if unit is not None and not config.read(unit):
@@ -318,12 +319,12 @@ def _check_argmax(step: Step) -> None:
 
 
 def check_followed(before: Step | None, step: Step | None, config: Config) -> None:
-    """Raise :class:`ProgramError` if a vector step cannot begin before the previous one has ended.
+    """Raise :class:`ProgramError` if a vector step may not overlap the vector step before it.
 
     ``before`` is the previous vector step, and ``step`` the next; None means a program's beginning
-    or end. Only if ``before`` has the flag ``followed``, ``step`` may begin before its end, and is
-    checked. ``step`` may then differ only in addresses, ``m``, ``n`` and the start of its mask, and
-    must not read the output of ``before``.
+    or end. The flag ``followed`` of ``before`` lets ``step`` begin before ``before`` has ended;
+    without this flag nothing is checked. ``step`` may then differ from ``before`` only in
+    addresses, ``m``, ``n`` and the start of its mask, and must not read the output of ``before``.
     """
     if before is None or "followed" not in before.flags:
         return

@@ -53,8 +53,9 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
     The packing is equation (22) of ``docs/formats.md``. ``first`` and ``second`` are [n, size]; row
     i of both has one shared exponent. Each byte holds the mantissa of ``second`` in its high half
     and that of ``first`` in its low half; the columns from ``size`` on hold zeros. A word of a slot
-    has, from bit 0 on, this byte, ``scale_bits`` bits for the slot's scale, and ``above`` bits of
-    the row's exponent. Column 0 has the lowest bits of the exponent.
+    begins with this byte, in the lowest bits. Above are the ``scale_bits`` bits for a scale, which
+    are zeros, and then ``above`` bits of the row's exponent. The words of a row share its
+    exponent's bits, the word of column 0 with the lowest ones.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]

@@ -41,10 +41,10 @@ class _History:
 class Memories:
     """The last step of each engine that read or wrote each cell of every memory.
 
-    Cells are recorded in units. A unit is a word of external memory, and one cell of any other
-    memory, unless ``units`` maps the memory to another number of cells. Every run of cells in a
-    region must begin at the first cell of a unit. Two runs that have a unit in common then have a
-    cell in common, so units give no false hazards.
+    Accesses are recorded for units of consecutive cells. In external memory a unit is a word. In
+    any other memory a unit is one cell, unless ``units`` maps the memory to another number of
+    cells. Every row of consecutive cells in a region must begin at the first cell of a unit. Two
+    rows that share a unit then share a cell, so units cause no false hazards.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):

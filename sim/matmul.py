@@ -79,17 +79,18 @@ def held(
     exponent_bits: int = 0,
     block: bool = False,
 ) -> Ints:
-    """Return the tiles [nt, kt, rows, cols] of a matrix that weight slots hold, from ``slot`` on.
+    """Return a matrix's tiles [nt, kt, rows, cols], read from weight slots from ``slot`` on.
 
-    ``slots`` [depth, rows, cols] has a word for each weight; the weight is in its low byte.
-    Equations are in ``docs/formats.md``. If ``paired``, each slot holds two consecutive tiles of
-    4-bit weights, the first in the low bits of its bytes: equation (15). If ``half`` is not None,
-    each slot holds two tiles of different matrices, and the result has those in the low bits (0) or
-    high bits (1). If ``block``, the slots hold mantissas, and the result has their operands by
-    equation (22).
+    ``slots`` [depth, rows, cols] has one word for each row and column of a slot, with the weight in
+    its low byte. The equations named here are in ``docs/formats.md``. If ``paired``, each slot
+    holds two consecutive tiles of 4-bit weights, the first in the low bits of its bytes: equation
+    (15). If ``half`` is not None, each slot holds tiles of two matrices. The result is the matrix
+    in the low four bits (``half`` 0) or in the high four bits (1). If ``block``, the slots hold
+    mantissas, and the result is the operands that stand for them: equation (22).
 
-    The next ``scale_bits`` bits of each word belong to the slot's scale; if ``scaled``, tiles are
-    multiplied by it: equation (16). The ``exponent_bits`` bits above belong to the row's exponent.
+    Above the byte, ``scale_bits`` bits of each word are a part of its column's scale. If
+    ``scaled``, the tiles are multiplied by the scales: equation (16). The ``exponent_bits`` bits
+    above these are a part of the row's exponent.
     """
     _, rows, cols = slots.shape
     slots_each = -(-kt // 2) if paired else kt
@@ -156,13 +157,14 @@ def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
 def append(
     slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool, lower: Ints | None = None
 ) -> None:
-    """Write the lines of matrix b into tiles in weight slots, from line ``line`` of ``slot`` on.
+    """Append rows or columns of b to a matrix in weight slots, from line ``line`` of ``slot`` on.
 
-    ``slots`` is [depth, rows, cols]. With ``transpose`` the lines are the n columns of b [k, n];
-    each spans ceil(k / rows) consecutive tiles. Without it they are the k rows of b, and n is at
-    most cols. Elements of a line past its end become zero; other lines keep their content. With
-    ``transpose``, ``lower`` [count, n] replaces the last ``count`` elements of each column, in
-    reverse order.
+    ``slots`` is [depth, rows, cols]. If ``transpose`` is true, a line is a column of the tiles, and
+    the n columns of b [k, n] are written to n lines. Each column then spans ceil(k / rows)
+    consecutive tiles. If it is false, a line is a row of a tile, and the k rows of b are written; n
+    is at most cols. The elements of a written line after its end become zero; other lines do not
+    change. If ``lower`` [count, n] is given, with ``transpose``, it replaces the last ``count``
+    elements of each column, in reverse order.
     """
     _, rows, cols = slots.shape
     if transpose:

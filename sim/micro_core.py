@@ -66,9 +66,10 @@ class MicroCore:
 
     Its memories are ``registers`` (64, unsigned), ``sp`` (bytes), ``data`` (words, unsigned) and
     ``dram`` (bytes), all 0 at first. ``address`` is the address of the next micro-instruction.
-    ``cycles`` counts the circuit's cycles without waits on external memory. The function
-    ``on_write``, if not None, is called with the address and value of each scratchpad byte written,
-    ``on_signal`` with each :class:`celosia.arch.micro.isa.Signal`.
+    ``cycles`` counts the circuit's cycles without waits on external memory. If the function
+    ``on_write`` is not None, it is called with the address and value of each byte that is written
+    to the scratchpad. If ``on_signal`` is not None, it is called with each event
+    :class:`celosia.arch.micro.isa.Signal` that the microcode reports.
     """
 
     def __init__(self, config: Config, microcode: Sequence[int]):

@@ -17,13 +17,13 @@ MAX_BIAS = (1 << 31) - (1 << 23)
 def normalize(
     x: ArrayLike, r: ArrayLike | None = None, *, rms: bool, eps: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-    """Return rows normalized to mean 0 and variance 1 in Q.16, and the rows before normalization.
+    """Return (value, s): normalized rows in Q.16, with mean 0 and variance 1, and the rows before.
 
-    ``x`` and ``r``, both [m, n], hold INT16; the rows are ``s = sat16(x + r)``, or ``x`` without
-    ``r``. See equation (4) of ``docs/numerics.md``. Arithmetic is exact up to
-    ``V = n * sum(s**2) - sum(s)**2 + eps``. Then ``(n * s - sum(s)) / sqrt(V)`` is computed with a
-    17-bit inverse square root and rounded to nearest, ties up. With ``rms`` the row's sum counts as
-    0. A row with ``V = 0`` gives 0.
+    ``x`` and ``r``, both [m, n], hold INT16. The rows to normalize are ``s = sat16(x + r)``, or
+    ``x`` if ``r`` is None. See equation (4) of ``docs/numerics.md``. ``V = n * sum(s**2) -
+    sum(s)**2 + eps`` is computed exactly. The value ``(n * s - sum(s)) / sqrt(V)`` is computed with
+    a 17-bit inverse square root, and rounded to nearest, ties up. If ``rms`` is true, 0 replaces
+    ``sum(s)``. A row with ``V = 0`` gives 0.
 
     Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to
     ``2**56 - 1``.
@@ -87,9 +87,10 @@ def norm_parameters(
     ``(value + bias) * multiplier * 2**(shift - 31)`` is ``(gamma * v + beta) / y_scale`` for the
     normalized value ``v = value * 2**-16``. A negative gamma makes a negative multiplier.
 
-    The bias is ``beta / gamma`` in Q.16. If gamma is too small for the bias to fit, gamma is
-    enlarged to about ``2**-15 * abs(beta)``, which changes the output by ``2**-15 * v * beta``.
-    Raises :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16 or more.
+    The bias is ``beta / gamma`` in Q.16. If gamma is so small that the bias exceeds 32 bits, gamma
+    is replaced by a larger value of the same sign: about ``2**-15 * abs(beta)``, which changes the
+    output by ``2**-15 * v * beta``. Raises :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16
+    or more.
     """
     gammas = np.asarray(gamma, dtype=np.float64)
     betas = np.asarray(beta, dtype=np.float64)

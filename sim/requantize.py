@@ -59,10 +59,11 @@ def requantize(
 ) -> NDArray[np.int32]:
     """Return 32-bit sums, requantized to elements between ``low`` and ``high``.
 
-    The steps are equation (1) of ``docs/numerics.md``. ``(x + bias) << shift`` wraps at 32 bits.
-    TFLite's double rounding follows: the high half of the doubled product rounds ties up, the right
-    shift by ``-shift`` rounds ties away from zero. The zero point is added, and the result is
-    clamped without overflow. All arguments are integers and broadcast. Unlike in TFLite,
+    The steps are equation (1) of ``docs/numerics.md``. A positive ``shift`` shifts left before the
+    multiplication: ``(x + bias) << shift`` wraps at 32 bits. TFLite's two roundings follow: the
+    high half of the doubled product is rounded with ties up. A right shift by ``-shift``, if
+    ``shift`` is negative, is rounded with ties away from zero. The zero point is added, and the sum
+    is clamped without overflow. All arguments are integers and broadcast. Unlike in TFLite,
     ``multiplier`` may be negative.
 
     Raises :class:`InputError` if a shift is not from -31 to 30.
@@ -80,12 +81,12 @@ def requantize(
 def times_factor(
     multiplier: ArrayLike, shift: ArrayLike, mantissa: ArrayLike, right: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a requantization's multiplier and shift, times the factor ``mantissa / 2**right``.
+    """Return the multiplier and shift of a requantization times a factor ``mantissa / 2**right``.
 
-    Only the upper 16 bits of the multiplier are used; the multiplier is 0 or its magnitude is at
-    least 2**30. ``mantissa`` is 0 or from 2**16 to 2**17 - 1. The new multiplier is the upper 16
-    bits of the product, with a relative error below 2**-14. The shift is clamped to -31..30. All
-    arguments are integers and broadcast.
+    The given multiplier must be 0 or of magnitude 2**30 or more, and ``mantissa`` 0 or from 2**16
+    to 2**17 - 1. The upper 16 bits of the multiplier are multiplied by ``mantissa``. The new
+    multiplier has only the upper 16 bits of the product, so its relative error is below 2**-14. The
+    shift is clamped to -31..30. All arguments are integers and broadcast.
     """
     product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
     big = (np.abs(product) >> 31).astype(np.int64)

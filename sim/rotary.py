@@ -56,10 +56,11 @@ def _round(
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
     """Return, for each of ``n`` columns, the index of its cosine or sine in a row of a table, [n].
 
-    The row has the cosines and sines of one head, ``period`` elements, which all heads use. The
-    vector engine reads ``lanes`` consecutive elements for each beat of ``lanes`` columns. For a
-    beat that begins at column b they begin at index ``b mod period``, so indices may exceed the
-    period. A new beat begins at each multiple of ``cols``.
+    A row of the table repeats the cosines and sines of one head, ``period`` elements, because all
+    heads use the same. The vector engine processes beats of at most ``lanes`` columns; a new beat
+    begins at each multiple of ``cols``. For a beat that begins at column b, the engine reads
+    consecutive elements from index ``b mod period`` on. The largest index can therefore exceed the
+    period.
     """
     column = np.arange(n, dtype=np.int64)  # [n]
     beat = column - column % cols % lanes  # [n], first column of the beat

@@ -1,14 +1,15 @@
 """An assembler of micro-instructions.
 
 A line is a micro-instruction ``NAME operand, operand, ...``, a label with a colon, or a directive;
-a semicolon starts a comment. The operands are register names, and a number or a label for an
-immediate or target. Their order is that of the operation's field ``operands``.
+a semicolon starts a comment. An operand is the name of a register; an immediate or a jump's target
+is a number or a label. The order of an operation's operands is its field ``operands``.
 
 - ``.registers FIRST NAME ...`` names consecutive registers, starting at number FIRST;
 - ``.words LABEL WORD ...`` adds a table LABEL of words (numbers or labels) after the code;
-- ``MOVE rd, ra`` copies a register; ``SET rd, value`` sets one to any 32-bit value, signed or not,
-  in one cycle for a short value and three for others;
-- ``GOTO target``, ``CALL link, target`` and ``BACK link`` jump;
+- ``MOVE rd, ra`` copies a register; ``SET rd, value`` sets one to any 32-bit value, signed or not.
+  SET takes one cycle if the value fits in an immediate, otherwise three cycles;
+- ``GOTO target`` jumps; ``CALL link, target`` also writes the address after it to register
+  ``link``; ``BACK link`` jumps to the address in register ``link``;
 - ``IF flags, bit, target, spare`` jumps to the target if bit ``bit`` (0 to 12) of register
   ``flags`` is 1, and ``UNLESS`` jumps if the bit is 0; both overwrite register ``spare``.
 """

@@ -72,12 +72,12 @@ def find(kind: str, key: str) -> Path | None:
 
 
 def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
-    """Return the folder of a build; run ``build(folder)`` first if no undamaged one exists.
+    """Return the folder of a build; run ``build(folder)`` first if it is missing or damaged.
 
-    ``key`` is the :func:`digest` of all inputs of the build: checkouts, versions and user programs
-    share the cache. If several processes request the same build, one builds and the others wait. A
-    failed build leaves no files. If the cache cannot be written or its disk is full, one line
-    reports it, and this process keeps its builds in a temporary folder.
+    ``key`` is the :func:`digest` of all inputs of the build. All checkouts and versions of Celosia
+    therefore share one cache. If several processes request the same build, one builds and the
+    others wait. A failed build leaves no files. If the cache cannot be written or its disk is full,
+    a message is printed, and the builds of this process are in a temporary folder.
 
     Raises the errors of ``build``, and :class:`RunError` if the temporary folder's disk is full
     too.
