@@ -117,9 +117,9 @@ class Host:
     """The accelerator's host: runs the clock and external memory, and monitors the trace port.
 
     While ``quiet`` is true, :meth:`cycle` asserts that the interrupt line ``irq`` is 0. While
-    ``follows`` is true, the trace port's events and writes are recorded. ``told`` is the level of
-    ``irq`` at the latest read of a register. ``raised`` is the level of ``irq`` at the read of
-    STATUS that reported the end of a run.
+    ``follows`` is true, the trace port's events and writes are recorded. The attribute ``told`` is
+    the level of ``irq`` in the cycle of the latest register read. ``raised`` is the level of
+    ``irq`` in the cycle in which STATUS reported the end of the latest run.
     """
 
     def __init__(self, dut: Any, config: Config, memory: Any):
@@ -221,7 +221,7 @@ class Host:
         return values
 
     async def load(self, words: Sequence[int], pc: int = 0) -> None:
-        """Write a program to program memory from word ``pc`` on; the next run starts there."""
+        """Write a program to program memory from word ``pc`` on, and set PC for the next run."""
         await self.write("PROGRAM_ADDR", pc)
         for word in words:
             await self.write("PROGRAM_DATA", word)

@@ -30,8 +30,8 @@ _DEEP = 12  # nested loops
 def refused() -> dict[Cause, list[list[int]]]:
     """Return invalid instructions: a dictionary from an error's cause in STATUS to examples.
 
-    An example is a list of instruction words. If it follows valid instructions in a program, the
-    run stops with this cause.
+    An example is a list of instruction words. If a program contains valid instructions and then the
+    example, its run must stop with this cause.
     """
     loop = Instruction(Opcode.LOOP, {"count": 1})
     return {
@@ -77,9 +77,10 @@ class Trials:
             await self.runs.short()
 
     async def begin(self, tail: list[int] | None = None) -> int:
-        """Start a random short program; return a number of cycles in which its run cannot end.
+        """Start a random short program; return a number of cycles before which its run cannot end.
 
-        If ``tail`` is given, these instruction words replace the program's HALT.
+        This is two thirds of the cycles of the fastest short run so far. If ``tail`` is given,
+        these instruction words replace the program's HALT.
         """
         runs, host, golden = self.runs, self.host, Interpreter(self.config)
         program = short_program(self.config, self.random)
@@ -100,7 +101,7 @@ class Trials:
     async def stopped(self, cause: Cause, limit: int | None = None) -> int:
         """Wait until STATUS reports an error, and assert its ``cause``; return the cycles waited.
 
-        The error must be reported within ``limit`` cycles, by default within ``bound``.
+        The error must be reported within ``limit`` cycles, by default the attribute ``bound``.
         """
         host, begin = self.host, self.host.cycles
         told = STATUS_ERROR | cause << CAUSE_SHIFT
@@ -115,8 +116,8 @@ class Trials:
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
         """Wait until the machine has recovered from a stopped run; check STATUS and the memory.
 
-        STATUS must report the error's ``cause``, and must no longer be busy after ``cycles``
-        cycles, by default ``bound``.
+        STATUS must report the error's ``cause``. It must no longer be busy after ``cycles`` cycles
+        (by default the attribute ``bound``).
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)
@@ -234,7 +235,8 @@ class Trials:
     async def outside(self) -> None:
         """Run programs past the end of program memory, and check that they stop with an error.
 
-        Runs begin there, or continue from the last words of program memory.
+        Two runs start at an address past the end; a third continues there after the memory's last
+        words.
         """
         host, depth = self.host, self.config.control.program_depth
         for pc in (depth, 1 << 31):
@@ -283,7 +285,7 @@ class Trials:
         await self.over(Cause.MEMORY)
 
     async def forget(self) -> None:
-        """Drop the outstanding requests of external memory, and report this with the bit FORGET.
+        """Drop the outstanding requests of external memory, and set FORGET in CONTROL to report it.
 
         The run must stop with the cause ABORTED.
         """

@@ -138,7 +138,7 @@ class LongTrials(Trials):
         await self.exact()
 
     async def pause(self) -> None:
-        """Let the array pause for more cycles than the circuit's counter of a pause can hold.
+        """Let the array pause for more cycles than the circuit's counter of idle cycles can count.
 
         All engines are idle during the pause. The counter SPAN_MATRIX, the cycles from the array's
         first product to its last, must be as in the trace port's events.

@@ -1,15 +1,18 @@
-"""Bench of the whole accelerator: random programs against the golden machine, and stopped runs.
+"""Bench of the whole accelerator: random programs against the golden machine, disturbed runs.
 
 Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, the number of
-random programs and of instructions in each; ``stall`` and ``latency`` of external memory. Optional
-``bus`` is a memory's name in ``MODELS`` of ``celosia.tb.benches.slow_memory``: a bus bridge then
-connects this memory. ``trials`` is the number of trials of
-``celosia.tb.benches.accelerator_waits``. If ``happens`` is true, every counter in ``HAPPENS`` must
-be above 0 at the end.
+random programs and of instructions in each; ``stall``, the probability in each cycle that a channel
+of external memory pauses; ``latency``, the largest latency of external memory (cycles).
 
-If the configuration has ``trace``, every vector instruction and each engine's activity in each
-cycle is compared, otherwise only the stored results. Machines that are too small for
-``celosia.tb.machine.short_programs`` run random programs only.
+Optional parameters: ``bus`` is the name of a memory in ``MODELS`` of
+``celosia.tb.benches.slow_memory``; the accelerator is then connected to this memory by a bus
+bridge. ``trials`` is the number of trials (default 0): each is a method of
+``celosia.tb.benches.accelerator_waits.LongTrials`` that disturbs a run, and a checked run after it.
+If ``happens`` is true, each event that has a counter in ``HAPPENS`` must occur at least once.
+
+If the configuration has ``trace``, every write of the vector engine and each engine's activity in
+each cycle are compared, otherwise only the stored results. If the machine is too small for the
+programs of ``celosia.tb.machine.short_programs``, only random programs run.
 """
 
 from typing import Any
@@ -69,7 +72,7 @@ async def random_programs_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def disturbed_runs_are_told(dut: Any) -> None:
-    """A run that a trial stops reports the cause in STATUS, and the next run is exact."""
+    """A run that a trial stops reports the cause in STATUS, and the next run's result is right."""
     settings, runs = parameters(), await _start(dut)
     if "bus" not in settings and has_room(runs.config):
         await LongTrials(runs).run(settings.get("trials", 0))

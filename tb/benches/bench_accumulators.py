@@ -1,10 +1,11 @@
 """Bench of ``celosia.hdl.memory.accumulator.AccumulatorMemory`` against a NumPy array.
 
 Parameters: ``config``, every field of the configuration; ``cycles``, the number of cycles;
-``rate``, the probability that values are added to a row in a cycle, and also that a row is drained.
-First every row is set to zero by the scrub port, and a third of the rows again after half of the
-cycles. All rows are drained at the end. In every cycle the drain port is compared: ``ready`` of its
-request, and the time and content of each answer.
+``rate``, the probability in each cycle that values are added to a row, and the same probability
+that a row is drained. At first every row is set to zero through the scrub port. After half of the
+cycles a third of the rows are set to zero again. All rows are drained at the end. In every cycle
+two things are compared at the drain port: ``ready`` of its request, and the time and content of
+each answer.
 """
 
 from collections import deque

@@ -1,12 +1,14 @@
-"""Bench of a bus bridge: random bursts of the external memory port against a memory on the bus.
+"""Bench of a bus bridge, with random bursts at its memory port and a memory on the bus.
 
-Parameters: ``config``, every field of the configuration; ``model`` of the memory (a name in
-``MODELS`` of ``celosia.tb.benches.slow_memory``); ``bursts``, the number of bursts in each
-direction; ``stall``, the probability of a pause of each channel on both sides; ``reader_stall``,
-the probability of a pause of the consumer of read data; ``broken``, the share of the memory, at its
-highest addresses, that answers with errors; ``errors``, the value of ``broken`` in a further test,
-which runs only if ``errors`` is given; ``words`` of each burst (default: random); ``limit``, the
-largest total number of cycles.
+Parameters: ``config``, every field of the configuration; ``model``, the memory's name in ``MODELS``
+of ``celosia.tb.benches.slow_memory``; ``bursts``, the number of bursts in each direction;
+``stall``, the probability in each cycle that a channel pauses, on both sides of the bridge.
+
+Optional parameters: ``reader_stall``, the probability in each cycle that the bench accepts no word
+from the bridge (default ``stall``); ``broken``, the share of the memory, at its highest addresses,
+that answers with errors; ``errors``, the value of ``broken`` in another test, which runs only if
+``errors`` is given; ``words`` in each burst (default: a random number); ``limit``, the largest
+total number of cycles.
 """
 
 from itertools import pairwise

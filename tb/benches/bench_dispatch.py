@@ -30,10 +30,11 @@ PHASE = 12
 class EngineModel:
     """A model of an engine: it accepts a command and completes it after a random time.
 
-    Each of the first ``PHASE`` commands takes up to ``speeds[0]`` cycles, each of the next
-    ``PHASE`` commands up to ``speeds[1]``, and so on. If ``holds`` is true, ``ready`` is 1 when the
-    engine completes a command, otherwise when the engine can begin one. ``due`` lists the commands
-    that the engine must receive, in order.
+    Each of the first ``PHASE`` commands takes at most ``speeds[0]`` cycles, and each of the next
+    ``PHASE`` commands at most ``speeds[1]``. After the last of ``speeds`` the list starts again. If
+    ``holds`` is true, the engine accepts a command (``ready`` is 1) in the cycle in which it
+    completes this command. Otherwise it accepts a command whenever it is idle. ``due`` lists the
+    commands that the engine must receive, in order.
     """
 
     def __init__(
@@ -60,9 +61,9 @@ class EngineModel:
         self.fields: dict[str, int] = {}
 
     def get(self, kind: str, suffix: str = "") -> int:
-        """Return the value of this engine's port; ``kind`` is its first part, such as ``waiting``.
+        """Return the value of this engine's port of the given ``kind``, such as ``waiting``.
 
-        The port's name is ``kind``, the engine's name and ``suffix``.
+        The port's name is ``kind``, the engine's name and ``suffix``, such as ``waiting_matrix``.
         """
         return int(getattr(self.dut, f"{kind}_{self.name}{suffix}").value)
 
@@ -77,7 +78,7 @@ class EngineModel:
     def sample(self) -> tuple[bool, bool]:
         """Read the engine's ports; return the pair (a command was accepted, a command completed).
 
-        A new command is compared with the expected one.
+        A new command is compared with the next command in ``due``.
         """
         valid, ready = self.get("o", "__valid"), self.get("o", "__ready")
         assert self.registered or not (valid and self.get("waiting"))
@@ -299,7 +300,7 @@ async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) 
 
 @cocotb.test()
 async def too_many_tokens_are_reported(dut: Any) -> None:
-    """A pair of engines may have ``MAX_TOKENS`` tokens; one more token sets ``overflow``.
+    """One engine may have ``MAX_TOKENS`` tokens from another; one more token sets ``overflow``.
 
     ``clear`` resets the token counts and ``overflow``.
     """
@@ -345,9 +346,9 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
     """With ``MAX_TOKENS`` tokens, one may be consumed and another pushed in the same cycle.
 
-    A push before the cycle of consumption is an overflow, and the command that consumes is not
-    accepted. If ``registered``, the overflow is reported one cycle later. So the command is still
-    accepted if the push comes just one cycle too early.
+    If the push comes earlier, it is an overflow, and the command that would consume a token is not
+    accepted. If the configuration has ``registered``, the unit reports the overflow one cycle
+    later. So the command is still accepted if the push comes just one cycle too early.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

@@ -42,13 +42,14 @@ FACTOR_CYCLES = 60
 
 @dataclass
 class Work:
-    """A random command for the front ends, or several SOFTMAX commands in immediate succession.
+    """A random command for the front ends, or several SOFTMAX commands without a pause between.
 
-    ``fields`` has a dictionary of command fields for each command. ``beats`` has a list of input
-    beats for each command, ``second`` the beats of the rows to add (stream ``r``). ``expected`` are
-    pairs (values, ``keep``) of the output beats; a value of None is not compared. ``sums`` are the
-    expected beats of the stream ``o_sum``. ``factors`` are triples (row number, mantissa, right
-    shift); a NORM's factor has the number None.
+    ``fields`` lists a dictionary of field values for each command. ``beats`` lists the input beats
+    of all commands. ``second`` lists the beats of the rows that a NORM adds to its input (stream
+    ``r``). ``expected`` lists the output beats as pairs (values, ``keep``), where ``keep`` is a
+    mask of lanes; a value of None is not compared. ``sums`` are the expected beats of the stream
+    ``o_sum``. ``factors`` are triples (row number, mantissa, right shift); a NORM's factor has the
+    number None.
     """
 
     opcode: str

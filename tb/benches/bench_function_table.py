@@ -2,7 +2,7 @@
 
 A table contains 256 bytes, or the coefficients of a piecewise polynomial.
 
-Parameters: ``lanes``, ``slots`` (the number of tables) and ``operand_width`` of the unit.
+Parameters: ``lanes`` of the unit; ``slots``, the number of tables; ``operand_width`` (bits).
 """
 
 from collections import deque

@@ -71,7 +71,7 @@ async def factors_have_their_numbers(dut: Any) -> None:
 
 @cocotb.test()
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
-    """``softmaxes`` is 1 until the last factor of a softmax of 2^n rows, for each n."""
+    """``softmaxes`` stays 1 until all row factors of a softmax of 2^n rows come, for each n."""
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)
     await start_clock(dut)

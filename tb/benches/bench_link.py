@@ -200,8 +200,8 @@ async def requests_are_answered(dut: Any) -> None:
 async def a_start_is_not_repeated(dut: Any) -> None:
     """A START that is repeated with the same tag starts no second run.
 
-    If the link has received another valid request between the two, the repeated START starts a
-    run. Corrupt requests between them make no difference.
+    This is so even if the link has received corrupt requests between the two. If it has received
+    another valid request between them, the repeated START starts a run.
     """
     settings = parameters()
     config = Config.of(**settings["config"])

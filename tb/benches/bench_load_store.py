@@ -1,10 +1,12 @@
 """Bench of the load and store engines: random rows between a memory and a scratchpad of bytes.
 
 Parameters: ``engine`` (``load`` or ``store``); ``config`` (fields that differ from the preset
-``small``); ``commands`` (the number of commands); ``stall`` (probability of a pause on each port);
-``refuse`` (probability that a burst waits, by default ``stall``); ``latency`` (the largest latency
-of an external memory with random timing). Optional parameters: ``timing`` (fixed timing of memory),
-``shape`` (rows and bytes of a row, the same for all commands) and ``limit`` (the largest total
+``small``); ``commands`` (the number of commands); ``stall`` (probability in each cycle that a port
+pauses); ``latency`` (the largest latency, in cycles, of an external memory with random timing).
+
+Optional parameters: ``refuse`` (probability in each cycle that memory does not accept the request
+of a burst, by default ``stall``); ``timing`` (a fixed timing of memory, in place of the random
+one); ``shape`` (rows and bytes of a row, the same for all commands); ``limit`` (the largest total
 number of cycles).
 """
 
@@ -180,8 +182,9 @@ def load_side(
 ) -> tuple[Any, Any]:
     """Return the functions (drive, react) of :meth:`Machine.step` for a load engine.
 
-    ``expected`` are the engine's writes in order, pairs (scratchpad address, bytes). ``ends`` has a
-    number for each command: the writes of this command and of all earlier ones.
+    ``expected`` are the writes that the engine must make, in order: pairs (scratchpad address,
+    bytes). ``ends`` has a number for each command: how many writes this command and all earlier
+    ones make.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0

@@ -2,14 +2,15 @@
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
 commands, or ``random``, the number of random commands. A command is (opcode, m, k, n, flags[, slot,
-line]), with its weight slot and first line; its addresses and zero points are random. ``stall`` is
-the probability that a scratchpad port pauses in a cycle; the port ``b`` pauses only before the
-first line of a tile. If ``alone`` is true, each command waits for the end of the previous command.
+line]). Here ``slot`` is its weight slot, and ``line`` the first line (row of weights) of the slot
+that it uses. Its addresses and zero points are random. ``stall`` is the probability in each cycle
+that a scratchpad port pauses; the port ``b`` pauses only before the first line of a tile. If
+``alone`` is true, each command waits for the end of the previous command.
 
-``report`` is the path of a JSON file that receives numbers of cycles. ``cycles`` lists for each
-command the cycles from the first command's acceptance to this command's ``done``; if ``alone``,
-from this command's acceptance. ``working`` lists the lengths of the intervals in which the output
-``working`` is 1.
+``report`` is the path of a JSON file to which the bench writes two lists. ``cycles`` has a number
+for each command: the cycles from the first command's acceptance until this command's ``done``. If
+``alone`` is true, they count from this command's acceptance. ``working`` has the lengths (cycles)
+of the intervals in which the output ``working`` is 1.
 
 At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
 and counters are checked. With ``random`` and INT8 weights, products must take the cycles stated in

@@ -1,6 +1,7 @@
 """Bench of ``celosia.hdl.vector.overlap``: random commands, with random times in each stage.
 
-Parameters: ``config``, every field of the configuration; ``commands``, the number of commands.
+The stages are the front end and the back end of the vector engine. Parameters: ``config``, every
+field of the configuration; ``commands``, the number of commands.
 """
 
 from typing import Any
@@ -45,8 +46,9 @@ def word(fields: dict[str, int]) -> int:
 async def commands_overlap_by_one(dut: Any) -> None:
     """A ``followed`` command moves from front end to back end as soon as its operands are read.
 
-    It does not move while the back end reads, waits for row factors, or has an earlier command.
-    Then it is the back end's command until its results are written.
+    The flag ``followed`` of a command lets the next command begin before this one ends. The command
+    stays in the front end while the back end reads, waits for row factors, or has an earlier
+    command. Then it stays in the back end until its results are written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

@@ -34,9 +34,9 @@ def random_elements(random: np.random.Generator, count: int, width: int) -> NDAr
 def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np.int64]) -> None:
     """Change the inputs of some lane pairs so that a rotated result is a rounding tie.
 
-    ``y`` [lanes] are the unit's elements, ``pairs`` [lanes] its cosines and sines in turn; both are
-    changed in place. In such a pair one element becomes 1, and the sine is chosen for an exact
-    result at a tie or just below it.
+    ``y`` [lanes] are the elements to rotate; ``pairs`` [lanes] has a cosine and a sine for each
+    lane pair. Both are changed in place. In a changed pair one element becomes 1, and the sine is
+    chosen so that the exact result is a tie or just below it.
     """
     for first in range(0, len(y), 2):
         if random.random() < 0.5:

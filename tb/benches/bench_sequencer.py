@@ -121,8 +121,8 @@ class Host:
     async def write(self, kind: str, place: str, values: dict[int, int]) -> None:
         """Write ``values``, a dictionary from address to value, to program memory or registers.
 
-        ``kind`` is ``program`` or ``register``, the first part of the names of the sequencer's
-        ports; ``place`` is the last part of the name of the address port.
+        ``kind`` is ``program`` or ``register``: the memory to write, and the first part of its
+        ports' names. ``place`` is the last part of the name of its address port.
         """
         for address, value in values.items():
             getattr(self.dut, f"{kind}_en").value = 1
@@ -213,9 +213,9 @@ async def programs_mean_what_they_say(dut: Any) -> None:
 
 @cocotb.test()
 async def long_loops_run_on(dut: Any) -> None:
-    """A loop of 2^n + 1 or 2^n + 2 iterations does not end after 1 or 2 iterations, for each n.
+    """A loop of 2^n + m iterations does not end after m iterations, for m of 1 and 2 and each n.
 
-    The loop is at a random level of the deepest nest. Each run is stopped by a reset.
+    The loop is at a random level of the deepest nest of loops. The bench stops each run by a reset.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
@@ -283,9 +283,9 @@ async def words_follow_each_other(dut: Any) -> None:
 
 @cocotb.test()
 async def wrong_programs_stop(dut: Any) -> None:
-    """An illegal instruction word stops the run, with the expected cause; the next run is exact.
+    """An illegal instruction word stops the run with the expected cause; the next run is right.
 
-    The sequencer sends no word that comes after the illegal word.
+    The sequencer sends no command word of instructions after the illegal word.
     """
     settings = parameters()
     config = PRESETS["small"].replace(**settings["config"])

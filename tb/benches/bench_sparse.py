@@ -1,12 +1,13 @@
-"""Bench of ``celosia.hdl.sparse.sparse``: random matrices times random rows, one at a time.
+"""Bench of ``celosia.hdl.sparse.sparse``: each command multiplies rows by a random sparse matrix.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``lanes`` of the unit;
-``problems``, a list of (m, k, n, sparsity); ``stall``, the probability that a scratchpad port does
-not accept a request in a cycle; ``report``, the path of a JSON file that receives each problem's
-cycles of work (optional).
+``problems``, a list of (m, k, n, sparsity), one for each command; ``stall``, the probability that a
+scratchpad port does not accept a request in a cycle; ``report``, the path of a JSON file to which
+each command's cycles are written (optional).
 
-Every sum is compared with the golden model's sum, and must be in the accumulators by ``done``. The
-counts of products and of skipped zeros must equal the golden model's counts.
+The accumulators must contain all sums of a command when the unit signals the command's ``done``.
+Every sum is compared with the golden model's sum. The counts of products and of skipped zeros must
+equal the golden model's counts.
 """
 
 import json

@@ -1,9 +1,10 @@
-"""Benches of the SPI peripheral and of a host link over SPI, with a host of another clock.
+"""Benches of the SPI peripheral and of a host link over SPI; the host has another clock.
 
-Some transfers end within a byte. Parameters of the peripheral's bench: ``transfers``, the number of
-transfers; ``stall``, the probability that the stream has no byte when it must be sent; ``half_ns``,
-the least half period of the host's clock; ``wire_ns``, the delay of each line; ``setup_ns``, the
-time before a sample in which the host's input must not change.
+Some transfers end before the last bit of a byte. Parameters of the peripheral's bench:
+``transfers``, the number of transfers; ``stall``, the probability that the peripheral's input
+stream has no byte when one must be sent; ``half_ns``, the shortest half period of the host's clock
+(ns); ``wire_ns``, the delay of each line (ns); ``setup_ns``, the time (ns) before a sample in which
+the host's input must not change.
 """
 
 from typing import Any

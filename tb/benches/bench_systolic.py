@@ -32,10 +32,11 @@ Ints = NDArray[np.int64]
 class Schedule:
     """Random activation vectors and lines of weights for each cycle, with the expected sums.
 
-    The schedule uses the earliest cycles that the array's contract allows. A tile's first line may
-    follow one cycle after the last vector that uses its weight slot. A vector may follow one cycle
-    after a tile's last line, or after the first line if the lines come in consecutive cycles. For a
-    tree array, a line may come in any cycle without a vector that uses the line's slot.
+    A line is a row or a column of a tile of weights. The schedule uses the earliest cycles that the
+    array's contract allows. The first line of a tile may come one cycle after the last vector that
+    uses the weight slot to which the tile is written. A vector may come one cycle after the last
+    line of its tile. If the lines come in consecutive cycles, it may come one cycle after the first
+    line. In a tree array, a line may come in any cycle without a vector that uses the line's slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

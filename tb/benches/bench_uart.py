@@ -114,7 +114,8 @@ async def bytes_of_another_clock_are_received(dut: Any) -> None:
 async def short_start_bits_and_breaks_bring_no_bytes(dut: Any) -> None:
     """A start bit that ends before its middle is ignored.
 
-    From a line that stays 0, the receiver outputs one byte: 0, with a wrong stop bit.
+    While the line stays 0 (a break), the receiver outputs only one byte: 0, marked with a wrong
+    stop bit.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]

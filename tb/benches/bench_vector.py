@@ -192,9 +192,10 @@ class Surroundings:
     async def run(self, *steps: Step) -> int:
         """Run a chain of commands on the engine, and return the number of cycles.
 
-        All commands but the last have the flag ``followed``. The cycles are those from the offer
-        of the first command to the last command's ``done``. Each command is offered as soon as the
-        previous command was accepted, or some cycles later.
+        All commands but the last must have the flag ``followed``, which lets the next command begin
+        before this one ends. The cycles count from the offer of the first command until the last
+        command's ``done``. Each command is offered as soon as the previous command was accepted, or
+        a random number of cycles later.
         """
         first, pushes = self.cycles, list[int]()
         slow = self.stall and self.random.random() < SLOW[0]

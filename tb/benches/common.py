@@ -172,8 +172,9 @@ class StreamMonitor:
 
 
 class ByteMonitor:
-    """Consumer of the byte stream ``o``, whose payload is a byte, and bit 8 for a wrong stop bit.
+    """Consumer of the byte stream ``o``, and a list of the bytes received.
 
+    A payload of the stream has a byte in bits 0 to 7; its bit 8 is 1 if the stop bit was wrong.
     ``bytes`` are the bytes received so far, pairs (byte, whether the stop bit was wrong).
     """
 

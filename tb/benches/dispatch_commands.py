@@ -79,7 +79,7 @@ def program_words(program: list[dict[str, Any]]) -> list[int]:
 
 
 def shortest_words(engine: Engine, pop: list[Engine]) -> list[int]:
-    """Return the sequencer's payloads for one command of an engine, the shortest that it has.
+    """Return the sequencer's payloads for the engine's command that has the fewest words.
 
     The command waits for a token of each engine in ``pop``.
     """

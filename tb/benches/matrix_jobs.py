@@ -300,8 +300,9 @@ class Jobs:
 def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     """Return the cycles of one product [m, k] by [k, n] on the matrix engine.
 
-    The cycles count from the engine's first memory request to its last sum. Tiles must be whole,
-    or m must be at least the number of lines of a tile.
+    The cycles count from the engine's first memory request until its last sum. The result is right
+    only if all tiles of weights are full, or if m is at least the number of lines (rows of weights)
+    of a tile.
     """
     rows, cols = config.array.rows, config.array.cols
     tiles = -(-k // rows) * -(-n // cols)

@@ -27,8 +27,9 @@ _END = record(Op.END)
 def images(random: np.random.Generator) -> Iterator[Image]:
     """Yield flash images: triples (image, STATUS at the end of its runs, change of answers).
 
-    The change of answers is a function that changes the link's answer to a request; None if there
-    is no change. Short invalid images come before long images.
+    The image's requests are answered by a model of the host link. The change of answers is a
+    function that takes a request's number and the model's answer, and returns the changed answer.
+    It is None if no answer is changed. Short invalid images come before long images.
     """
     good = _good(random)
     image = seal(CONFIG, good + _END)

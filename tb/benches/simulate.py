@@ -70,9 +70,10 @@ def simulate(
     ``celosia.tb.benches.common.rng``. ``waves`` is the file for waveforms, in FST if its extension
     is ``.fst``, else in VCD. ``timeout`` is the limit in seconds of the build, and also of the run.
     ``verilog`` replaces the component's Verilog; its top module must be named ``top`` and have the
-    same ports. If ``verilog`` is a netlist with mutations, ``mutants`` is the folder of the job for
-    :mod:`celosia.tb.verify.mutation.forks`. ``coverage`` is the file for Verilator's line and
-    toggle coverage. Builds are cached by the hash of the Verilog.
+    same ports. If it is a netlist with mutations, ``mutants`` is a folder whose file
+    ``mutants.json`` lists the mutations to run (see :mod:`celosia.tb.verify.mutation.forks`).
+    ``coverage`` is the file for Verilator's line and toggle coverage. Builds are cached by the hash
+    of the Verilog.
 
     Raises :class:`RunError` with the log's end if a test fails, and :class:`InputError` if the
     simulator is unknown or missing.

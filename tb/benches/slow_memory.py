@@ -34,14 +34,15 @@ class ExternalMemory:
     """External memory at the accelerator's ports ``mem_read`` and ``mem_write``.
 
     ``bytes`` is the content of the memory. In each cycle each channel pauses with probability
-    ``stall``; each burst is delayed by 0 to ``latency`` cycles. The memory reads a word as late as
-    the port's rules allow, just before delivery, and writes a burst only when ``written`` reports
-    it. Every rule of the ports is asserted. The bench calls :meth:`drive` after a rising edge and
-    :meth:`sample` at the falling edge, in every cycle.
+    ``stall``; each burst is delayed by 0 to ``latency`` cycles. The memory reads a word's bytes
+    only when it delivers the word, the latest time that the port's rules allow. It writes a burst's
+    bytes only when ``written`` reports the burst. The memory asserts every rule of the ports. The
+    bench calls :meth:`drive` after a rising edge and :meth:`sample` at the falling edge, in every
+    cycle.
 
     The channels in ``silent``, a set of names in ``CHANNELS``, pause in all cycles. While ``stray``
-    is true, the memory offers a word and reports a burst as written without a request; the word
-    must not be accepted.
+    is true, the memory offers a word and reports a burst as written, although neither was
+    requested; the accelerator must not accept the word.
     """
 
     def __init__(

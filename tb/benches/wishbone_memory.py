@@ -81,9 +81,9 @@ class WishboneRules:
 class WishboneMemory:
     """A Wishbone memory with registered feedback: one word per cycle in a burst, random waits.
 
-    ``bytes`` is the memory's content; bus addresses are reduced modulo the memory's size. In each
-    cycle the memory does nothing with probability ``stall``. Accesses at or above the address
-    ``broken`` are answered with ``err``. The bench calls :meth:`drive` after a rising edge and
+    ``bytes`` is the memory's content; bus addresses are taken modulo the memory's size. In each
+    cycle the memory gives no answer with probability ``stall``. It answers accesses at or above the
+    address ``broken`` with ``err``. The bench calls :meth:`drive` after a rising edge and
     :meth:`sample` at the falling edge, in every cycle.
     """
 
@@ -105,7 +105,7 @@ class WishboneMemory:
         self._expected: int | None = None  # address of the word that may move next
 
     def drive(self) -> None:
-        """Drive ``ack``, ``err`` and read data of this cycle; call it after a rising edge."""
+        """Drive ``ack``, ``err`` and the word read in this cycle; call it after a rising edge."""
         dut, width = self._dut, self._config.mem_bytes
         answers = self._expected is not None and self._rng.random() >= self._stall
         word = self._rng.bytes(width)
@@ -146,8 +146,8 @@ class WishboneMemory:
 class WishbonePackage:
     """cocotbext-wishbone's slave as a memory with the content ``bytes``, and a check of the bus.
 
-    The slave answers each word separately, for any cycle type, in two cycles. It delays an answer
-    by one more cycle with probability ``stall``, again and again. Accesses at or above the address
+    The slave answers each word separately, for any cycle type, in two cycles. An answer is delayed
+    by n or more further cycles with probability ``stall ** n``. Accesses at or above the address
     ``broken`` are answered with ``err``; ``broken`` may change.
     """
 

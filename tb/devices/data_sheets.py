@@ -54,8 +54,8 @@ class SdramSheet:
     def figures(self, period: float) -> dict[str, float]:
         """Return all figures for a clock period (ns), a dictionary from field name to value.
 
-        The field names are in upper case. Times that the sheet may give in clock periods
-        (:class:`Time`) are in nanoseconds; other figures have the sheet's units.
+        The field names are in upper case. A :class:`Time`, which a data sheet may give in clock
+        periods, is converted to nanoseconds; other figures keep the sheet's units.
         """
         by_name: dict[str, float] = {f"CL{cas}": self.frequency[f"CL{cas}"] for cas in (2, 3)}
         for name, value in vars(self).items():
@@ -106,7 +106,10 @@ class PsramSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashSheet:
-    """Figures of an SPI flash chip's data sheet; field ``shsl`` is tSHSL, and so on (ns or µs)."""
+    """Figures of an SPI flash chip's data sheet; field ``shsl`` is tSHSL, and so on.
+
+    Times are in nanoseconds, but ``res1``, ``rst`` and ``vsl`` are in microseconds.
+    """
 
     source: str
     seen: bool

@@ -20,9 +20,10 @@ class Bus:
     wrong, or the strobe of one of the two bursts is missing; delay and bit slip determine the
     fault.
 
-    ``late``, ``wrong`` and ``silent`` are numbers of bad lanes, which differ in the final test
-    after the search. In this test ``late`` lanes work at any delay, like a chip that has warmed up;
-    ``wrong`` lanes return a wrong byte, and ``silent`` lanes no strobe.
+    ``late``, ``wrong`` and ``silent`` are tuples of the indices of bad lanes. During the search
+    these lanes behave as ``windows`` states; they change in the final test after it. Then a
+    ``late`` lane works at any delay, as if the chip had warmed up. A ``wrong`` lane returns a wrong
+    byte, and a ``silent`` lane returns no strobe.
     """
 
     def __init__(

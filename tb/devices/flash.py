@@ -18,9 +18,10 @@ class FlashModes:
     """Modes in which earlier commands have left a flash chip.
 
     ``continuous`` is the number of lines, 2 or 4, on which the chip expects an address without a
-    command; 0 if it expects a command. ``commands`` is the number of lines for commands; ``upper``
-    is the extended address of chips with more than 16 MB. Power-on resets all these modes but
-    ``four_at_power_on``.
+    command; 0 if it expects a command. ``commands`` is the number of lines for commands. ``upper``
+    is bits 24 to 31 of all addresses, for chips with more than 16 MB. Power-on resets all these
+    modes except ``four_at_power_on``; if this is true, the chip starts with addresses of four
+    bytes.
     """
 
     asleep: bool = False
@@ -35,10 +36,11 @@ class FlashModes:
 class FlashModel:
     """A model of an SPI flash chip at its pins, which checks the data sheet's rules.
 
-    A broken rule raises :class:`AssertionError`. The chip starts in ``modes``, and contains
-    ``contents`` from address 0, then bytes of 255. Times are checked for a clock of ``clock`` Hz;
-    ``way`` is the delay of the wires to the chip and back (ns). ``quad`` is the chip's bit QE (quad
-    enable). ``commands`` are the received commands, pairs (command, address).
+    A broken rule raises :class:`AssertionError`. The chip starts in ``modes`` (by default in
+    power-down). It contains ``contents`` from address 0 on, then bytes of 255. Times are checked
+    for a clock of ``clock`` Hz; ``way`` is the delay of the wires to the chip and back (ns).
+    ``quad`` is the chip's bit QE (quad enable). The attribute ``commands`` lists the received
+    commands, pairs (command code, address).
 
     A line that neither side drives is a random bit. A line that the chip drives is random, too,
     until its data are valid and have arrived. ``wrong`` is a mask of bits that a broken chip

@@ -51,8 +51,8 @@ class PsramModel:
     def step(self, pins: dict[str, int]) -> tuple[int, int]:
         """Run half a cycle with the levels ``pins``, by pin name; return the levels (DQ, RWDS).
 
-        These are the levels that the chip drives. They change half a cycle after a clock edge, the
-        delay of the wires to the chip and back.
+        These are the levels that the chip drives, as they arrive at the host. They change half a
+        cycle after a clock edge, because of the delay of the wires to the chip and back.
         """
         before, self._pins = self._pins or pins, pins
         if self._coming is not None:

@@ -23,10 +23,11 @@ _IMPORTS = re.compile(
 def kept_verilog(component: Component, top: str, prefix: str | None = None) -> str:
     """Return the Verilog of a component, from the cache if generated before.
 
-    ``top`` and ``prefix`` are those of :func:`to_verilog`. The cache's key has the sources of the
-    component and its parts. It also has the component's attribute ``inputs`` or, without it, the
-    component's plain attributes. The Verilog of a component of another package, or
-    with attributes that are not plain, is generated each time.
+    The argument ``top`` is the name of the top module. The cache's key is made from the source
+    files of the component and its parts, and from the component's parameters. These are its
+    attribute ``inputs``, or, if it has none, all its attributes. The Verilog is generated each time
+    if the component belongs to another package, or if an attribute is neither a number, a text nor
+    a record of ``celosia.arch``.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)

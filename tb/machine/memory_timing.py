@@ -11,15 +11,16 @@ _MOST_CYCLES = 100_000
 class MemoryTiming:
     """The timing of an external memory, in cycles of the memory port's clock.
 
-    A burst's first word is read ``latency`` cycles after its request at the earliest. A written
-    burst is reported ``latency`` cycles after its last word. Requests are accepted while words of
-    earlier bursts move, so that the latency of a burst overlaps with these words. A word moves
-    every ``interval`` cycles in each direction. In the last ``refresh_cycles`` of every
-    ``refresh_period`` cycles, counted from power-on, the memory begins to offer no word, and
-    accepts none; a period of 0 is that of a memory without refresh. Rows and banks cost no further
-    time: a controller with interleaved banks opens the next row while it reads a row.
+    The first word of a burst is read ``latency`` cycles after the burst's request at the earliest.
+    A burst is reported as written ``latency`` cycles after its last word. Requests are accepted
+    while words of earlier bursts are transferred, so that the latency of a burst overlaps with
+    these transfers. In each direction at most one word is transferred every ``interval`` cycles.
+    The memory is refreshed in the last ``refresh_cycles`` of every ``refresh_period`` cycles,
+    counted from power-on. During a refresh it accepts no word, and does not begin to offer one. If
+    the period is 0, there is no refresh. Changes of rows and banks take no further time, as in a
+    controller with interleaved banks, which opens the next row while it reads a row.
 
-    Raises :class:`InputError` if the memory could never move a word, or only after more than
+    Raises :class:`InputError` if the memory could never transfer a word, or only after more than
     100,000 cycles.
     """
 

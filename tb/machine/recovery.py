@@ -59,9 +59,9 @@ KINDS = (
 class Trial:
     """The outcome of a trial: a run with the disturbance ``kind`` in a cycle, and the next run.
 
-    ``cause`` is the disturbed run's cause in STATUS, NONE if the run ended normally. ``mismatch``
-    describes the error of the disturbed run or of the next run; it is empty if both runs were
-    right.
+    ``cause`` is the cause in STATUS at the end of the disturbed run, NONE if this run ended
+    normally. ``mismatch`` describes the error of the disturbed run or of the next run; it is empty
+    if both runs were right.
     """
 
     kind: str
@@ -81,23 +81,25 @@ class _Wanted:
 class Campaign:
     """Trials on one machine of a configuration, whose memories and registers are random at first.
 
-    Each trial starts a random program and disturbs the run in a random cycle. Then it runs another
-    program as any host would. The results of the second run must equal the golden machine's
-    results, and its cycles must equal the cycles on an undisturbed machine. The disturbances are:
+    Each trial starts a random program and disturbs its run in a random cycle. Then it runs another
+    program, as a host does after any run. The results of the second run must equal the golden
+    machine's results, and its cycles must equal the cycles on an undisturbed machine. The
+    disturbances are:
 
     - a reset of 1 to 4 cycles, of the machine alone or with external memory;
     - an abort by the host, or an abort and a start in one write to CONTROL;
-    - the host's FORGET, after external memory has lost its outstanding requests;
+    - the bit FORGET of CONTROL, by which the host reports that external memory has lost its
+      outstanding requests;
     - an illegal instruction word in the program;
     - a memory that stops answering until the host starts the next run, or some time later;
     - a memory that reports errors;
     - an abort while memory does not answer; memory answers again before or after the rest of the
       machine has recovered.
 
-    All random numbers depend on ``seed``. Each program first runs once after a reset; ``cold`` has
-    a text for each program on the errors of this run, empty if there were none. For the first
-    program this is the machine's first run. ``machine`` is an existing machine to use instead of a
-    new one.
+    All random numbers depend on ``seed``. Before the trials, each program runs once, undisturbed,
+    after a reset. ``cold`` has a text for each of these runs: its difference from the golden
+    machine's run, empty if there is none. The first of them is the machine's first run. If
+    ``machine`` is given, the trials run on it, otherwise on a new machine.
     """
 
     def __init__(

@@ -73,18 +73,20 @@ def selftest(
 
     All of external memory is written with random bytes and read back, and then with the inverted
     bytes. ``memory_mismatches`` is the number of wrong bytes. ``register_mismatches`` is the number
-    of wrong values read from ID and PC.
+    of wrong values read from the registers ID and PC.
 
-    Then random programs run on the machine and on the golden machine. For each of ``UNITS`` that
-    the configuration has, ``programs`` programs use only this unit, the units that it needs, and
-    the ``core`` (the units that every machine has). As many programs use only the core, and as many
-    use ``all`` units. A program fails if external memory, the scratchpad, counted products, or the
-    largest element differ.
+    Then random programs run on the machine and on the golden machine. There are ``programs``
+    programs for each unit in ``UNITS`` that the configuration has. They use only this unit, the
+    units that it needs, and the ``core`` (the units that every machine has). Another ``programs``
+    programs use only the core, and another ``programs`` use ``all`` units. A program fails if the
+    two machines differ afterwards in external memory, the scratchpad, the number of products, or
+    the result of argmax.
 
     ``units`` is a dictionary from unit to its figures: ``programs``, ``failed`` programs, ``uses``
     (the number of instructions that used the unit), and ``result``. The result is ``pass``,
     ``fail``, or ``untested`` if no program could use the unit. ``instructions`` is a dictionary
-    from instruction to the number of its runs; ``untested`` lists the instructions that never ran.
+    from instruction to the number of times it ran; ``untested`` lists the instructions that never
+    ran.
 
     Raises :class:`InputError` if no random program fits the machine.
     """
@@ -146,7 +148,7 @@ def selftest(
 
 
 def only(config: Config, unit: str) -> Config:
-    """Return a configuration with no units but ``unit``, the core, and the units that it needs.
+    """Return a configuration with ``unit``, the core, and the units that it needs, but no others.
 
     If ``unit`` is ``all``, the result is ``config`` itself. A program for the reduced configuration
     has the same results on ``config``.

@@ -53,9 +53,10 @@ class SimulatedMachine(ABC):
     """A simulation of ``celosia.hdl.accelerator`` with an external memory.
 
     External memory has ``memory_bytes`` bytes; ``timing`` are fields of
-    :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run may take ``limit`` cycles and
-    ``timeout`` seconds. ``recordings`` lists a recording of each run since :meth:`record` was
-    called. The simulation ends when :meth:`close` is called or the object is deleted.
+    :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run fails if it takes more than
+    ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists a recording of each run since
+    :meth:`record` was called. The simulation ends when :meth:`close` is called or the object is
+    deleted.
     """
 
     def __init__(
@@ -188,8 +189,8 @@ class SimulatedMachine(ABC):
     def record(self, window: int = 256) -> None:
         """Record all runs from now on, with counts for each window of ``window`` cycles.
 
-        If ``window`` is 0, the following runs are not recorded. Raises :class:`InputError` if the
-        configuration has no trace ports, or is microcoded.
+        If ``window`` is 0, stop recording: later runs are not recorded. Raises :class:`InputError`
+        if the configuration has no trace ports, or is microcoded.
         """
         if not self.config.control.trace:
             raise InputError(
@@ -252,11 +253,11 @@ class SimulatedMachine(ABC):
 class VerilatorMachine(SimulatedMachine):
     """A configuration's accelerator, simulated by Verilator.
 
-    ``verilog`` replaces the accelerator's Verilog and has the same ports. If ``quick`` is true, it
-    is compiled in less time, but simulated more slowly. If ``contents`` is None, registers and
-    memories start with the circuit's initial values; if it is 0, with zeros; otherwise with random
-    values, and ``contents`` is their seed. ``coverage`` is the path of the file that
-    :meth:`write_coverage` writes.
+    If ``verilog`` is given, it replaces the accelerator's Verilog, and must have the same ports. If
+    also ``quick`` is true, it is compiled in less time, but simulated more slowly. If ``contents``
+    is None, registers and memories start with the circuit's initial values; if it is 0, with zeros;
+    otherwise with random values, and ``contents`` is their seed. ``coverage`` is the path of the
+    file that :meth:`write_coverage` writes.
 
     Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
     the build fails.

@@ -48,9 +48,10 @@ _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
 class ModelledDdr3:
     """DDR3 memory of a simulated board, as a Verilog model.
 
-    ``around(verilog, name)`` takes a machine's Verilog and the name of its module, and returns the
-    Verilog of a module ``top`` with machine and memory. There the contents of the banks are the
-    Verilog memories ``mem``, ``mem_1`` and so on.
+    ``around(verilog, name)`` is a function that connects the memory to a machine. It takes the
+    machine's Verilog and the name of its module, and returns Verilog whose module ``top`` contains
+    machine and memory. In this Verilog the contents of the banks are the memories ``mem``,
+    ``mem_1`` and so on.
     """
 
     chip: Ddr3Chip
@@ -68,9 +69,10 @@ def build_board(
     """Return the path of the program that simulates a board's top level.
 
     The program is built if the cache lacks it. ``top`` is a ``celosia.fpga.top.BoardTop``.
-    ``sdram``, ``psram`` and ``flash`` are the chips on the board's pins, if any. ``clock`` is the
-    machine's clock (Hz); if it breaks a timing rule of a chip, the simulation ends. ``ddr3`` is a
-    memory model that is connected to ``top``.
+    ``sdram``, ``psram`` and ``flash`` are the chips on the board's pins, None for a chip that the
+    board lacks. ``clock`` is the machine's clock (Hz); if it breaks a timing rule of a chip, the
+    simulation ends. If ``ddr3`` is given, this memory model is connected to the memory ports of
+    ``top``.
 
     Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
     the build fails.
@@ -179,9 +181,9 @@ class SimulatedBoard:
 
         ``cycles`` are the cycles of the run. ``reading_cycles`` are the cycles with pending reads
         and no pending writes, in which the machine accepts every available word.
-        ``reading_columns`` are the SDRAM columns moved in these cycles. ``other_cycles`` and
-        ``other_columns`` count all other cycles with pending reads or writes. Without an SDRAM the
-        dictionary is empty.
+        ``reading_columns`` is the number of SDRAM columns (words of the chip) transferred in these
+        cycles. ``other_cycles`` and ``other_columns`` count all other cycles with pending reads or
+        writes. Without an SDRAM the dictionary is empty.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
         counts: dict[str, int] = json.loads(lines[-1]) if lines else {}

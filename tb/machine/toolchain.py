@@ -65,8 +65,8 @@ def check_simulator(simulator: str) -> None:
 def check_waves(simulator: str, form: str) -> None:
     """Raise :class:`InputError` if a simulator cannot write waveforms in a format here.
 
-    ``form`` is the format, ``vcd`` or ``fst``. Verilator needs the headers of two compression
-    libraries to compile its FST writer.
+    ``form`` is the format of the waveform file, ``vcd`` or ``fst``. To write FST, Verilator's
+    simulation is compiled with the headers of two compression libraries.
     """
     if (simulator, form) != ("verilator", "fst"):
         return
@@ -152,7 +152,8 @@ def run(
 ) -> None:
     """Run a command with the environment variables of simulators, and the variables ``extra``.
 
-    All else is as in :func:`celosia.arch.support.process.run_process`.
+    The other arguments and the errors are those of
+    :func:`celosia.arch.support.process.run_process`.
     """
     env = environment() | dict(extra or {})
     run_process(command, work=work, cwd=cwd, log=log, env=env, timeout=timeout)
@@ -162,8 +163,8 @@ class Runtime:
     """Verilator's runtime library, compiled once and shared by the simulations of all circuits.
 
     It consists of the object files of Verilator's C++ sources, and a precompiled header.
-    ``options`` are names that distinguish builds whose object files differ, ``make`` are the
-    options for make.
+    ``options`` are names such as ``coverage``; each combination has separate object files. ``make``
+    are the options with which make compiles the library.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -178,10 +179,9 @@ class Runtime:
     def lend(self, folder: Path, verilog: str) -> list[str]:
         """Copy the compiled runtime from the cache, if it is there, to a build's folder.
 
-        Return the options for make, which compiles the rest.
-
-        ``verilog`` is the circuit's Verilog: the C++ of a small circuit is compiled in one piece,
-        which takes half the processor time, the C++ of a large circuit in parallel.
+        Return the options with which make compiles the other files of the simulation. ``verilog``
+        is the circuit's Verilog. The C++ of a small circuit is compiled in one piece, which takes
+        half the processor time. The C++ of a large circuit is compiled in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)

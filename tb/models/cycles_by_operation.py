@@ -56,9 +56,10 @@ class Operation:
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
     """Return the operations of a recorded run, in the order in which they begin.
 
-    Each cycle counts for one operation: that of the matrix engine's command. If this engine is
-    idle, it is that of the vector engine's command; if both are idle, the next operation.
-    ``places`` has each command's place in the model.
+    Each cycle is counted for one operation: that of the command in the matrix engine. If this
+    engine is idle, it is counted for the operation of the vector engine's command. If both are
+    idle, it is counted for the operation that begins next. ``places`` has, for each command, the
+    tensor of the model that it helps to compute.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

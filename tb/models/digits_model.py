@@ -15,10 +15,10 @@ CALIBRATION_IMAGES = 256
 
 
 def compile_digits(model: str, config: Config, options: Options | None = None) -> CompiledModel:
-    """Compile a model of the digits for a configuration, calibrated on training images.
+    """Compile one of the package's models of digits, calibrated on training images.
 
-    Raises :class:`InputError` if the model is unknown, does not accept the digits, or does not fit
-    the configuration.
+    Raises :class:`InputError` if the model is unknown, does not accept images of digits, or does
+    not fit the configuration.
     """
     source = load_source(model)
     samples, _, _ = read_digits(model, source)

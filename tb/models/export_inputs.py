@@ -34,12 +34,13 @@ class ExportInputs:
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
     """Return the first ``count`` inputs from ``files``, the calibration inputs, and column names.
 
-    If ``files`` has only calibration inputs, these are exported, too. If it has no inputs at all, a
-    model that comes with the package gets images of digits: training images for calibration, test
-    images as inputs. Any other model of texts gets the package's sentences.
+    If ``files`` has calibration inputs but no inputs, the calibration inputs are exported as
+    inputs. If it has neither, the inputs depend on the model. A model that comes with the package
+    gets images of digits: training images for calibration, test images as inputs. Another model
+    that reads text gets the package's sentences for both.
 
-    Raises :class:`InputError` if a file or the count cannot be used, or if no inputs are given for
-    any other model.
+    Raises :class:`InputError` if a file or the count cannot be used, or if ``files`` has neither
+    and the model is of another kind.
     """
     names = source.labels
     inputs: Inputs

@@ -70,14 +70,15 @@ class Inferences:
     def figures(self) -> dict[str, Any]:
         """Return the figures of all inferences, a dictionary from name to value.
 
-        ``utilization`` is useful products divided by (array elements * cycles); padding does not
-        count. Some figures are means over the inferences: ``predicted_cycles``
-        (``celosia.generators.program.predict``; without refreshes), ``ideal_cycles``, ``macs``,
-        ``read_bytes`` (read from external memory), and ``least_bytes`` (the fewest that must be
-        read). ``where`` has the cycles by the array's activity (``celosia.sim.report.where``),
-        ``engines`` the cycles of each engine. Both are empty if the configuration has no counters.
-        ``macs``, ``ideal_cycles``, ``least_bytes`` and ``kept_bytes`` are None if the programs come
-        without their model.
+        ``utilization`` is useful products divided by (array elements * cycles); products with
+        padding are not useful. Some figures are means over the inferences. These are
+        ``predicted_cycles`` (the prediction of ``celosia.generators.program.predict``, without
+        memory refreshes), ``ideal_cycles`` (useful products divided by array elements), and
+        ``macs`` (useful products). ``read_bytes`` are the bytes read from external memory,
+        ``least_bytes`` the fewest that must be read. ``where`` has the cycles by the array's
+        activity (``celosia.sim.report.where``), ``engines`` the cycles of each engine. Both are
+        empty if the configuration has no counters. ``macs``, ``ideal_cycles``, ``least_bytes`` and
+        ``kept_bytes`` are None if only the model's programs are known, not the model.
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip from
         run to run. ``again`` is a dictionary of the mean cycles and bytes of those inferences that
@@ -154,9 +155,10 @@ def run_inferences(
 ) -> Inferences:
     """Run a compiled model on inputs, on a new machine with a trace port, and return the results.
 
-    Each run reads nested weights with the next of the widths ``bits`` (bits), cyclically. If
-    ``window`` is not 0, each inference is recorded, with counts for each window of ``window``
-    cycles; the golden machine makes no recording.
+    ``bits`` lists the widths (bits) at which runs read nested weights, which can be read at several
+    widths. The first run uses the first width, the second run the next one, and so on; after the
+    last width the list starts again. If ``window`` is not 0, each inference is recorded, with
+    counts for each window of ``window`` cycles; the golden machine records nothing.
 
     Raises :class:`InputError` if the simulator cannot run here.
     """
@@ -178,13 +180,16 @@ def infer(
     progress: Progress | None = None,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Inferences:
-    """Run a compiled model on inputs, on a given machine, and return the results.
+    """Run a compiled model on inputs, on a given machine, and return outputs and measurements.
 
-    ``timing`` is the timing of the machine's external memory, for predictions. Each run reads
-    nested weights with the next of the widths ``bits`` (bits), cyclically. Tensors and outputs are
-    compared with those of the golden machine; without a trace port only the outputs are. On the
-    golden machine they are compared with the integer reference, or not at all if the programs come
-    without their model.
+    ``timing`` is the timing of the machine's external memory, for predictions. ``bits`` lists the
+    widths (bits) at which runs read nested weights, which can be read at several widths. The first
+    run uses the first width, the second run the next one, and so on; after the last width the list
+    starts again.
+
+    Tensors and outputs are compared with those of the golden machine; on a machine without a trace
+    port, only outputs are. If ``machine`` is the golden machine, its tensors are compared with the
+    integer reference. Nothing is compared if, in this case, only the model's programs are known.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

@@ -28,9 +28,10 @@ class Place:
 
     @property
     def operation(self) -> str:
-        """Name of the operation: that of the tensor, or ``attention`` after the layer's name.
+        """Name of the operation: the name of the tensor, or of its layer's attention.
 
-        Attention is the operation of the tensors scores, probabilities and context of a layer.
+        The tensors scores, probabilities and context of a layer have a common operation, whose name
+        is the layer's name and ``attention``.
         """
         layer, _, name = self.tensor.rpartition(".")
         if name not in _ATTENTION:
@@ -41,11 +42,13 @@ class Place:
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
     """Return the place of each recorded command: the tensor of the model that it helps to compute.
 
-    ``written`` has, for each vector command, the part of a tensor that it writes. If the program is
-    no compiled model, the length of ``written`` differs from the number of vector commands; then a
-    vector command's opcode stands in place of a tensor. A vector command that writes no tensor, or
-    a command of the matrix or load engine, has the place of the first later command that reads its
-    result. A STORE has the tensor of the last earlier command that wrote the stored data.
+    ``written`` has, for each vector command, the part of a tensor that the command writes; this
+    tensor is the command's place. A vector command that writes no tensor, or a command of the
+    matrix or load engine, has the place of the next command that reads its result. A STORE has the
+    tensor of the last earlier command that wrote the stored data.
+
+    A program that was not compiled from a model has no such list: the length of ``written`` is not
+    the number of vector commands. Then the place of a vector command is its opcode.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     fits = len(written) == len(vector)

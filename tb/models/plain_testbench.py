@@ -82,7 +82,7 @@ class Steps:
     def add(self, action: Action, place: int = 0, value: int = 0) -> None:
         """Add a step: an action with a value, on a word of external memory or on a register.
 
-        ``place`` is the number of the word, or the register's address.
+        ``place`` is the word's number in external memory, or the register's address.
         """
         self.lines.append(f"{action:02x}{place:08x}{value:0{self.value_width // 4}x}")
         self.count += 1

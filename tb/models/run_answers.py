@@ -28,20 +28,23 @@ def run_answers(
 ) -> dict[str, Any]:
     """Answer questions on a machine, and return accuracy and cycles, a dictionary by name.
 
-    ``answers`` are pairs (question, right answer). Questions are the sources of an encoder-decoder,
-    or the prompts of any other model. ``machine`` is as in
-    :class:`celosia.tb.models.text_session.TextSession`. The most likely token is chosen until a
-    token ends the text or all positions are used. The answer to a prompt also ends when it is
-    longer than the right answer. If the tokenizer has no token that ends a text, it ends when it is
-    as long as the right answer.
+    ``answers`` are pairs (question, right answer). A question is the source text of an
+    encoder-decoder, or the prompt of any other model. ``machine`` is as in
+    :class:`celosia.tb.models.text_session.TextSession`. The next token is always the most likely
+    one. An answer ends with a token that ends a text, or when all positions are used. The answer to
+    a prompt also ends as soon as it is longer than the right answer. If the tokenizer has no token
+    that ends a text, it ends as soon as it is as long as the right answer.
 
-    ``accuracy`` is the share of answers in which every character is right; after a prompt, spaces
-    at both ends do not count. ``float_accuracy`` is the accuracy of the float model ``source``, or
-    None without ``source``. ``wrong`` lists the wrong answers as [question, answer, right answer].
-    ``source_cycles`` are the cycles of all questions, ``answer_cycles`` the cycles of all answers.
-    ``predicted_source_cycles`` and ``predicted_answer_cycles`` are their predictions. All cycles
-    are None on a machine without a clock. ``progress`` receives the number of answers so far and
-    the number of all answers.
+    ``accuracy`` is the share of answers in which every character is right. Spaces at both ends of
+    the answer to a prompt are not compared. ``float_accuracy`` is the accuracy of the float model
+    ``source``, or None without ``source``. ``wrong`` lists the wrong answers as [question, answer,
+    right answer].
+
+    ``source_cycles`` are the cycles in which the machine processes all questions, ``answer_cycles``
+    those in which it generates all answers. ``predicted_source_cycles`` and
+    ``predicted_answer_cycles`` are the compiler's predictions of these two. All cycles are None on
+    a machine without a clock. After each question ``progress`` is called with the number of answers
+    so far and the number of all answers.
 
     Raises :class:`InputError` if a question has too many tokens.
     """

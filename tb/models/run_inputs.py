@@ -64,11 +64,12 @@ def read_inputs(
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
     """Return a run's inputs in the model's input form, calibration inputs, and the inputs' labels.
 
-    ``count`` is the number of inputs, None for all. The labels are None if they are unknown.
+    ``count`` is the number of inputs, None for all. If ``files`` has no inputs, they are the
+    package's images of handwritten digits. The labels are None if they are unknown.
 
     Raises :class:`InputError` if a file or the count cannot be used, or if the numbers of labels
-    and inputs differ. It is also raised if no file is given for a model that does not accept the
-    digits.
+    and inputs differ. It is also raised if ``files`` has no inputs and the model does not accept
+    images of digits.
     """
     if not files.given():
         samples, images, right = read_digits(model, source)
@@ -111,7 +112,7 @@ def _check_count(path: Path | None, labels: Sequence[int] | NDArray[np.int64] | 
 
 
 def cut_inputs(source: Source, files: Files, count: int | None) -> int:
-    """Return how many of the first ``count`` inputs are cut to the model's input length."""
+    """Return how many of the first ``count`` inputs exceed the model's input length and are cut."""
     if files.answers is not None:
         return source.cut(read_classified(files.answers, source)[0][:count])
     if files.are_texts and files.inputs is not None:

@@ -60,9 +60,10 @@ class Pieces:
         self.text = ""
 
     def add(self, tokens: Sequence[int]) -> str:
-        """Add tokens to the text, and return those new characters that later tokens cannot change.
+        """Add tokens to the text, and return its new characters, without incomplete ones.
 
-        A token may contain only some of a character's bytes, which later tokens complete.
+        A token may contain only some of a character's bytes. Such a character is returned when
+        later tokens have completed it.
         """
         self._tokens += tokens
         return self._grown(self._tokenizer.settled(self._tokens))
@@ -79,11 +80,14 @@ class Pieces:
 class TextRun:
     """A run of a language model on a machine: a prompt continued by at most ``steps`` tokens.
 
-    For an encoder-decoder the prompt is the source, and the text is its answer, which has at most
-    one token per position. ``machine`` is as in
+    For an encoder-decoder the prompt is the source text, and the generated text is the answer. The
+    answer has at most as many tokens as the decoder has positions. ``machine`` is as in
     :class:`celosia.tb.models.text_session.TextSession`. ``seed`` starts the random choice of
-    tokens. The prompt is computed with nested weights of the first of the widths ``bits`` (bits),
-    the new tokens with the following widths, cyclically.
+    tokens.
+
+    ``bits`` lists the widths (bits) at which nested weights are read, which can be read at several
+    widths. The prompt is computed with the first width, the first new token with the next one, and
+    so on; after the last width the list starts again.
 
     Raises :class:`InputError` if ``steps`` is less than 1, the prompt cannot be encoded or is too
     long, or the simulator cannot run here.
@@ -232,7 +236,7 @@ def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
 
 
 def totals(program: TextHost, spent: Counter[str], *, counted: bool) -> dict[str, Any]:
-    """Return a program's sizes, and the counters of its runs, a dictionary by name.
+    """Return the sizes of a program, and the counters of its runs, a dictionary by name.
 
     ``spent`` are the sums of the counters over the runs. ``counted`` is true if the machine has
     these counters; otherwise the entries ``where`` and ``engines`` are empty.

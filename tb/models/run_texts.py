@@ -63,17 +63,21 @@ def run_texts(
 ) -> dict[str, Any]:
     """Continue two prompts by at most ``steps`` tokens each; return texts and figures by name.
 
-    Every run processes one token of each text that has not ended, also within the prompts.
-    ``texts`` lists for each text a dictionary of ``text``, ``tokens`` and ``prompt_tokens``.
-    ``cycles`` lists the cycles of each run. The other figures count only runs that processed a
-    token of both texts. ``cycles_per_run`` are the cycles of the last of these runs,
-    ``predicted_cycles`` their prediction, and ``cycles_per_token`` half of them.
-    ``mean_cycles_per_token`` is half of the mean cycles of these runs. ``where`` and ``engines``
-    are sums over these runs, as in :func:`celosia.tb.models.run_text.run_text`.
+    Every run of the program processes one token of each text that has not ended. The tokens of the
+    prompts are processed in the same way. ``texts`` lists for each text a dictionary of ``text``,
+    ``tokens`` and ``prompt_tokens``. ``cycles`` lists the cycles of each run.
 
-    Each run reads nested weights with the next of the widths ``bits`` (bits), cyclically. The
-    random choice of the first text's tokens starts from ``seed``, of the second text's from
-    ``seed + 1``. ``machine`` is as in :class:`celosia.tb.models.text_session.TextSession`.
+    The other figures count only runs that processed a token of both texts. ``cycles_per_run`` are
+    the cycles of the last such run, ``predicted_cycles`` the compiler's prediction for it, and
+    ``cycles_per_token`` half of its cycles. ``mean_cycles_per_token`` is half of the mean cycles of
+    such runs. ``where`` and ``engines`` are sums over such runs, as in
+    :func:`celosia.tb.models.run_text.run_text`.
+
+    ``bits`` lists the widths (bits) at which runs read nested weights, which can be read at several
+    widths. The first run uses the first width, the second run the next one, and so on; after the
+    last width the list starts again. The random choice of tokens starts from ``seed`` for the first
+    text, and from ``seed + 1`` for the second. ``machine`` is as in
+    :class:`celosia.tb.models.text_session.TextSession`.
 
     Raises :class:`InputError` if ``steps`` is less than 1, a prompt cannot be encoded, has no token
     or is too long, or the simulator cannot run here.

@@ -142,10 +142,10 @@ class TextSession:
         return turn
 
     def take(self, tokens: Sequence[int]) -> Turn:
-        """Run the decoder on tokens, and return the cycles and counters.
+        """Run the decoder on all ``tokens``, and return the sums of the runs' cycles and counters.
 
-        While the KV cache has room, a run processes several tokens, at most ``program.rows``. When
-        the cache is full, a run processes one token.
+        While the KV cache has room, a run processes up to ``program.rows`` tokens at once. When the
+        cache is full, each run processes one token.
         """
         turn, rest = Turn(), list(tokens)
         while rest:

@@ -29,10 +29,11 @@ class TextsSession(TextSession):
     ) -> list[int | None]:
         """Process the next token of each text; return the result of ``choose`` for each text.
 
-        The function ``choose`` receives the text's number. While it runs, the methods
-        :meth:`choose` and :meth:`logits` return values for this text. A text whose token is None
-        pauses: its last token is processed again at the same position, the text does not change,
-        and the result is None. The run's cycles are appended to ``turns``.
+        ``tokens`` has the next token of each text, None for a text that pauses. The argument
+        ``choose`` is a function that receives the text's number. While this function runs, the
+        methods :meth:`choose` and :meth:`logits` of the session return values for this text. For a
+        text that pauses, the program processes the last token again at the same position. This does
+        not change the text, and its result is None. The run's cycles are appended to ``turns``.
         """
         positions = [
             length if token is not None else max(length - 1, 0)

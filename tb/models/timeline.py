@@ -27,11 +27,12 @@ def timeline(
 ) -> dict[str, Any]:
     """Return a recorded run as a dictionary in the Trace Event Format; 1 microsecond is 1 cycle.
 
-    There is a track for the model's operations and a track for each engine. A slice of an engine's
-    track is a command with its operands. It begins when the command is the engine's oldest, and
-    ends when the command is done. A slice between commands is a wait for tokens, with the names of
-    the engines that must push them. Counters show, for each window of cycles, the array's activity
-    (percent of the window) and the external bytes per cycle.
+    There is a track for the model's operations and a track for each engine. A slice (bar) of an
+    engine's track is a command with its operands. It begins when the command becomes the engine's
+    oldest, and ends when the command is done. A slice between commands is a wait for dependency
+    tokens. It names the engines whose commands must end first and then send these tokens. Counters
+    show, for each window of cycles, the array's activity (percent of the window) and the external
+    bytes per cycle.
     """
     events = list(_names(title))
     for operation in done:

@@ -35,12 +35,12 @@ def colours(kinds: Iterable[str]) -> dict[str, tuple[float, ...]]:
 
 
 def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
-    """Return a roofline plot: products per cycle over products per external byte.
+    """Return a roofline plot: products per cycle over products per byte of external memory.
 
-    Each operation is a dot. The limit line is the number of array elements, or, at the left,
-    products per byte times the memory port's bytes per cycle. An operation whose weights were
-    loaded before it began may be above this line. An operation without external bytes is at the
-    right edge.
+    Each operation is a dot. The limit line is the lower of two limits. One is the number of array
+    elements, the other the products per byte times the memory port's bytes per cycle. An operation
+    may be above this line if its weights were loaded before it began. An operation that transfers
+    no external bytes is at the right edge.
     """
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     axes = figure.subplots()
@@ -117,9 +117,9 @@ def utilization(
 
     In the upper part, an operation is a bar whose width is its cycles and whose height is its
     utilization, so that its area is its useful products. An operation that is interrupted has
-    several bars. Above a bar, an outline adds the products with padding, in tiles that are only
-    partly used. The lower part shows the array's cycles by activity. ``total`` is the utilization
-    of the whole run.
+    several bars. An outline above a bar shows the additional products that the array computes on
+    padding, because tiles are only partly used. The lower part shows the array's cycles by
+    activity. The argument ``total`` is the utilization of the whole run.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

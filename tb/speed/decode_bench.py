@@ -39,18 +39,20 @@ def bench_decode(
 ) -> dict[str, Any]:
     """Measure one token of a decoder with random weights; return figures, a dictionary by name.
 
-    The decoder has ``layers`` layers of Llama's kind. The token attends to itself and to
-    ``positions`` earlier tokens, whose keys and values are zeros, since cycles do not depend on
-    them. ``sparsity`` is the share of the layers' weights that are 0, which a zero-skip unit skips
-    if that is faster. If ``recompute``, the cache holds the inputs of attention in place of keys
-    and values, which are then computed for each new token. The function
-    ``make_machine(config, memory_bytes)`` returns a machine with this configuration and external
-    memory; the configuration has rotary embeddings and a trace port. Nested weights are read with
-    ``bits`` bits.
+    The decoder has ``layers`` layers like those of Llama. The token attends to itself and to
+    ``positions`` earlier tokens. Their keys and values are zeros, since cycles do not depend on
+    them. ``sparsity`` is the share of the layers' weights that are 0; a zero-skip unit skips these
+    weights if that is faster. If ``recompute`` is true, the cache contains the inputs of attention.
+    Then the program computes all keys and values from these inputs for each new token.
 
-    ``ideal_cycles`` is the number of words read over the memory port: one word per cycle, without
-    waits for refresh. ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``.
-    ``mismatches`` counts the tensors that differ from the golden machine's tensors.
+    The function ``make_machine(config, memory_bytes)`` returns a machine with this configuration
+    and external memory. The configuration that it receives has rotary embeddings and a trace port.
+    ``bits`` is the width (bits) at which nested weights are read, which can be read at several
+    widths.
+
+    ``ideal_cycles`` is the number of words that the program reads over the memory port: one word
+    per cycle, without waits for refresh. ``bandwidth_utilization`` is ``ideal_cycles`` divided by
+    ``cycles``. ``mismatches`` counts the tensors that differ from the golden machine's tensors.
 
     Raises :class:`InputError` if the layer does not fit the configuration.
     """

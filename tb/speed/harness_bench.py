@@ -28,10 +28,10 @@ def bench_harness(config: Config, seed: int = 1) -> dict[str, Any]:
     """Run a random program in the fast simulation and under cocotb, and return both speeds.
 
     The result is a dictionary: ``cycles_per_second`` of the fast simulation,
-    ``cocotb_cycles_per_second``, and their ``ratio``. Both simulations run Verilator on the same
-    Verilog, and both pass on the vector engine's writes at the trace port. The times of the builds
-    and of the fast simulation's first run are not measured. cocotb's cycles include the loading of
-    the program.
+    ``cocotb_cycles_per_second``, and ``ratio``, the first divided by the second. Both simulations
+    run Verilator on the same Verilog, and both read the vector engine's writes from the trace port.
+    The times of the builds and of the fast simulation's first run are not measured. cocotb's cycles
+    include the loading of the program.
     """
     config = config.replace(trace=True, mem_addr_width=16)
     program = random_program(config, np.random.default_rng(seed), STEPS)

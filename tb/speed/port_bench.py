@@ -24,9 +24,9 @@ _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wn
 class PortFigures:
     """Result of a benchmark of a memory controller, measured at its memory ports.
 
-    ``mismatches`` is the number of wrong bytes read, ``ready`` the number of cycles until the
-    memory was ready. The final sequential read took ``cycles`` cycles for ``words`` words.
-    ``told`` are the lines that the simulated circuit printed.
+    ``mismatches`` is the number of wrong bytes read, ``ready`` the number of cycles from power-on
+    until the memory could be used. The final sequential read took ``cycles`` cycles for ``words``
+    words. ``told`` are the lines that the simulated circuit printed.
     """
 
     mismatches: int

@@ -16,13 +16,15 @@ UNITS = ("matrix", "vector", "accumulators")
 
 
 def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> dict[str, Any]:
-    """Count the register toggles of a linear layer on two machines: without and with ``sleep``.
+    """Compare the register toggles of a linear layer on machines without and with ``sleep``.
 
-    With the field ``sleep``, unused columns and lanes hold their registers. The layer multiplies
-    [m, k] by random weights [k, n]. The result is a dictionary. ``units`` lists for each unit and
-    in total the changes of register bits without sleep (``awake``) and with sleep (``asleep``).
-    ``fewer`` is the share of changes that sleep saves. ``cycles_awake`` and ``cycles_asleep`` are
-    the cycles of the runs; ``mismatches`` is the number of wrong elements of the results.
+    In a machine with the field ``sleep``, unused columns and lanes hold the values of their
+    registers. The layer multiplies an input [m, k] by random weights [k, n]. The result is a
+    dictionary. ``units`` lists the numbers of register bits that change, for each unit, for the
+    engines together and for all units together. ``awake`` is the number without sleep, ``asleep``
+    the number with sleep, and ``fewer`` the share of changes that sleep saves. ``cycles_awake`` and
+    ``cycles_asleep`` are the cycles of the two runs; ``mismatches`` is the number of wrong elements
+    in the results of both.
 
     Raises :class:`InputError` if the product does not fit the configuration, or the configuration
     is microcoded.

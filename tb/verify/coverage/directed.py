@@ -90,10 +90,11 @@ def build(
     *,
     least: bool = False,
 ) -> Instruction | None:
-    """Return an instruction with given flags and the sizes ``asked``, or None if it is impossible.
+    """Return an instruction with given flags and sizes, or None if it is impossible.
 
-    Other sizes are random, or the smallest allowed if ``least`` is true. An instruction is
-    impossible if the checker refuses it, or if its matrices do not fit the scratchpad together.
+    ``asked`` is a dictionary of the given sizes. Other sizes are random, or the smallest that are
+    allowed if ``least`` is true. An instruction is impossible if the checker refuses it, or if its
+    matrices do not fit the scratchpad together.
     """
     if index_of(flags) > len(config.formats):
         return None

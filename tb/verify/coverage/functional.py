@@ -26,7 +26,8 @@ STALLS = {
 class Goal:
     """A goal of functional coverage: an instruction with a flag and a certain size, such as m.
 
-    The size has the ``value``, which is the bound with the name ``bound``, such as ``largest``.
+    ``size`` is the name of the size, ``value`` its value. ``bound`` is the name of this value, such
+    as ``largest``.
     """
 
     opcode: Opcode
@@ -44,9 +45,11 @@ class Goal:
 def goals(config: Config) -> tuple[Goal, ...]:
     """Return the goals of functional coverage that a configuration's instructions can reach.
 
-    The bounds of a size are 1, n, n + 1 and the largest size that the checker and the scratchpad
-    allow; n is the number that the hardware processes at once, such as the array's rows.
-    Instructions that the checker refuses are no goals: for example, a flag whose unit is absent.
+    A goal is an instruction with a certain flag and a certain size. For each operand that is a
+    size, such as m, there are goals with the sizes 1, n, n + 1 and the largest. Here n is the
+    number of elements that the hardware processes at once, such as the array's rows. The largest
+    size is limited by the checker and the scratchpad. Instructions that the checker refuses are no
+    goals: for example, an instruction with a flag whose unit is absent.
     """
     return tuple(_goals(config))
 

@@ -36,9 +36,10 @@ _OUTPUT = frozenset({"per_tensor", "wide_out"})
 
 
 def points(name: str) -> set[str]:
-    """Return the functional coverage points of the configuration ``name``.
+    """Return the names of the functional coverage points of the configuration ``name``.
 
-    There is a point for each goal with each memory timing, a text with the names of both.
+    There is a point for each pair of a goal and a memory timing. Its name contains the names of
+    both.
     """
     return {f"{goal} {stall}" for goal in goals(covered_config(name)) for stall in STALLS}
 
@@ -51,10 +52,11 @@ def cases(name: str) -> int:
 def run(case: Case) -> dict[str, Any]:
     """Run a case: a program for some goals of its configuration, with one memory timing.
 
-    The program stores the whole scratchpad at its end, and every write of the vector engine is
-    compared. In the result, ``mismatch`` describes the difference between circuit and golden
-    machine, and is empty if there is none. ``reached`` lists the points that the program reaches;
-    it is empty after a mismatch.
+    A goal is an instruction with a certain flag and a certain size. The program stores the whole
+    scratchpad at its end. Its stored data and every write of the vector engine are compared with
+    the golden machine's. In the result, ``mismatch`` describes the first difference, and is empty
+    if there is none. ``reached`` lists the coverage points that the program reaches, each the name
+    of a goal and of the timing. It is empty after a mismatch.
     """
     config = covered_config(case["config"])
     part, timing = divmod(case.index, len(STALLS))
@@ -160,7 +162,8 @@ class DirectedProgram:
     def wait_for_store(self, goal: Goal) -> None:
         """Add a STORE, and then a goal's instruction, which waits for a token from the STORE.
 
-        The token is for coverage of this wait; without it the results would be the same.
+        The wait does not change the results; it is there to cover the circuit that waits for such a
+        token.
         """
         operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
         operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}

@@ -24,9 +24,10 @@ class Points:
     """Coverage points of a module, all of one kind: line or toggle.
 
     ``all`` is the number of points; ``reached`` and ``impossible`` are bit masks over the points. A
-    point is impossible if no inputs of the design reach it; after a merge, only if this is so in
-    all merged designs. Impossible points do not lower the coverage. ``missed`` is a dictionary from
-    the number of a point that is not reached to its description.
+    point is impossible if no inputs of the design reach it. If several designs with this module are
+    merged, a point is impossible only if it is impossible in all of them. Impossible points do not
+    lower the coverage. ``missed`` is a dictionary from the number of a point that is not reached to
+    its description.
     """
 
     all: int
@@ -73,8 +74,9 @@ Coverage = dict[str, ModuleCoverage]
 def read_points(data: Path, verilog: CoveredVerilog) -> Coverage:
     """Return the coverage from the file ``data`` that a Verilator simulation wrote.
 
-    Line points are blocks, and both outcomes of each condition and of each multiplexer. Toggle
-    points are both changes of each bit. Instances of a module count together.
+    Line points are blocks of code, and the two outcomes of each condition and of each multiplexer.
+    Toggle points are the two changes of each bit, from 0 to 1 and from 1 to 0. A point of a module
+    is reached if any instance of the module reaches it.
     """
     counts: dict[str, dict[tuple[int, int, str], int]] = {kind: {} for kind in KINDS}
     for text in data.read_text(encoding="utf-8").splitlines():

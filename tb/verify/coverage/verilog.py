@@ -27,9 +27,10 @@ _ASKED = re.compile(r"\b(?:if|casez?) \(!?(\w+)\)|= (\w+) \?")
 class CoveredModule:
     """A module in a Verilog text, from line number ``first`` to line number ``last``.
 
-    ``key`` is the same for all modules with the same circuit, in any design and with any order of
-    assignments. ``numbers`` is a dictionary from a line's number in this text to a number of the
-    line in the module. Modules with the same key have the same number for the same line.
+    ``key`` identifies the circuit: it is the same for all modules with the same circuit, in any
+    design and with any order of assignments. ``numbers`` is a dictionary from a line's number in
+    this text to the line's number in the module. In two modules with the same key, equal lines have
+    equal numbers in the module.
     """
 
     name: str
@@ -41,7 +42,8 @@ class CoveredModule:
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
         """Return the sort key of a point (line, column, comment).
 
-        The key of a point is the same in all modules with the same circuit.
+        Modules with the same circuit have the same keys, so that their points are in the same
+        order.
         """
         line, column, comment = point
         return self.numbers[line], column, comment
@@ -78,8 +80,9 @@ class CoveredVerilog:
     def is_decided(self, line: int, comment: str) -> bool:
         """Return whether a coverage point is impossible, since its condition has one outcome only.
 
-        This is so if the design ties the condition to a constant, or if the condition is nested in
-        the same condition. ``line`` and ``comment`` are those that Verilator gives the point.
+        This is so if the design ties the condition to a constant, or if an enclosing block has
+        already tested the same condition. ``line`` and ``comment`` are the line number and the
+        comment by which Verilator identifies the point.
         """
         value = self._decided.get(line)
         return value is not None and value == comment.endswith("else")

@@ -92,7 +92,7 @@ def classify(problem: Problem, ran: Ran) -> str:
 
 
 def interval(count: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95 % confidence interval of a share, seen ``count`` times in ``total``."""
+    """Return Wilson's 95 % confidence interval of a share: ``count`` cases out of ``total``."""
     if not total:
         return 0.0, 1.0
     share, square = count / total, _Z * _Z
@@ -106,8 +106,8 @@ def table(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a table of cases' results: the number of faults of each class, by unit.
 
     There is a row, a dictionary, for each unit, and one for all units. ``silent_low`` and
-    ``silent_high`` are the 95 % confidence interval of the share of silent faults: those that
-    change the class or token without an error in STATUS.
+    ``silent_high`` are the bounds of the 95 % confidence interval of the share of silent faults. A
+    silent fault changes the model's chosen class or token, but STATUS reports no error.
     """
     units: dict[str, Counter[str]] = {}
     for result in results:

@@ -81,12 +81,12 @@ def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
 class FaultMachine(VerilatorMachine):
     """A Verilator machine that can repeat a run with a fault, an inverted bit.
 
-    If the attribute ``armed`` is true, :meth:`start` keeps snapshots of the run. Then
-    :meth:`inject` repeats the run from a snapshot shortly before the fault. A fault in a memory has
-    no effect until the word is read; if the word is written first, or never read, nothing is
-    simulated. A repeated run ends early when all registers, and all words that are still to be
-    read, are as in the run without a fault. A burst to addresses that external memory lacks ends
-    the run with the cause MEMORY, as on a bus.
+    If the attribute ``armed`` is true, :meth:`start` keeps snapshots of the run. :meth:`inject`
+    then repeats the run with a fault, from a snapshot shortly before the fault. A fault in a word
+    of a memory has no effect if the word is overwritten before it is read, or is never read; such a
+    run is not simulated. A repeated run ends early if it can no longer differ from the run without
+    a fault: all registers, and all words that will still be read, are equal. A burst to addresses
+    that external memory lacks ends the run with the cause MEMORY, as on a bus.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -168,8 +168,9 @@ class FaultMachine(VerilatorMachine):
     def inject(self, flip: Flip, *, whole: bool = False) -> Ran:
         """Repeat the run with the fault ``flip``, and return the outcome.
 
-        If the end is ENDED, external memory and registers contain the results of this run. If
-        ``whole`` is true, every cycle of the run is simulated, even if the fault has no effect.
+        If the outcome's end is ENDED, the run was simulated until STATUS was not busy, and external
+        memory and registers contain its results. If ``whole`` is true, every cycle of the run is
+        simulated, even if the fault has no effect.
         """
         numbers = (self._numbers[flip.site], flip.word, flip.bit, flip.cycle, int(whole))
         (line,) = self._ask(f"F {' '.join(f'{number:x}' for number in numbers)}\n")

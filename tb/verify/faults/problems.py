@@ -39,9 +39,9 @@ class Problem(ABC):
         self._number = -1
 
     def infer(self, number: int) -> None:
-        """Run the inference ``number`` without a fault, and set ``expected`` and ``choice``.
+        """Run inference ``number`` without a fault; set ``expected`` and ``choice`` to its result.
 
-        If this inference was the last one, it is not repeated.
+        If the previous call ran the same inference, it is not run again.
         """
         number %= INFERENCES
         if number != self._number:

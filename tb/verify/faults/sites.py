@@ -60,7 +60,7 @@ class Site:
 
     @property
     def counts(self) -> bool:
-        """True if the site is part of a performance counter, which has no effect on results."""
+        """True if the site is part of a performance counter; counters do not affect results."""
         return bool(_COUNTS.match(self.path))
 
     @property
@@ -77,8 +77,8 @@ def _member(path: str) -> str:
 def noting(verilog: str) -> str:
     """Return a circuit's Verilog with attributes that stop Verilator from removing fault sites.
 
-    They keep the ports of memories, registers that are outputs of modules, and copies of a
-    register, which Verilator would otherwise merge.
+    Verilator then keeps the ports of memories, and registers that are outputs of modules. It also
+    keeps copies of a register, which it would otherwise merge into one.
     """
 
     def keep(module: re.Match[str]) -> str:
@@ -133,10 +133,11 @@ def find_sites(verilog: str) -> list[Site]:
 
 
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
-    """Return a C++ header with the offsets of sites in Verilator's class, and these sites.
+    """Return a C++ header with the offsets of sites in Verilator's class, and the sites in it.
 
-    ``header`` is the C++ text of the class. Registers that Verilator has optimized away are not in
-    the class, and are not returned.
+    A site is a register or memory in which a fault can be injected. ``header`` is the C++ text that
+    declares Verilator's class. The header and the returned list omit registers that Verilator has
+    optimized away, since the class has no member for them.
     """
     members = set(_MEMBER.findall(header))
     kept = [site for site in sites if site.member in members]

@@ -52,8 +52,9 @@ def results(
 
     Its entries are ``property`` (the name), ``holds`` (the number of cycles, or ``for all``),
     ``counterexample`` (None if there is none), ``as_expected`` and ``seconds``. If ``broken`` is
-    true, each property's mutant replaces the circuit, and a counterexample is expected; otherwise
-    none is. ``tell`` receives the number of finished proofs and the number of all proofs.
+    false, the properties of the circuits are proven, and no counterexample is expected. If it is
+    true, each circuit is replaced by its property's mutant, and a counterexample is expected. After
+    each proof ``tell`` is called with the number of finished proofs and the number of all proofs.
 
     Raises :class:`RunError` if a tool fails.
     """

@@ -11,11 +11,11 @@ from amaranth.lib.wiring import In, Out
 class Harness(wiring.Component):
     """A component that contains a circuit, with assumptions and assertions about its ports.
 
-    The circuit's ports are the harness's port ``ports``. The function ``state(m, dut, probes)``
-    adds assumptions and assertions about the circuit ``dut`` to the module ``m``. ``probes`` is a
-    dictionary from name to shape of further inputs, which the proof connects to signals inside the
-    circuit. Each run begins with the registers' values at power-on. If ``reset`` is true, there may
-    be a reset in any cycle, otherwise there is none.
+    The component's port ``ports`` contains all ports of the circuit. ``state(m, dut, probes)`` is a
+    function that adds assumptions and assertions about the circuit ``dut`` to the module ``m``.
+    ``probes`` is a dictionary from name to shape of further inputs, which the proof connects to
+    signals inside the circuit. Each run begins with the registers' values at power-on. If ``reset``
+    is true, there may be a reset in any cycle, otherwise there is none.
     """
 
     def __init__(

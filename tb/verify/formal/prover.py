@@ -34,16 +34,18 @@ _PACKAGES = {
 class Property:
     """A property of a circuit to prove, with a mutant of the circuit that violates it.
 
-    ``harness`` takes the Python module named ``module``, which defines the circuit. It returns a
-    component with the circuit, assumptions about its environment, and assertions. ``probes`` is a
-    dictionary from an input of this component to a signal inside the circuit, by its path in the
-    flattened netlist.
+    ``harness`` is a function that takes the Python module named ``module``, which defines the
+    circuit. It returns a component that contains the circuit, assumptions about its environment,
+    and assertions. ``probes`` connects inputs of this component to signals inside the circuit: a
+    dictionary from an input's name to the signal's path in the flattened netlist.
 
-    The assertions are proven for the first ``steps`` cycles from power-on. If ``induction`` is a
-    number, an induction also proves that they hold in all cycles: if they hold in this number of
-    successive cycles, they hold in the next one. If ``pipeline`` is true, they also hold in all
-    cycles, since the circuit has no state older than ``steps`` cycles. Otherwise the proof is
-    bounded. ``mutant`` is a pair: a piece of the module's source that occurs once, and the piece
+    The assertions are proven for the first ``steps`` cycles from power-on. The proof covers all
+    cycles if ``induction`` or ``pipeline`` is set. If ``induction`` is a number n, it is also
+    proven that assertions that hold in n successive cycles hold in the next cycle. ``pipeline`` is
+    true if the circuit's state never depends on inputs older than ``steps`` cycles, so that no
+    later cycle differs from the proven ones. Otherwise the proof is bounded.
+
+    ``mutant`` is a pair of texts: a piece of the module's source that occurs once, and the piece
     that replaces it in the mutant.
     """
 
@@ -76,8 +78,8 @@ def properties(
     """Return properties, made of the given harnesses and of the fields in properties.toml.
 
     ``harnesses`` is a dictionary from a property's name to its harness, ``probes`` a dictionary
-    from name to probes. ``numbers`` are values for the names in braces in the properties'
-    statements.
+    from a property's name to its probes. The property's statement in the file may contain names in
+    braces; ``numbers`` are the values that replace these names.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []

@@ -43,11 +43,14 @@ class Ended:
 def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
     """Run a case: damage a valid file of the case's ``format``, and run a command that reads it.
 
-    ``main`` is the command's main function. The command must accept the file, or refuse it with
-    exit code 2 and one sentence within 5 s of processor time. It must not read files outside the
-    folder. The command runs in a forked process, with limits of time and memory. The result is a
-    dictionary of ``mismatch`` (the command's wrong behaviour, empty if none), ``refusal``, ``file``
-    and ``way`` (the kind of damage).
+    ``main`` is the command's main function. Within 5 s of processor time the command must accept
+    the file, or refuse it with exit code 2 and one sentence. It must read no file outside the
+    folder of the damaged file. The command runs in a forked process, with limits of time and
+    memory.
+
+    The result is a dictionary. ``mismatch`` describes the command's wrong behaviour, and is empty
+    if there is none. ``refusal`` is the sentence by which it refused the file, empty if it accepted
+    the file. ``file`` is the file's name, and ``way`` the kind of damage.
     """
     rng = case.rng()
     make = FORMATS[case.choice("format", FORMATS)]

@@ -39,10 +39,13 @@ def run(case: Case) -> dict[str, Any]:
     """Run a case: a random program for its ``config``, on the circuit and the golden machine.
 
     In half of the programs, some words are replaced by random words. If the checker and the golden
-    machine accept a program, the circuit must give the golden machine's results. Any other run must
-    end, without help or after the host's ABORT; then the original program must run exactly. The
-    result is a dictionary of ``mismatch`` and ``refusal``, each empty if there is none, and the
-    ``cause`` in STATUS.
+    machine accept a program, the circuit must give the golden machine's results. If they refuse it,
+    its run on the circuit must end by itself or after the host's ABORT. Then the original program
+    must give the golden machine's results.
+
+    The result is a dictionary. ``mismatch`` describes the circuit's error, ``refusal`` is the
+    reason for which the program was refused; each is empty if there is none. ``cause`` is the cause
+    in STATUS.
 
     Registers and memories of the circuit begin with random contents. If a program with random words
     is accepted, they begin with zeros, as in the golden machine, since the program may read words

@@ -1,7 +1,8 @@
 """Mutation testing of circuits at the pins of devices, such as memory controllers.
 
-Chips are small and start soon, but otherwise have the times of their data sheets, so that a bench
-reaches rows, refreshes and every step of a start.
+The modelled chips have few rows and columns and short waits after power-on, but otherwise the times
+of their data sheets. So a short bench reaches all rows, refreshes and every step of the start
+sequence.
 """
 
 from collections.abc import Callable
@@ -50,7 +51,7 @@ FLASH_SHEET = replace(data_sheets.FLASH["IS25LP128F"], vsl=1.0, res1=0.5, rst=1.
 
 
 def memory_config(config: Config) -> Config:
-    """Return a configuration with 32-bit memory words: two columns of the SDRAM or PSRAM."""
+    """Return a configuration whose 32-bit memory words are two columns of the SDRAM or PSRAM."""
     return config.replace(mem_width=32, mem_addr_width=13)
 
 

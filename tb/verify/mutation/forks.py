@@ -1,10 +1,11 @@
 """Forks a simulation before its first cycle: one process for each mutant.
 
 The start of a bench's Python takes longer than most benches run. So the simulation is started once,
-and then forks. Each process selects its mutation, runs the bench in a separate folder, and leaves
-cocotb's results there. The first process runs the bench without a mutation; its processor time
-determines the time limit of the others. cocotb imports this module before the bench.
-``CELOSIA_MUTANTS`` names the folder, whose ``mutants.json`` lists the numbers of the mutations.
+and then forks. Each process selects another mutation, runs the bench in a separate folder, and
+leaves cocotb's results there. A first process runs the bench without a mutation; its processor time
+determines the time limit of the others. cocotb imports this module before the bench. The
+environment variable ``CELOSIA_MUTANTS`` is the path of the folder in which the results are stored.
+The file ``mutants.json`` in this folder lists the numbers of the mutations.
 """
 
 import importlib

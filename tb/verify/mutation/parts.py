@@ -26,10 +26,11 @@ def by_part(mutants: Sequence[Mutant]) -> dict[str, list[Mutant]]:
 
 
 def write_part(mutated: Mutants, part: str, mutants: Sequence[Mutant], folder: Path) -> None:
-    """Write the netlist ``both.il`` of the submodule ``part`` with its mutations to ``folder``.
+    """Write the netlist of a submodule with its mutations to the file ``both.il`` in ``folder``.
 
-    The number of the selected mutation is an input of the netlist. The other inputs are the signals
-    that the submodule reads from the unit, the outputs the signals that the unit reads from it.
+    ``part`` is the submodule's name. An input of the netlist selects one mutation by its number.
+    The other inputs are the signals that the submodule reads from the unit, the outputs are the
+    signals that the unit reads from the submodule.
     """
     for name in ("flat.il", "list.ys"):
         text = (mutated.folder / name).read_text(encoding="utf-8")

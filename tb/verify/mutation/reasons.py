@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def reason(unit: str, mutant: str) -> str | None:
-    """Return the reason why a unit's mutant survives, or None if it is not known.
+    """Return the recorded reason why a unit's mutant survives, or None if no reason is recorded.
 
-    ``mutant`` is the mutant's text: the change, and the source files and lines of the cell. Line
-    numbers are not compared, since they change with the source.
+    ``mutant`` describes the mutant: the change, and the source files and lines of the changed cell.
+    To find the reason, line numbers are ignored, since they change whenever the source is edited.
     """
     change, _, sources = re.sub(r"(\.py):\d+", r"\1", mutant).rpartition(" of ")
     files = ", ".join(dict.fromkeys(sources.split(", ")))
