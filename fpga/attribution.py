@@ -51,12 +51,12 @@ def _plain(name: str) -> str:
 
 
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
-    """Return a dictionary from instance paths to groups, which are the largest instances.
+    """Return a dictionary from instance paths to groups: the instances with the most cells.
 
-    ``paths`` has an element for each cell: the path of the instance that contains it. The ``limit``
-    instances with the most cells are the groups. The group of a path is the innermost of these
-    instances around it, or "" if there is none. An instance whose name ends in a number, such as
-    ``column_3``, is never a group, so an array of any size is one group.
+    ``paths`` has an element for each cell: the path of the instance that contains it. There are at
+    most ``limit`` groups. The group of a path is the innermost group that contains the instance, or
+    "" if no group contains it. An instance whose name ends in a number, such as ``column_3``, is
+    never a group, so an array of any size is one group.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -80,9 +80,9 @@ def count_units(
 ) -> tuple[dict[str, dict[str, int]], list[tuple[int, int, str]]]:
     """Return the resources that each group of cells uses, and the position of each placed cell.
 
-    The first result is a dictionary from group to a dictionary from resource to number. The second
-    is a list of (column, row, group), one for each cell. ``placed`` is the file of the netlist that
-    nextpnr has placed.
+    The first result maps each group to a dictionary from resource to the number that the group
+    uses. The second is a list with the position (column, row, group) of each placed cell.
+    ``placed`` is the file with the netlist after placement by nextpnr.
     """
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[
@@ -107,9 +107,10 @@ def count_units(
 def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
     """Return the slowest path in nextpnr's ``report`` that is within one clock domain.
 
-    The result is a dictionary, empty if there is no such path. ``from`` and ``to`` are the cells at
-    its ends, ``ns`` is its delay. ``units`` lists the units along the path, each with ``unit``,
-    ``logic_ns`` and ``routing_ns``.
+    The result is a dictionary, empty if there is no such path. Its keys ``from`` and ``to`` have
+    the cells at the ends of the path, ``ns`` its delay (ns). ``units`` is a list with a dictionary
+    for each unit along the path: its name ``unit``, and the delays ``logic_ns`` and ``routing_ns``
+    in it.
     """
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:

@@ -49,11 +49,11 @@ class Board:
     """A board: its device and memory chips, and a machine configuration that fits the device.
 
     ``clock_mhz`` is the frequency of the board's oscillator, ``target_mhz`` the machine's frequency
-    that a build tries first (MHz). ``pins`` maps names of ports to pins. ``loaders`` are commands
-    that load the bitstream ``{file}``, the usual command first. External memory has
-    ``memory_bytes`` bytes: a chip (``sdram``, ``ddr3`` or ``psram``), or block RAM of the device.
-    ``link`` is the kind of host link. If ``flash`` is not None, the board runs a model from its
-    flash at power-on.
+    that a build tries first (MHz). ``pins`` maps names of ports to pins. ``loaders`` are
+    alternative commands that load the bitstream ``{file}`` into the board, the usual command first.
+    External memory has ``memory_bytes`` bytes: a chip (``sdram``, ``ddr3`` or ``psram``), or block
+    RAM of the device. ``link`` is the kind of host link. If ``flash`` is not None, the board runs a
+    model from its flash at power-on.
     """
 
     name: str

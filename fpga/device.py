@@ -72,13 +72,14 @@ class Device:
     """The machine on a board, used through a port; a request is repeated until it is answered.
 
     ``config`` is the machine's configuration. By default it is the preset or the board's
-    configuration that the bitstream names. ``identity`` is the board's answer to HELLO;
-    ``repeated`` counts the requests that were sent again.
+    configuration whose fingerprint the board reports. ``identity`` is the board's answer to the
+    request HELLO (version and configuration); ``repeated`` is the number of requests that were sent
+    again.
 
     ``answer_seconds`` is the timeout of an answer, and ``run_seconds`` that of a run. Each time a
     request gets no answer or an incomplete one, its timeout doubles, up to a limit. Before the
-    first answer the timeout is at most ``FIRST_SECONDS`` and does not grow. After ``FIRST_TRIES``
-    such timeouts the port is given up.
+    first answer of the board, the timeout is at most ``FIRST_SECONDS`` and does not double. If the
+    first request gets no answer ``FIRST_TRIES`` times, the constructor raises :class:`RunError`.
 
     Raises :class:`RunError` if nothing answers, or if the machine has another version or
     configuration.

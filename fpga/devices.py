@@ -19,10 +19,10 @@ RESOURCES = {
 class Family:
     """A family of devices: its cells, and the options of the tools.
 
-    ``cells`` has, for each resource, a dictionary from the types of netlist cells that use the
+    ``cells`` maps each resource to a dictionary, which maps the types of netlist cells that use the
     resource to the amount that one cell uses. ``placed`` is the same for the cell types after
-    place-and-route. ``block_ram_shapes`` are the pairs (width, depth) that a block RAM can have
-    (bits, words). There are no pairs if LUTs cannot replace the family's block RAMs. If
+    place-and-route. ``block_ram_shapes`` are the pairs (width in bits, depth in words) that a block
+    RAM can have. The list is empty if LUTs cannot replace the family's block RAMs. If
     ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
     """
 
@@ -43,14 +43,14 @@ class Device:
     """A device: its family, its resources, and the options that select it in nextpnr.
 
     ``capacity`` maps each resource to the number that the device has. ``placer`` are nextpnr's
-    placement options for the device. Three fields are for the placement of an array's cells by
-    ``celosia.fpga.sites``; they are empty on devices without such placement. ``multiplier_rows``
-    and ``ram_rows`` are the device's rows that contain blocks of four multipliers or four block
+    placement options for the device. ``celosia.fpga.sites`` places an array's cells by three
+    fields, which are empty for devices whose arrays it does not place. ``multiplier_rows`` are the
+    device's rows with blocks of four multipliers, ``ram_rows`` the rows with blocks of four block
     RAMs. ``blocks`` are the first columns of these blocks.
 
     ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0
     stands for Yosys's default. On a large device this default is less than a fifth of the real
-    delay, and mapping would use more LUTs in series.
+    delay, and mapping would therefore put more LUTs in series.
     """
 
     name: str

@@ -35,10 +35,10 @@ class Hierarchy:
         """Return the design's Verilog, with some copies of modules replaced by variants.
 
         ``variants`` maps a module's name to (number of copies to replace, Verilog of the variant).
-        The name of a variant is the module's name and ``_tables``. If only some copies of a module
-        contain variants, the module is duplicated, once for each combination of variants, since the
-        other copies must not change. The names of duplicates end in ``_tables``, ``_tables_2`` and
-        so on.
+        The name of a variant is the module's name and ``_tables``. If only some instances of a
+        module contain a variant, the module is duplicated, once for each combination of variants,
+        since the other instances must not change. The names of duplicates end in ``_tables``,
+        ``_tables_2`` and so on.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

@@ -43,12 +43,12 @@ _HALVES = (("high", 1, 1), ("left", 1, 0), ("right", 0, 1), ("low", 0, 0))
 
 
 def place_pairs(verilog: str, family: str) -> str:
-    """Return a design's Verilog in which modules of multipliers instantiate an iCE40's SB_MAC16.
+    """Return a design's Verilog in which the multiplier modules instantiate an iCE40's SB_MAC16.
 
-    ``MultiplierPair`` becomes one SB_MAC16 in the mode of two 8-bit products, with the enables at
-    AHOLD and BHOLD (Lattice, DSP Function Usage Guide for iCE40 Devices, FPGA-TN-02007). Each
-    product of ``HalfProducts`` becomes one SB_MAC16 in the 16-bit mode without a register after the
-    product. The Verilog for other families is not changed.
+    ``MultiplierPair`` becomes one SB_MAC16 in the mode of two 8-bit products; its enables are
+    connected to AHOLD and BHOLD (Lattice, DSP Function Usage Guide for iCE40 Devices,
+    FPGA-TN-02007). Each product of ``HalfProducts`` becomes one SB_MAC16 in the 16-bit mode without
+    a register after the product. The Verilog for other families is not changed.
     """
     return _MODULE.sub(_ice40, verilog) if family == "ice40" else verilog
 

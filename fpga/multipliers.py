@@ -44,14 +44,14 @@ def own_name(name: str) -> str:
 
 
 def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
-    """Return the modules of a design that hardware multipliers can replace, a dictionary by name.
+    """Return a dictionary from names to those modules that hardware multipliers can replace.
 
     For ``ecp5`` each module becomes one MULT18X18D (Lattice, ECP5 sysDSP Usage Guide,
-    FPGA-TN-02205). ``en`` is the clock enable of the operand registers and, without ``clear``, of
-    the product register. ``clear`` is the synchronous reset of the product register. Operands are
-    connected to the uppermost input bits, with zeros below, because copies of the sign would need
-    wires. A module with an operand wider than 18 bits is not in the dictionary. For other families
-    the dictionary is empty.
+    FPGA-TN-02205). The module's port ``en`` becomes the clock enable of the operand registers. If
+    the module has a port ``clear``, it becomes the synchronous reset of the product register;
+    otherwise ``en`` is also the enable of that register. Operands are connected to the uppermost
+    input bits, with zeros below, because copies of the sign would need wires. A module with an
+    operand wider than 18 bits is not in the dictionary. For other families the dictionary is empty.
     """
     multipliers = {}
     if family == "ecp5":
@@ -97,10 +97,10 @@ def _padded(shift: re.Match[str]) -> str:
 def with_table_product(text: str, name: str, a_width: int, b_width: int, family: str) -> str:
     """Return the Verilog of a :class:`Multiplier` module with the product made of LUTs.
 
-    ``text`` is the Verilog of the module ``name``. The result also has the module of the product.
-    For ``ecp5`` that module instantiates ``celosia.fpga.table_product.ROWS``, which the caller must
-    add to the design. For other families it is a sum of shifted operands, one for each bit of the
-    narrower operand.
+    ``text`` is the Verilog of the module ``name``. The result also contains the module that
+    computes the product. For ``ecp5`` that module instantiates ``celosia.fpga.table_product.ROWS``,
+    which the caller must add to the design. For other families it is a sum of shifted operands, one
+    for each bit of the narrower operand.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.

@@ -25,8 +25,8 @@ def use_output_registers(netlist: Path, top: str) -> int:
 
     The file ``netlist`` of an ECP5 design with the top module ``top`` is changed in place. Each
     used output of a block RAM's port must lead to exactly one register. The registers of a port
-    must have the port's clock, a common enable and no reset, and begin at 0. Other registers are
-    not changed.
+    must have the port's clock, a common enable, no reset and the initial value 0. Registers that do
+    not meet these conditions are not changed.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     moved = _take_registers(design["modules"][top])

@@ -77,9 +77,10 @@ def fit_part(
 ) -> Fit:
     """Return the export of a configuration, fitted to a device.
 
-    ``make`` returns the Verilog of a configuration, whose top module is ``top``. Multipliers and
-    memories beyond those of the device are made of LUTs. The family's plain synthesis, which takes
-    minutes, counts the other resources; ``tell`` reports each synthesis before it begins.
+    ``make`` returns the Verilog of a configuration, whose top module is ``top``. If the design
+    needs more multipliers or block RAMs than the device has, the surplus is made of LUTs. A
+    synthesis for the family, which takes minutes, counts the other resources; ``tell`` is called
+    with a message before each synthesis.
 
     Raises :class:`InputError` if the design needs more than the device has. Its message names the
     resource, and a configuration field with a value that fits, or else the values that were tried.

@@ -88,11 +88,12 @@ def with_output_registers(verilog: str, family: str) -> str:
     """Return a design's Verilog in which block RAMs include the registers after memories.
 
     Only the Verilog for ``ecp5`` is changed. Each output bit of the memory must lead to exactly one
-    register. These registers must have the memory's clock, a common enable and a common reset, and
-    begin at 0. The whole memory must become block RAMs with output registers
+    register. These registers must have the memory's clock, a common enable, a common reset and the
+    initial value 0. The whole memory must become block RAMs with output registers
     (:mod:`celosia.fpga.output_registers`). Such a memory becomes DP16KD in a separate module.
     Modules between a memory and its registers are merged into the module that contains all of them.
-    The reset is applied after the output register, so the values of all cycles are unchanged.
+    The reset is applied by gates after the output register, so the values of all cycles are
+    unchanged.
 
     Raises :class:`InputError` if a design has memories and Yosys is not installed.
     """

@@ -49,9 +49,9 @@ class SpiPort:
     """An SPI link with the methods of pyserial's ports that ``celosia.fpga.device`` uses.
 
     Bytes that arrive while a request is sent are dropped, because the board answers only after the
-    request. Reading a byte sends a zero, which begins no request. While the board sends no answer,
-    the pauses between these zeros grow, because a board reports an incomplete request only after a
-    time without input.
+    request. To read a byte, the port sends a zero byte, which the board ignores because no request
+    begins with it. While the board sends no answer, the pauses between these zeros grow, because a
+    board reports an incomplete request only after a time without input.
     """
 
     timeout: float | None = None

@@ -69,11 +69,11 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
     """Return Verilog that Yosys's plain synthesis maps to the same multipliers and RAMs as a build.
 
-    ``verilog`` is the design's Verilog. If ``device`` is given, products and memories beyond its
-    multipliers and block RAMs are made of LUTs (:mod:`celosia.fpga.part`). For ``ecp5`` the Verilog
-    instantiates multipliers, and block RAMs with output registers. For ``ice40`` it instantiates
-    SB_MAC16 for pairs of products, and large memories request SB_SPRAM256KA. For ``gowin`` memories
-    have no initial contents; Yosys infers multipliers itself.
+    ``verilog`` is the design's Verilog. If ``device`` is given and has too few multipliers or block
+    RAMs, the surplus products and memories are made of LUTs (:mod:`celosia.fpga.part`). For
+    ``ecp5`` the result instantiates multipliers, and block RAMs with output registers. For
+    ``ice40`` it instantiates SB_MAC16 for pairs of products, and large memories become
+    SB_SPRAM256KA. For ``gowin`` memories have no initial contents; Yosys infers multipliers itself.
     """
     verilog = _placed(verilog, family)
     if device is None:
@@ -143,8 +143,9 @@ def synthesize(
     Products become hardware multipliers, the widest first, until the device has none left; the
     other products are made of LUTs. Memories for which no block RAM is left are also made of LUTs
     (:mod:`celosia.fpga.memories`). Registers after block RAMs are merged into the block RAMs if
-    possible (:mod:`celosia.fpga.output_registers`). If ``simulation`` is true, ``netlist.v`` is
-    written, too. Results are cached by the hash of Yosys's inputs and Yosys's version.
+    possible (:mod:`celosia.fpga.output_registers`). If ``simulation`` is true, the netlist is also
+    written as Verilog, ``netlist.v``. Results are cached by the hash of Yosys's inputs and Yosys's
+    version.
     """
     family = device.family
     verilog, own = prepare(verilog, family)

@@ -28,9 +28,10 @@ class BusAccelerator(Component):
 
     ``mem_error`` is 1 from the first error response of the memory until reset, also in later runs;
     register STATUS reports an error only if it occurs in the latest run. The bus must be reset
-    whenever its bridge is reset: by ``rst``, and when the host writes FORGET. With the
-    configuration field ``trace``, the port ``trace`` reports the vector engine's writes, and
-    ``events`` the activity of every engine. Raises :class:`InputError` if the bus is unknown.
+    whenever its bridge is reset: by ``rst``, and when the host writes FORGET to the register
+    CONTROL. If the configuration has ``trace``, the port ``trace`` reports the vector engine's
+    writes, and ``events`` the activity of every engine. Raises :class:`InputError` if the bus is
+    unknown.
     """
 
     def __init__(self, config: Config, bus: str, addresses: BusAddress):

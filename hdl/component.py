@@ -25,11 +25,11 @@ class Component(wiring.Component):
     """A component that may become a separate module, shared by equal instances.
 
     Amaranth elaborates such a component like any other, unless the platform is a :class:`Placer`.
-    Then the placer decides whether the component becomes a separate module. The component
-    communicates through its ports only. It uses the clock domain ``sync`` and domains derived from
-    ``sync``. Its circuit depends only on its attributes. ``ResetInserter`` and ``EnableInserter``
-    have no effect inside a module made by a placer; components that need a reset or an enable have
-    ports for these.
+    Then the placer decides whether the component becomes a separate module. A subclass must follow
+    these rules. It communicates through its ports only. It uses the clock domain ``sync`` and
+    domains derived from ``sync``. Its circuit depends only on its attributes. If it needs a
+    separate reset or enable, it has a port for it, because ``ResetInserter`` and ``EnableInserter``
+    have no effect inside a module made by a placer.
     """
 
     def __init_subclass__(cls, **kwargs):

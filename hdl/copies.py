@@ -94,10 +94,11 @@ _STATE = 15
 class Guarded(Component):
     """A component with redundant copies of its control registers, and otherwise the same ports.
 
-    With level ``detect`` each register has two copies; the output ``differs`` is 1 for one cycle,
-    two cycles after the copies begin to differ. With level ``correct`` each register has three
-    copies, and the circuit uses the majority of these. A wrong copy is right again after the next
-    write of the register. The class of the component decides which registers are control registers.
+    If ``level`` is ``detect``, each register has two copies; the output ``differs`` is 1 for one
+    cycle, two cycles after the copies begin to differ. If ``level`` is ``correct``, each register
+    has three copies, and the circuit uses the majority of their values. A wrong copy becomes right
+    with the next write of the register. The class of the component decides which registers are
+    control registers.
     """
 
     def __init__(self, component: wiring.Component, level: str):

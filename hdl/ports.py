@@ -107,9 +107,10 @@ def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
 class AccumulatePort(wiring.Signature):
     """Sums from the array to the accumulators: one row per cycle, which cannot be refused.
 
-    The port has no ``ready``. With the argument ``scaled``, for weight slots that store a scale of
-    each column, the port has ``scaled`` and ``scales``. If ``scaled`` is 1, each column's ``data``,
-    of at most 18 bits, is multiplied by the column's scale before it is added.
+    The port has no ``ready``. If weight slots store a scale for each column (the argument
+    ``scaled`` is true), the port has the members ``scaled`` and ``scales``. If ``scaled`` is 1,
+    each column's ``data``, of at most 18 bits, is multiplied by the column's scale before it is
+    added.
     """
 
     def __init__(self, accumulators: Accumulators, cols: int, *, scaled: bool):
@@ -209,8 +210,9 @@ class EventPort(wiring.Signature):
 
     If ``word_valid`` is 1, ``word`` enters a command queue. These words are the headers and
     operands of the commands, in program order. ``engines`` has the events of each engine. ``array``
-    has a bit for each counter ``ARRAY_NAME``, in the order of ``celosia.arch.registers``; at most
-    one bit is 1. These bits describe the previous cycle.
+    has a bit for each counter ``ARRAY_NAME``, in the order of ``celosia.arch.registers``. At most
+    one bit is 1: it classifies the previous cycle of the array
+    (:class:`celosia.hdl.control.account.ArrayAccount`).
     """
 
     def __init__(self) -> None:
@@ -243,8 +245,9 @@ class MachinePorts(wiring.Signature):
     ``mem_write`` are the external memory port; ``mem_error`` reports, in any cycle, a failed
     access, which ends a run. ``mem_reset`` must be 1 while external memory is reset, and at
     power-up together with ``rst``: earlier requests will not be answered. ``mem_forget`` is 1 for
-    one cycle when the host writes FORGET. With the field ``trace``, ``trace`` reports the vector
-    engine's writes, and ``events`` the activity of every engine.
+    one cycle when the host writes FORGET to the register CONTROL. If the configuration has
+    ``trace``, the port ``trace`` reports the vector engine's writes, and ``events`` the activity of
+    every engine.
     """
 
     def __init__(self, config: Config):

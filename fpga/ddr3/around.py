@@ -43,7 +43,7 @@ def modelled(machine: str, name: str, chip: Ddr3Chip, prefix: str, core: str, to
 
     ``machine`` is the Verilog of the module ``name`` and of its submodules; ``core`` is the Verilog
     of the model. The machine's ports that begin with ``prefix`` are connected to the model. The
-    machine's other ports become ports of ``top``, with ``_`` for ``__`` in their names.
+    machine's other ports become ports of ``top``; in their names ``_`` replaces ``__``.
     """
     head = machine[machine.index(f"module {name} (") :]
     outer_ports = [

@@ -36,9 +36,10 @@ class ClockError(InputError):
 class Ddr3:
     """A board's DDR3 chip and the wiring of the chip.
 
-    ``termination`` is the chip's nominal termination (RTT_NOM). With ``swapped_masks`` the data
-    mask pin of each byte is in the other byte's group of pins. The board connects some pins of the
-    FPGA to its supply, and some to ground: the FPGA drives ``high`` pins to 1 and ``low`` to 0.
+    ``termination`` is the chip's nominal termination (RTT_NOM). If ``swapped_masks`` is true, the
+    data mask pin of each byte is in the other byte's group of pins. The board connects some pins of
+    the FPGA to its supply and some to ground, as additional supply pins. ``high`` and ``low`` are
+    the numbers of these pins, which the FPGA drives to 1 and to 0.
     """
 
     chip: Ddr3Chip

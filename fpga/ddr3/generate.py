@@ -48,13 +48,13 @@ _WR = 15.0
 
 
 def timed_module(module):
-    """Return a subclass of LiteDRAM's class of a chip, with corrected times.
+    """Return a subclass of LiteDRAM's class for a DDR3 chip, with corrected timing parameters.
 
     tWR, the write recovery time, is at least that of the JEDEC standard. LiteDRAM gives tRFC, the
-    time of a refresh, in cycles of the speed grade's fastest clock. This project's clocks are
-    several times slower, and refreshes would take an eighth of all time; so the result has tRFC in
-    nanoseconds. LiteDRAM rounds tREFI, the time between refreshes, up to a whole cycle. The
-    result's tREFI is therefore shorter by one cycle of the slowest clock.
+    time of a refresh, as a number of cycles of the speed grade's fastest clock. At this project's
+    clocks, which are several times slower, this number of cycles would be an eighth of all time.
+    The result therefore has tRFC in nanoseconds. LiteDRAM rounds tREFI, the time between refreshes,
+    up to a whole cycle. The result's tREFI is therefore shorter by one cycle of the slowest clock.
     """
     times = dict(module.speedgrade_timings)
     usual = times["default"]

@@ -1,8 +1,8 @@
 """LiteDRAM's simulation model of an ECP5's DDR3 PHY and the chip, with read delays added.
 
 The model answers with the PHY's latency, and moves a burst of the chip in two cycles. A byte lane
-whose read delay or bit slip differs from :data:`LANES` returns wrong bits, as on a board. So a
-machine runs only after it has found these delays and bit slips.
+returns wrong bits if its read delay or bit slip differs from that in :data:`LANES`, as on a board.
+So a machine must find these delays and bit slips before it can use the memory.
 """
 
 from litedram.phy.dfi import Interface

@@ -13,18 +13,18 @@ from celosia.hdl.stream.pipeline import data_register
 class Multiplier(Component):
     """A signed multiplier with a register at each operand and a register at the product.
 
-    ``p`` is ``a * b`` of two cycles before. With ``gating``, the operand registers load only in
-    cycles with ``en``, and the product register becomes 0 in cycles with ``clear``. With
-    ``stalling``, all registers load only in cycles with ``en``. No register is reset: outputs
-    within two cycles of a reset are stale.
+    ``p`` is ``a * b`` of two cycles before. If ``gating`` is true, the operand registers load only
+    in cycles with ``en`` at 1, and the product register becomes 0 after a cycle with ``clear`` at
+    1. If ``stalling`` is true, all registers load only in cycles with ``en`` at 1. No register is
+    reset: outputs within two cycles of a reset are stale.
 
     It is a separate module without parameters, so that a build can replace it by a hardware
     multiplier that has these registers (``celosia.fpga.multipliers``). This circuit defines its
     behaviour.
 
-    ``width`` is the width of ``a`` and, without ``b_width``, of ``b`` (bits). Raises
-    :class:`InputError` if a width is not a positive integer, or if both ``gating`` and ``stalling``
-    are set.
+    ``width`` is the width of ``a`` (bits), ``b_width`` that of ``b``, which is ``width`` by
+    default. Raises :class:`InputError` if a width is not a positive integer, or if both ``gating``
+    and ``stalling`` are set.
     """
 
     def __init__(

@@ -17,9 +17,10 @@ LOST_BITS = 8
 class RoundingShift(Component):
     """A right shift that rounds to nearest, ties away from zero.
 
-    The rounded quotient ``x / 2**amount`` is ``floor + up``, as in gemmlowp's RoundingDivideByPOT.
-    The unit that reads these outputs adds them, and can combine this addition with another one.
-    ``width`` is the width of the signed ``x`` (bits); ``amount`` is from 0 to 31.
+    The rounded quotient ``x / 2**amount`` is the sum of the outputs ``floor`` and ``up``, as in
+    gemmlowp's RoundingDivideByPOT. The unit that reads the outputs must add them, so that it can
+    combine this addition with another one. ``width`` is the width of the signed ``x`` (bits);
+    ``amount`` is from 0 to 31.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
     registers hold in other cycles. ``up`` is computed from registers through two LUTs. Raises

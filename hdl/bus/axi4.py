@@ -62,9 +62,10 @@ class Axi4Bridge(Component):
     channel has a register slice: one beat per cycle, delayed by one cycle. Reads and writes are
     independent. Any number of reads, and 16 write bursts, may be outstanding.
 
-    ``failed`` is 1 for one cycle for each read beat or write burst with an error response. It is 1
-    for only one cycle if a read and a write response with errors arrive together. The beat or burst
-    counts as completed. ``error`` is 1 from the first error response until reset.
+    ``failed`` is 1 for one cycle for each read beat or write burst with an error response. If a
+    read and a write response with errors arrive in the same cycle, ``failed`` is 1 for only one
+    cycle. The beat or burst with the error counts as completed. ``error`` is 1 from the first error
+    response until reset.
     """
 
     port_meanings = PORT_MEANINGS

@@ -33,9 +33,9 @@ class CommandQueue(Component):
     The queue accepts one word per cycle; a command appears at least ``latency`` cycles after its
     last word. Operands that an instruction does not have keep the values of an earlier command.
     ``busy`` is 1 while the queue has a command or part of a command. If ``depth`` is 3 or more, a
-    memory stores all commands except the newest, and the attribute ``stored`` is true. With
-    ``parity``, each half of every operand and header has a parity bit; ``wrong`` is 1 one cycle
-    after a command that fails this check.
+    memory stores all commands except the newest, and the attribute ``stored`` is true. If
+    ``parity`` is true, each half of every operand and header has a parity bit. ``wrong`` is 1 one
+    cycle after a command with a wrong parity bit is offered.
     """
 
     stages = 0
@@ -180,11 +180,11 @@ class CommandQueue(Component):
 class StagedCommandQueue(CommandQueue):
     """A :class:`CommandQueue` with shorter timing paths, for ``registered`` machines.
 
-    No entry depends on another: an entry is filled only while it is empty, and the operand that the
-    next word holds is known one cycle ahead. If a memory stores the commands (``stored``), at most
-    one command leaves in two cycles. The handshake with which a command leaves is known only late
-    in a cycle. So the queue's counters change one cycle later, which is in time for the next
-    command.
+    The logic of an entry does not depend on other entries, because an entry is filled only while it
+    is empty. A register has the name of the operand that the next word holds, one cycle before the
+    word arrives. If a memory stores the commands (``stored``), at most one command leaves in two
+    cycles. The signals of the handshake with which a command leaves settle late in a cycle. So the
+    queue's counters change one cycle later, which is in time for the next command.
     """
 
     stages = 1

@@ -38,12 +38,13 @@ class HostRegisters(Component):
 
     In a cycle with ``program_en``, ``program_data`` is the program word for ``program_addr``. In a
     cycle with ``register_en``, ``register_data`` is the new value of register ``register_index``.
-    ``start`` is 1 for one cycle when a run begins at program address ``pc``. ``count_NAME`` is
-    added to counter NAME in each cycle, and ``start`` clears the counters. ``widths`` maps counters
-    to the widths of their increments (bits), by default 1. ``faults``, ``abort``, ``recovered`` and
-    ``irq`` are those of :class:`celosia.hdl.control.outcome.Outcome`. STATUS reports the end of a
-    run when the counters are complete, a few cycles after ``busy`` falls. The host reads
-    ``largest`` as registers ARGMAX and ARGMAX_VALUE.
+    ``start`` is 1 for one cycle when a run begins at program address ``pc``. The input
+    ``count_NAME`` is added to counter NAME in each cycle, and ``start`` clears the counters.
+    ``widths`` maps names of counters to the widths of ``count_NAME`` (bits); a counter that it
+    lacks has width 1. ``faults``, ``abort``, ``recovered`` and ``irq`` are those of
+    :class:`celosia.hdl.control.outcome.Outcome`. STATUS reports the end of a run when the counters
+    are complete, a few cycles after ``busy`` falls. The host reads ``largest`` as registers ARGMAX
+    and ARGMAX_VALUE.
     """
 
     def __init__(self, config: Config, widths: Mapping[str, int]):

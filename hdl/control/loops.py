@@ -14,9 +14,9 @@ class Loops(Component):
     """Stores the start and the remaining iterations of up to ``LOOP_LEVELS`` nested loops.
 
     ``enter`` opens a loop whose body begins at program word ``pc`` and runs ``count`` times, at
-    least once. ``turn`` marks the end of the innermost body. ``again``, from a register, is 1 if
+    least once. ``turn`` must be 1 at the end of the innermost body. If the register ``again`` is 1,
     this body runs once more, from word ``start`` on; otherwise ``turn`` closes the loop. ``enter``
-    is not allowed while ``full`` is 1, and ``turn`` not while ``empty`` is 1: otherwise the stored
+    must be 0 while ``full`` is 1, and ``turn`` must be 0 while ``empty`` is 1. Otherwise the stored
     loops are wrong until ``clear`` closes all of them.
     """
 

@@ -11,16 +11,17 @@ is also the least number of ``scrub`` cycles, more than the number of registers 
 
 
 class Recovery(Component):
-    """Recovers the core after ``abort`` and after reset.
+    """Resets the core and clears its memories after ``abort`` and after a reset of the machine.
 
     After ``abort`` it isolates the core from external memory, resets the core, clears memories, and
     waits for outstanding answers of external memory. After a reset of the machine, recovery begins
-    with the reset of the core. With :class:`celosia.hdl.memory.guard.MemoryGuard`, ``close``
-    isolates the core, ``closed`` is 1 once it is isolated, and ``owed`` is 1 while answers are
-    outstanding. ``clear`` resets the core for ``FLUSH`` cycles. Then ``scrub`` is 1 for ``depth``
-    cycles, while ``scrub_addr`` counts up from 0; ``depth`` is at least ``FLUSH``, and a smaller
-    argument is replaced by ``FLUSH``. ``idle`` is 1 when a run may begin: ``FLUSH + depth + 3``
-    cycles after ``abort`` if no answers are outstanding.
+    with the reset of the core. ``close``, ``closed`` and ``owed`` are connected to a
+    :class:`celosia.hdl.memory.guard.MemoryGuard`: ``close`` isolates the core, ``closed`` is 1 once
+    the core is isolated, and ``owed`` is 1 while answers are outstanding. ``clear`` resets the core
+    for ``FLUSH`` cycles. Then ``scrub`` is 1 for ``depth`` cycles, while ``scrub_addr`` counts up
+    from 0: memories clear the word at this address. If the argument ``depth`` is less than
+    ``FLUSH``, it is replaced by ``FLUSH``. ``idle`` is 1 when a run may begin:
+    ``FLUSH + depth + 3`` cycles after ``abort`` if no answers are outstanding.
     """
 
     def __init__(self, depth: int):

@@ -20,9 +20,9 @@ def largest_layout() -> data.StructLayout:
 
 
 class ArgmaxUnit(Component):
-    """Finds the largest element of a row and its column, the lowest column of equal elements.
+    """Finds the largest element of a row and its column; of equal elements, the lowest column.
 
-    In a cycle with ``valid``, the first ``count`` lanes of ``i`` have the elements from column
+    In a cycle with ``valid`` at 1, the first ``count`` lanes of ``i`` have the elements from column
     ``column`` on; columns arrive in ascending order, one beat per cycle. ``fresh`` is 1 for the
     first beat of a row, and discards the result of earlier beats. ``o`` is the result of all beats
     that entered at least ``latency`` cycles ago. Raises :class:`InputError` if ``lanes`` is not

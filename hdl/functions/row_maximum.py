@@ -64,8 +64,9 @@ class RowMaximum(Component):
 
     The maximum of a row without unmasked columns is -32,768. Latency from the last input beat of a
     row to the first output beat is ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle.
-    If ``factors`` is not 0, the ``number`` of a row's factor (:func:`score_layout`) is passed on
-    with the maximum. With ``parity``, ``errors`` reports wrong words of the row buffer.
+    If ``factors`` is not 0, the storage index ``number`` of a row's factor (:func:`score_layout`)
+    is output with the maximum. If ``parity`` is true, words of the row buffer have parity bits, and
+    ``errors`` reports wrong words.
     """
 
     i: stream.Interface

@@ -32,8 +32,9 @@ class WeightLanes:
     """A pipeline from scores to weights (exponentials) and the reciprocal of their sum.
 
     The pipeline never stalls. The attribute ``weighed`` is the number of cycles from a beat of
-    scores to its weights, one more with ``late``, which adds a register. The attribute ``inverted``
-    is the number of cycles from the last beat of a row to the reciprocal of the row's sum.
+    scores to its weights. If ``late`` is true, a register makes it one cycle longer. The attribute
+    ``inverted`` is the number of cycles from the last beat of a row to the reciprocal of the row's
+    sum.
     """
 
     def __init__(self, lanes: int, max_beats: int, *, late: bool = False):
@@ -51,16 +52,16 @@ class WeightLanes:
         self.row = data.StructLayout({"inverse": MANTISSA_WIDTH, "scale": count_width.bit_length()})
 
     def place(self, m, i, accepted, weights, mask, row):
-        """Place the pipeline: subtract, exponentiate, add within and over beats, invert.
+        """Place the pipeline: the exponentials of scores, their sum over a row, and its reciprocal.
 
-        A beat of ``i`` enters in a cycle with ``accepted``. The pipeline drives ``weights``,
-        ``mask`` and ``row``. A weight in ``weights`` is ``mantissa * 2**(-16 - shift)``, 0 in
-        columns outside of ``mask``. The reciprocal of the sum in ``row`` is
-        ``inverse * 2**(-16 - scale)``.
+        A beat of ``i`` enters in a cycle with ``accepted`` at 1. The pipeline drives ``weights``
+        (the exponentials), ``mask`` and ``row``. A weight in ``weights`` is
+        ``mantissa * 2**(-16 - shift)``, 0 in columns outside of ``mask``. The reciprocal of the sum
+        in ``row`` is ``inverse * 2**(-16 - scale)``.
 
         Returns a tuple of four. The first is the list of weights in Q1.28, lower bits dropped, one
-        cycle after ``weights``. The others are strobes: of each beat of ``weights``, of the last
-        beat of a row, and of ``row``.
+        cycle after ``weights``. The others are valid bits. The second is 1 with each beat of
+        ``weights``, the third with the last beat of a row, and the fourth with a result in ``row``.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat
@@ -108,7 +109,8 @@ class RowWeights(Component):
     Weights, ``inverse`` and ``scale`` are those of :class:`WeightLanes`. Latency from the last
     input beat of a row to the first output beat is
     ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
-    cycle. With ``parity``, ``errors`` reports wrong words of the row buffer.
+    cycle. If ``parity`` is true, words of the row buffer have parity bits, and ``errors`` reports
+    wrong words.
     """
 
     i: stream.Interface
@@ -155,13 +157,14 @@ class RowWeights(Component):
 
 
 class DeferredWeights(Component):
-    """Turns scores into weights, not divided by their sum, and outputs a factor for each row.
+    """Turns scores into exponentials (weights), and outputs the reciprocal of each row's sum.
 
-    A later command multiplies by the factor, equation (23) of docs/numerics.md. ``o`` has weights
-    in unsigned Q0.24, lower bits dropped, in the layout of probabilities; the largest weight of a
-    row is ``2**24``. ``factor`` is the reciprocal of the row's sum, with ``number``, the index at
-    which it will be stored (below ``factors``), which arrived with the row's maximum. Latency is
-    ``latency`` cycles from an input beat to its output beat, throughput one beat per cycle.
+    The weights are not divided by their sum; instead a later command multiplies by the reciprocal
+    (the row's factor), equation (23) of docs/numerics.md. ``o`` has weights in unsigned Q0.24,
+    lower bits dropped, in the layout of probabilities; the largest weight of a row is ``2**24``.
+    ``factor`` outputs the factor together with ``number``, the index, below ``factors``, at which
+    it will be stored. The input beats of the row have this index. Latency is ``latency`` cycles
+    from an input beat to its output beat, throughput one beat per cycle.
     """
 
     i: stream.Interface

@@ -18,12 +18,12 @@ from celosia.hdl.stream.pipeline import delay, domain_of
 
 
 def array_members(config: Config) -> dict[str, Any]:
-    """Return the ports of an array, a dictionary by name: activations, lines of weights, and sums.
+    """Return a dictionary from name to port of an array: activations, lines of weights, and sums.
 
-    With ``operand_gating``, output ``zeros`` is the number of zeros among the activations of two
-    cycles before. If weight slots store scales, ``scales`` has the scale of each column for the
-    sums output in the same cycle. The receiver must multiply the sums by the scales if ``scaled``
-    is 1.
+    If the configuration has ``operand_gating``, output ``zeros`` is the number of zeros among the
+    activations of two cycles before. If weight slots store scales, ``scales`` has the scale of each
+    column for the sums output in the same cycle. The receiver must multiply the sums by the scales
+    if ``scaled`` is 1.
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -46,7 +46,8 @@ def activation_layout(config: Config) -> data.StructLayout:
     """Return the layout of a vector of activations, one per row, with the selection of weights.
 
     ``slot`` is the number of the weight slot to use, and ``part`` selects the bits of each weight
-    to multiply by. With ``sleep``, ``n`` is the number of columns that compute a sum.
+    to multiply by. If the configuration has ``sleep``, ``n`` is the number of columns that compute
+    a sum; the other columns are disabled.
     """
     return data.StructLayout(
         {
@@ -110,7 +111,7 @@ def slots_of(payload: Any) -> list[Value]:
 
 
 def part_member(config: Config) -> dict[str, Any]:
-    """Return the optional fields of a vector of activations, a dictionary from name to shape.
+    """Return a dictionary from name to shape: the optional fields of a vector of activations.
 
     A field is absent if the machine lacks the unit that reads it. ``part`` selects the bits of each
     weight to multiply by. ``scaled`` is 1 if the weights have scales. ``lower`` is 1 if the weights
@@ -126,7 +127,7 @@ def part_member(config: Config) -> dict[str, Any]:
 
 
 def weight_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a line of weights: a row of a tile or, with ``column``, a column.
+    """Return the layout of a line of weights: a row of a tile, or a column if ``column`` is 1.
 
     ``index`` is the number of the row or column in the tile.
 
@@ -169,9 +170,9 @@ def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, z
     """Drive ``operands`` with the ``elements`` of the previous cycle minus ``zero``.
 
     Operands whose index is ``count`` or more become 0. An element has ``operand_width`` bits, and
-    one bit more if it may be a byte of INT16 (:mod:`celosia.hdl.matrix.wide`). The delay of one
-    cycle is a register of the differences. In a ``registered`` systolic array it is a register of
-    the elements instead, because the array's edge has a register too.
+    one bit more if it may be a byte of INT16 (:mod:`celosia.hdl.matrix.wide`). The register that
+    delays by one cycle is after the subtraction. In a ``registered`` systolic array it is before
+    the subtraction, because the array's edge has another register.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)

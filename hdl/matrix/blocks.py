@@ -16,10 +16,10 @@ from celosia.hdl.component import Component
 class BlockEncoder(Component):
     """Encodes two rows of values with a shared exponent: equation (22) of docs/formats.md.
 
-    In a cycle with ``first``, ``elements`` are the first row, with ``count`` valid elements; the
-    caller must repeat this row on ``held`` from the next cycle on. In a later cycle with
-    ``second``, ``elements`` are the second row. From the next cycle on, ``o`` has the 4-bit
-    mantissas of both rows, those of the first row in the low halves of bytes. ``exponent`` is their
+    If ``first`` is 1, ``elements`` are the first row, with ``count`` valid elements; the caller
+    must repeat this row on ``held`` from the next cycle on. In a later cycle ``second`` is 1, and
+    ``elements`` are the second row. From the cycle after that on, ``o`` has the 4-bit mantissas of
+    both rows; those of the first row are in the low halves of the bytes. ``exponent`` is their
     shared exponent minus 1. Bytes from ``count`` on are undefined.
     """
 

@@ -19,15 +19,15 @@ class ElementColumn(Component):
     """A column of processing elements; ``sum_o`` is the sum of their products.
 
     Signals that move along the rows enter and leave as arrays with an entry for each row. These are
-    activations ``a_i`` with ``slot_i`` (and ``live_i`` with ``gating``), and strobes
-    ``row_strobe_i`` with ``row_slot_i``, which write ``column_data``. With ``transpose``,
-    ``column_strobe_i`` with ``column_slot_i`` moves down the column and writes ``row_data``. The
-    element of row r adds its product one cycle after the element above, to a sum of
-    ``sum_widths[r]`` bits.
+    the activations ``a_i``, their slots ``slot_i``, and ``live_i`` if ``gating`` is true. They are
+    also the strobes ``row_strobe_i``, which write ``column_data`` to the slots ``row_slot_i``. If
+    ``transpose`` is true, ``column_strobe_i`` moves down the column and writes ``row_data`` to
+    ``column_slot_i``. The element of row r adds its product one cycle after the element above, to a
+    sum of ``sum_widths[r]`` bits.
 
     All elements have the same ``side``; the ports ``beside`` and ``product`` are arrays with an
-    entry for each row. A ``pass_width`` below 8 adds the port ``part_i``. With ``sleep``,
-    ``awake_i`` of the first row's activation moves down the column.
+    entry for each row. If ``pass_width`` is below 8, there is a port ``part_i``. If ``sleep`` is
+    true, ``awake_i`` of the first row's activation moves down the column.
     :class:`celosia.hdl.matrix.element.ProcessingElement` describes the signals.
     """
 

@@ -23,8 +23,8 @@ def step_layout(config: Config) -> data.StructLayout:
 
     ``format`` is the number of the weight format; 0 means INT8 bytes without codes. ``have`` is the
     number of bits that each column has left from earlier rows of bytes. ``fetch`` is 1 if the step
-    consumes a new row of bytes with codes, ``scale`` if it consumes a row of scales of a group.
-    ``grouped`` is 1 if decoded values are multiplied by the scales.
+    consumes a new row of bytes with codes. ``scale`` is 1 if the step consumes a row with the
+    scales of a group. ``grouped`` is 1 if decoded values are multiplied by the scales.
     """
     members = {"format": range(len(config.formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
     groups = config.weight_group > 0
@@ -36,8 +36,8 @@ class DecodeSteps(Component):
 
     ``step`` is the step of the next line, in the weight format number ``format`` (0 for INT8).
     ``reads`` is 1 if the step needs a new row of bytes, ``scales`` if this row has scales.
-    ``advance`` moves to the next step. In the same cycle, ``tile`` is 1 after the last step of a
-    tile, and ``restart`` after the last step of a tile column.
+    ``advance`` moves to the next step. If the current step is the last of a tile, ``tile`` must be
+    1 in the same cycle; if it is the last of a tile column, ``restart`` must be 1.
     """
 
     def __init__(self, config: Config):
@@ -102,11 +102,11 @@ class DecodeSteps(Component):
 class WeightDecoder(Component):
     """Decodes one row of ``bytes`` per cycle into the line of weights ``o``, one cycle later.
 
-    ``step`` (:func:`step_layout`) controls the decoding. If its ``fetch`` is 0, only bits left from
-    earlier rows are decoded; if its ``format`` is 0, bytes pass unchanged. Only the first ``cols``
-    bytes of a row are decoded; further bytes always pass unchanged. If weight slots store scales,
-    ``scales`` outputs the scales that belong to ``o``. Equations (11) and (12) of docs/formats.md
-    define codes and scales; a product with a scale is taken modulo 2**8.
+    ``step`` (:func:`step_layout`) controls the decoding. If ``step.fetch`` is 0, only bits that
+    remain from earlier rows are decoded; if ``step.format`` is 0, bytes pass unchanged. Only the
+    first ``cols`` bytes of a row are decoded; further bytes always pass unchanged. If weight slots
+    store scales, ``scales`` outputs the scales that belong to ``o``. Equations (11) and (12) of
+    docs/formats.md define codes and scales; a product with a scale is taken modulo 2**8.
     """
 
     def __init__(self, config: Config):

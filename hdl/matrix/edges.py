@@ -13,9 +13,9 @@ from celosia.hdl.stream.pipeline import delay, history, ring, stairs
 class ActivationEdge(Component):
     """The array's left edge: delays the activation of row r, and its slot, by r + 1 cycles.
 
-    With ``gating``, bit r of ``o_live`` is 1 if the activation of row r belongs to a ``valid``
-    vector and is not zero. ``zeros`` is then the number of zero activations in the vector of two
-    cycles before, or 0 if there was none.
+    If ``gating`` is true, bit r of ``o_live`` is 1 if the activation of row r belongs to a
+    ``valid`` vector and is not zero. ``zeros`` is then the number of zero activations in the vector
+    of two cycles before, or 0 if that cycle had no vector.
     """
 
     def __init__(
@@ -64,11 +64,12 @@ class ActivationEdge(Component):
 
 
 class SleepEdge(Component):
-    """The array's upper edge with ``sleep``: enables the columns that a vector needs.
+    """The array's upper edge if unused columns sleep: it enables the columns that a vector needs.
 
-    Bit c of ``o`` enables column c, c + 1 cycles after a vector with ``valid``. A vector of ``n``
-    columns enables the first ``n`` columns. If ``together[c]`` is true, column c is the right of a
-    pair that shares multipliers, and is enabled whenever column c - 1 is.
+    A configuration with ``sleep`` disables the columns that a vector does not need, which saves
+    power. A vector with ``valid`` at 1 enables the first ``n`` columns: bit c of ``o`` is 1 c + 1
+    cycles after the vector. If ``together[c]`` is true, column c is the right column of a pair that
+    shares multipliers. It is then enabled whenever column c - 1 is enabled.
     """
 
     def __init__(self, *, together: Sequence[bool]):
@@ -87,8 +88,9 @@ class WeightEdge(Component):
     """The array's left and upper edges for weights: convert lines to strobes and delayed data.
 
     One cycle after a line with ``en``, row ``index`` receives a strobe at the left edge. The strobe
-    moves by one column per cycle, so column c receives its element of the line c cycles later. With
-    ``column``, rows and columns are exchanged.
+    moves by one column per cycle, so column c receives its element of the line c cycles later. If
+    ``column`` is 1, the line is a column of weights, and rows and columns are exchanged in this
+    description.
     """
 
     def __init__(
@@ -144,10 +146,10 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: delays sums so that those of all columns leave in the same cycle.
 
-    The sums of column c arrive ``c + late[c]`` cycles after the earliest sums, and leave
-    ``cols - 1`` cycles after these. ``o_valid`` is ``valid`` of ``latency`` cycles before.
-    ``latency`` is the number of cycles from activations at the left edge to their sums at the
-    output of this edge.
+    The sums of column c arrive ``c + late[c]`` cycles after the earliest sums of their vector. All
+    sums of a vector leave ``cols - 1`` cycles after its earliest sums arrived. ``o_valid`` is
+    ``valid`` of ``latency`` cycles before. ``latency`` is the number of cycles from activations at
+    the left edge to their sums at the output of this edge.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

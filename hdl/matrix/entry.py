@@ -14,7 +14,7 @@ from celosia.hdl.stream.pipeline import delay, spread
 
 
 class ActivationEntry(Component):
-    """Subtracts the zero point from activations, and sets those to zero that a tile does not use.
+    """Subtracts the zero point from activations; activations that a tile does not use become zero.
 
     ``o`` is the vector for the array, one cycle after ``elements``. ``macs``, two cycles after
     ``elements``, is the number of the vector's useful products. A product that takes several

@@ -11,12 +11,12 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
-    """Return the layout that selects the bits (the part) of each weight to multiply a vector by.
+    """Return the layout that selects the part (group of bits) of each weight for a product.
 
     ``place`` is the number of the part; part 0 has the lowest bits. ``last`` marks the last part,
-    which is signed. If ``paired`` is set, a byte of a slot can hold two weights; ``alone`` is then
-    1 if the part is one of the two. The layout has no bits if weights have a single part and no
-    pairs.
+    which is signed. If ``paired`` is true, a byte of a slot can hold two 4-bit weights; ``alone``
+    is then 1 if the part is one of these two weights. The layout has no bits if weights have only
+    one part and ``paired`` is false.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
     alone = present(alone=paired)
@@ -26,8 +26,8 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
 def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
     """Return one part of an 8-bit weight as a signed operand.
 
-    ``part`` (:func:`part_layout`) selects the part of ``width`` bits. The result is the whole
-    weight if ``width`` is 8, unless the part is one of a pair of weights in a byte.
+    ``part`` (:func:`part_layout`) selects the part of ``width`` bits. If ``width`` is 8, the result
+    is the whole weight, or one of two 4-bit weights in the byte if ``part.alone`` is 1.
     """
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:

@@ -64,10 +64,11 @@ def tile_layout(config: Config) -> data.StructLayout:
 class TileWalker(Component):
     """Generates the tiles of MATMUL and PRELOAD commands.
 
-    Tiles are generated tile column by tile column, in ascending order of k within a column, one per
-    cycle from the cycle after a command is accepted. The next command is accepted while the last
-    tiles of the current command wait, so there is no pause between the tiles of two commands.
-    ``command`` is the command of the tile on ``o``. The sizes in a command must be at least 1.
+    One tile is generated per cycle, from the cycle after a command is accepted on. The order is
+    tile column by tile column, and within a tile column in ascending order of k. The next command
+    is accepted while the last tiles of the current command still wait on ``o``, so there is no
+    pause between the tiles of two commands. ``command`` is the command of the tile on ``o``. The
+    sizes in a command must be at least 1.
     """
 
     def __init__(self, config: Config):

@@ -24,9 +24,9 @@ def span_layout(config: Config) -> data.StructLayout:
     """Return the layout of one row of a LOAD or STORE in the scratchpad.
 
     The row begins at byte address ``sp_addr`` and has ``words + 1`` memory words; the last word has
-    ``tail + 1`` bytes. ``last`` marks the last row of a command, and ``push`` is the command's mask
-    of engines that then receive a token. ``empty``, which occurs only with ``last``, marks a
-    command without rows.
+    ``tail + 1`` bytes. ``last`` is 1 for the last row of a command; the engines in the mask
+    ``push`` then receive a dependency token. If ``empty`` is 1, the command has no rows; ``last``
+    is then also 1.
     """
     return data.StructLayout(
         {
@@ -54,8 +54,8 @@ def row_layout(config: Config) -> data.StructLayout:
 def piece_layout(config: Config) -> data.StructLayout:
     """Return the layout of a burst, which moves ``last + 1`` words from word ``word_addr`` on.
 
-    ``end`` marks the last burst of a command, and ``push`` is the command's mask of engines that
-    then receive a token. An ``empty`` burst has no words.
+    ``end`` is 1 for the last burst of a command; the engines in the mask ``push`` then receive a
+    dependency token. An ``empty`` burst has no words.
     """
     return data.StructLayout(
         {
@@ -73,8 +73,8 @@ class Rows(Component):
 
     ``i`` receives commands, and ``o`` outputs the rows to move. A command without rows or bytes
     makes one ``empty`` row. ``busy`` is 1 while a command is unfinished. There is one idle cycle
-    between commands. With ``registered`` the stream of rows passes a skid buffer, so that its
-    ``ready`` comes from a register.
+    between commands. In a ``registered`` machine the stream of rows passes a skid buffer, so that
+    its ``ready`` comes from a register.
     """
 
     def __init__(self, config: Config):
@@ -145,8 +145,9 @@ class Bursts(Component):
     """Cuts rows into bursts of external memory, one burst per cycle.
 
     A burst ends at the end of the row, or before an address that is a multiple of ``burst_words``
-    words. So every burst of a row but the first starts at such a multiple. An empty row makes one
-    ``empty`` burst. The first burst of a row is output in the cycle after the row was accepted.
+    words. So every burst of a row except the first starts at such a multiple. For an ``empty`` row,
+    one ``empty`` burst is output, which moves no words. The first burst of a row is output in the
+    cycle after the row was accepted.
     """
 
     def __init__(self, config: Config):

@@ -28,10 +28,10 @@ class LoadEngine(Component):
 
     ``dram_addr`` and ``dram_stride`` must be multiples of the memory word's bytes; ``sp_addr`` and
     ``sp_stride`` may have any value. A row's last word may be partial. Up to 32 rows, of any number
-    of commands, may be in flight; :class:`Bursts` makes the bursts. Throughput is one memory word
-    per cycle: a row takes one cycle for each of its words, if ``memory`` accepts a request for each
-    row in that time. ``status.done`` is 1 in the cycle in which the last write of a command is
-    accepted.
+    of commands, may be requested before their data arrive; :class:`Bursts` cuts the rows into
+    bursts. Throughput is one memory word per cycle: a row takes one cycle for each of its words, if
+    ``memory`` accepts a request for each row in that time. ``status.done`` is 1 in the cycle in
+    which the last write of a command is accepted.
     """
 
     def __init__(self, config: Config):

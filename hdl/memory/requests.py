@@ -12,12 +12,13 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 class Requests(Component):
-    """Sends the requests of ``i`` to the scratchpad, and delays each request's tag ``note``.
+    """Sends read requests to the scratchpad, and returns each request's tag with its data.
 
-    A request has an address ``addr`` and a tag ``note``. The output ``note`` is the tag of the data
-    that ``port`` returns in the same cycle, ``2 + stages`` cycles after the request was accepted.
-    If ``stages`` is 1, requests pass a register, because the arbiter of the scratchpad is far away;
-    an answer then arrives one cycle later. Throughput is one request per cycle.
+    A request on ``i`` has an address ``addr`` and a tag ``note``. ``port`` returns the data
+    ``2 + stages`` cycles after the request was accepted; in the same cycle the output ``note`` is
+    the tag of that request. If ``stages`` is 1, requests pass a register, because the arbiter of
+    the scratchpad is far away; an answer then arrives one cycle later. Throughput is one request
+    per cycle.
     """
 
     def __init__(self, access: Access, note: ShapeLike, *, stages: int):

@@ -26,10 +26,10 @@ class StoreEngine(Component):
 
     Alignment is as in :class:`LoadEngine`; the mask of a row's last word excludes the bytes after
     the row. Rows are read while earlier bursts are still being written. Throughput is one memory
-    word per cycle. The words of a burst are offered after its request was accepted. They are
-    offered one cycle later if scratchpad lines pass an additional register (:func:`lines_wait`).
-    ``status.done`` is 1 in or after the cycle of ``memory.written`` for the last burst of a
-    command, in order, at most one command per cycle.
+    word per cycle. The words of a burst are offered after its request was accepted, and one cycle
+    later if scratchpad lines pass an additional register (:func:`lines_wait`). ``status.done`` is 1
+    for one cycle for each command, in the order of commands. This is the cycle in which
+    ``memory.written`` reports the command's last burst, or a later cycle.
     """
 
     def __init__(self, config: Config):

@@ -20,9 +20,9 @@ class AccumulatorBank(Component):
     One row is read and one row written per cycle. ``row`` and ``filled`` are the content of
     ``read_addr`` of the last cycle with ``read_en``. They are undefined at first, and for a row
     that is written in the cycle of its read. A clear writes ``filled`` only, so that no gate is
-    between an adder and the memory. ``write_row`` must be driven ``later`` cycles after
-    ``write_stb`` and ``write_addr``; ``filled`` changes without this delay. With a ``level`` of
-    protection, ``errors`` reports wrong words one cycle after they are read.
+    between an adder and the memory. ``write_row`` must arrive ``later`` cycles after ``write_stb``
+    and ``write_addr``; ``filled`` changes without this delay. If ``level`` is not ``none``, rows
+    have check bits, and ``errors`` reports wrong words one cycle after they are read.
     """
 
     read_en: Signal

@@ -16,7 +16,7 @@ class DirectSums:
 
     A sum is written in the cycle that computes it. ``later`` is the number of cycles from the
     computation of a sum to its write. ``latency`` is the number of additional cycles from the read
-    of a row to its addition. With ``sleep`` registers hold if they have no new value.
+    of a row to its addition. If ``sleep`` is true, registers hold in cycles without a new value.
     """
 
     later = 0
@@ -30,7 +30,8 @@ class DirectSums:
     def enable(self, strobe):
         """Return an enable signal for a register that must load in cycles with ``strobe``.
 
-        With ``sleep`` it is ``strobe``, so that the register holds in other cycles; otherwise 1.
+        If ``sleep`` is true, the result is ``strobe``, so that the register holds in other cycles.
+        Otherwise the result is 1.
         """
         return strobe if self._sleep else 1
 
@@ -41,22 +42,23 @@ class DirectSums:
     def begin(self, m, marks, early):
         """Return two bits that select the operand to which a column's adder adds a new sum.
 
-        The first bit selects the column's last sum; otherwise the second bit selects the row from
-        memory, and 0 is selected if both bits are 0. ``marks`` are these bits in the cycle of the
-        addition, and ``early`` the same bits one cycle earlier, which a pipeline with more
-        registers delays.
+        If the first bit is 1, the operand is the column's last sum. Else it is the row from memory
+        if the second bit is 1, and 0 if both bits are 0. ``marks`` are these bits in the cycle of
+        the addition. ``early`` are the same bits one cycle earlier, for pipelines that delay them
+        by a register.
         """
         return marks
 
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
         """Return the row for the adder, the row for a drain, and a list of error bits of both rows.
 
-        The rows come one cycle after the banks output them. ``adds`` and ``drains`` are the numbers
-        of the banks to read, for the adder and for a drain. ``add_1`` is 1 if a row is read for the
-        adder, ``drained_1`` if a row is read for a drain; ``add_2`` is ``add_1`` one cycle later.
-        ``total`` is the latest sum. A sum that is not in memory yet replaces the row that the adder
-        reads. So ``before`` has a bit for each sum of two or more requests earlier: 1 if the sum
-        belongs to the same row. The latest of these sums is used.
+        The two rows are available one cycle after the banks output them. ``adds`` is the number of
+        the bank to read for the adder, ``drains`` that for a drain. ``add_1`` is 1 if a row is read
+        for the adder, ``drained_1`` if a row is read for a drain; ``add_2`` is ``add_1`` one cycle
+        later. ``total`` is the latest sum. If a sum of the same row has not been written yet, it
+        replaces the row from the bank. ``before`` has a bit for each sum of two or more requests
+        earlier; it is 1 if the sum belongs to the same row. The latest of the sums with a bit at 1
+        is used.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)
@@ -69,7 +71,7 @@ class DirectSums:
 
 
 class StagedSums(DirectSums):
-    """A pipeline with a register between the adder and the block RAM, which delays writes by one.
+    """A pipeline with a register between adder and block RAM, so that writes are one cycle later.
 
     Each bank's output has a register, which is part of the block RAM, before a row is selected.
     Each column has separate registers for the bits that select its row or its last sum.
@@ -95,10 +97,11 @@ class StagedSums(DirectSums):
 
 
 class CorrectedSums(StagedSums):
-    """A pipeline with a decoder, between registers, that corrects flipped bits in rows.
+    """A pipeline in which a decoder corrects flipped bits in the rows that are read.
 
-    A row is written one cycle later than with :class:`StagedSums`. The errors of the rows for adder
-    and drain are reported one cycle after the correction.
+    There are registers before and after the decoder. A row is written one cycle later than with
+    :class:`StagedSums`. The errors of the rows for adder and drain are reported one cycle after the
+    correction.
     """
 
     later = WRITTEN_LATER

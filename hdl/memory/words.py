@@ -55,9 +55,10 @@ class WordSplitter(Component):
 class WordCollector(Component):
     """Joins columns from a memory chip to words, lowest column first.
 
-    ``take`` reports the request of the first column of a word, which is allowed while the register
-    ``room`` is 1. At most ``depth`` words are in flight or wait on ``o``. ``room`` is 1 while at
-    least ``more`` additional words may be requested. If ``i_valid`` is 1, ``i`` is the next column.
+    ``take`` must be 1 when the first column of a word is requested, which is allowed only while the
+    register ``room`` is 1. At most ``depth`` words are requested but not yet accepted from ``o``.
+    ``room`` is 1 while at least ``more`` additional words may be requested. If ``i_valid`` is 1,
+    ``i`` is the next column.
     """
 
     def __init__(self, memory: Memory, width: int, depth: int, more: int = 1):

@@ -29,10 +29,10 @@ ALU_CONTROL = data.StructLayout(
 class MicroAlu(Component):
     """A combinational 32-bit ALU for operands ``a`` and ``b``, with the operation in ``control``.
 
-    ``sum`` is ``a + b + carry``, or, with ``subtract``, ``a - b - 1 + carry``. ``zero`` is 1 if
-    ``sum`` is 0. With ``subtract`` and ``carry``, ``less`` is 1 if ``a`` is less than ``b``, as
-    signed numbers or, with ``unsigned``, as unsigned ones. The bits ``result_1`` and ``result_0``
-    form a number that selects ``result``:
+    ``sum`` is ``a + b + carry``, or ``a - b - 1 + carry`` if ``subtract`` is 1. ``zero`` is 1 if
+    ``sum`` is 0. If ``subtract`` and ``carry`` are 1, ``less`` is 1 if ``a`` is less than ``b``.
+    The operands are compared as unsigned numbers if ``unsigned`` is 1, else as signed numbers. The
+    bits ``result_1`` and ``result_0`` form a number that selects ``result``:
 
     === =======================================================================================
     0   ``sum``

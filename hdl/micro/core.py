@@ -27,8 +27,8 @@ class MicroCore(Component):
 
     While a micro-instruction runs, the registers of the next are read and the one after that is
     fetched, so a taken branch costs one cycle. ``sp`` is the port of the scratchpad (16-bit words),
-    and ``data`` the port of the data memory (``data_depth`` 32-bit words). With ``hold`` another
-    unit uses the data memory, and the core stops.
+    and ``data`` the port of the data memory (``data_depth`` 32-bit words). In cycles with ``hold``
+    at 1 another unit uses the data memory, and the core stops.
 
     ``operand``, ``row``, ``sum``, and the strobes from ``weight`` to ``step``, are connected to a
     :class:`celosia.hdl.micro.array.MicroArray`, whose ``byte`` is ``operand`` and whose ``word`` is

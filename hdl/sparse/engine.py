@@ -17,7 +17,7 @@ class SparseMatrixEngine(Component):
     time: each waits until the other is done. So they share the ports to scratchpad and
     accumulators. The ports are those of :class:`MatrixEngine`, plus ``skipped``: the number of zero
     weights that SPARSE skips in a cycle. ``sends`` is 1 in each cycle in which the array or the
-    unit multiplies.
+    sparse unit multiplies.
     """
 
     def __init__(self, config: Config):

@@ -12,11 +12,11 @@ from celosia.hdl.stream.flow import Flow
 class CreditQueue(Component):
     """Queues the output of a pipeline of ``latency`` cycles, whose registers then need no enable.
 
-    ``taken`` must be 1 when a payload enters the pipeline, which is allowed only while ``room`` is
-    1: the queue then has space when the payload arrives on ``i``. ``room`` depends on no input.
-    ``o`` outputs payloads in order, at the earliest in the cycle of arrival. Throughput is one
-    payload per cycle, also after a wait. A payload is written to the memory even if it does not
-    wait, so that ``o.ready`` is not in the memory's timing path.
+    ``taken`` must be 1 in the cycle in which a payload enters the pipeline. A payload may enter
+    only while ``room`` is 1, so that the queue has space when the payload arrives on ``i``.
+    ``room`` depends on no input. ``o`` outputs payloads in order, at the earliest in the cycle of
+    arrival. Throughput is one payload per cycle, also after a wait. A payload is written to the
+    memory even if it does not wait, so that ``o.ready`` is not in the memory's timing path.
     """
 
     def __init__(self, payload: ShapeLike, latency: int):

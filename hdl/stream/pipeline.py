@@ -20,10 +20,10 @@ def delay(
 ) -> Value:
     """Return a value delayed by ``cycles`` cycles with ``en`` at 1.
 
-    The registers are added to ``m`` in the domain ``sync``. With ``reset`` the registers are 0
-    after a reset, as valid bits need; otherwise the outputs of the first ``cycles`` cycles are
-    stale. Synthesis merges identical delays of one value. The registers are named ``name``, by
-    default like the variable to which the result is assigned.
+    The registers are added to ``m`` in the domain ``sync``. If ``reset`` is true, the registers are
+    0 after a reset, as valid bits need. If it is false, a reset does not change them, and the first
+    ``cycles`` outputs after a reset are stale. Synthesis merges identical delays of one value. The
+    registers are named ``name``, by default like the variable to which the result is assigned.
     """
     value = Value.cast(value)
     # The variable that the caller assigns to, where it does.
@@ -49,7 +49,7 @@ def domain_of(m: Module, stages: int) -> Any:
 def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -> ValueLike:
     """Return a value after ``stages`` (0 or 1) registers that synthesis does not merge with others.
 
-    So synthesis can place the register near the logic that reads it. ``reset`` is as in
+    Place-and-route can then place such a register near the logic that reads it. ``reset`` is as in
     :func:`delay`.
     """
     for _ in range(stages):
@@ -63,8 +63,8 @@ def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -
 def data_register(m: Module, port: Any, *, stages: int = 1) -> Any:
     """Return a register without reset that drives ``port``, for data with a separate valid bit.
 
-    A reset would need a net to all data registers, and block RAM could not include the register. If
-    ``stages`` is 0, the port itself is returned.
+    A reset would need wires to all data registers, and a block RAM's output register could not be
+    used. If ``stages`` is 0, the port itself is returned.
     """
     for _ in range(stages):
         register = Signal.like(port, name=f"{Value.cast(port).name}_register", reset_less=True)
@@ -105,8 +105,8 @@ def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
 def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Value:
     """Return a value delayed by ``cycles`` cycles with ``en`` at 1, through a ring of registers.
 
-    One register loads per cycle, and the oldest value, in the register to load next, is the result.
-    Fewer registers toggle than in :func:`delay`, at the cost of a multiplexer.
+    In each cycle the register with the oldest value is the result, and loads the new value. So
+    fewer registers toggle than in :func:`delay`, at the cost of a multiplexer.
     """
     value = Value.cast(value)
     if cycles < 2:

@@ -20,11 +20,12 @@ class DrainReader(Component):
 
     Tile column nt is in the accumulator rows from ``acc_addr + nt * acc_stride`` on. A row of a
     tile column makes ``ceil(columns / lanes)`` beats, one per cycle, lowest column first; columns
-    past the row's end are undefined. The first beat follows ``start`` by ``drain_latency`` cycles
-    if no accumulated row conflicts. ``asked`` is 1 when the last row has been requested: the next
-    matrix may start, and its beats follow the beats of this matrix. On ``fused`` machines,
-    ``by_row`` reads all tile columns of a row before the next row; with ``softmax`` at 1 too, beats
-    have ``softmax_lanes`` lanes instead of ``lanes``.
+    past the row's end are undefined. The first beat follows ``start`` by ``drain_latency`` cycles,
+    unless the first request waits for a row that is being accumulated in the same bank. ``asked``
+    is 1 when the last row has been requested: the next matrix may start, and its beats follow the
+    beats of this matrix. The next two inputs exist if the configuration has ``fused``. If
+    ``by_row`` is 1, all tile columns of a row are read before the next row. If ``softmax`` is 1
+    too, beats have ``softmax_lanes`` lanes instead of ``lanes``.
     """
 
     def __init__(self, config: Config):

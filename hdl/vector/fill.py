@@ -13,10 +13,10 @@ from celosia.hdl.vector.beats import beat_layout
 class Fill(Component):
     """Writes each beat of ``i`` to the memory that is selected by ``params`` or ``table``.
 
-    With ``params``, each beat is a line of a parameter word; words have ``param_lines`` lines and
-    are written from word ``addr`` on. With ``table``, each beat has one byte, which is written to
-    the next entry of table slot ``addr``, from entry 0 on. Such a beat begins at the multiple of
-    ``scratchpad_align`` at or below the byte's address. Throughput is one beat per cycle. ``start``
+    If ``params`` is 1, each beat is a line of a parameter word; words have ``param_lines`` lines
+    and are written from word ``addr`` on. If ``table`` is 1, one byte of each beat is written to
+    the next entry of table slot ``addr``, from entry 0 on. The beat begins at the byte's address,
+    rounded down to a multiple of ``scratchpad_align``. Throughput is one beat per cycle. ``start``
     loads ``addr``; ``done`` is 1 in the cycle of the last beat.
     """
 

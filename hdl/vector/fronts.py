@@ -52,11 +52,12 @@ class MapFront(Component):
 
 
 class ColumnOffset(Component):
-    """Computes the distance from a beat's first column to a column whose number depends on the row.
+    """Computes the position in a beat (lane) of a column whose number depends on the row.
 
     The column's number is ``first`` in row 0, and ``step`` more in each further row. ``start``
-    begins with the first beat of row 0. ``advance`` moves to the next beat, or with ``row_last`` to
-    the first beat of the next row. ``offset`` is the distance.
+    begins with the first beat of row 0. ``advance`` moves to the next beat; if ``row_last`` is 1,
+    this is the first beat of the next row. ``offset`` is the column's number minus the number of
+    the beat's first column, and can be outside the beat.
     """
 
     start: In(1)

@@ -23,7 +23,7 @@ class Intake(Component):
     elements, low byte first. The ``count``, ``row_last`` and ``last`` of this beat are those of the
     parameter word, and ``tile_last`` is 0. Lanes beyond the first ``lanes`` use the parameters of
     lane ``lane % lanes``. Throughput is one beat per cycle; a result follows its beat by at least
-    ``latency`` cycles. With ``registered`` beats and results pass registers.
+    ``latency`` cycles. In a ``registered`` machine beats and results pass registers.
     """
 
     def __init__(self, config: Config):

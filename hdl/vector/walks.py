@@ -16,12 +16,13 @@ class VectorWalks(Component):
     """Computes the walks (:class:`Walker`) of a vector command; combinational.
 
     ``i`` is the walk over the input, ``r`` over the second input or the residual, ``o`` over the
-    output, and ``s`` over the sum written back. ``params`` is the walk over the parameter words.
-    ``pre`` is the walk over the parameter words for accumulators that a softmax or a normalization
-    reads. With the flag ``rotate``, the walk ``r`` is periodic: all heads of a row read the same
-    cosines and sines. All walks except those of PARAMS and TABLE proceed together beat by beat,
-    with ``lanes`` columns per beat, or ``softmax_lanes`` for a softmax. The walks of DRAIN proceed
-    tile column by tile column, in the order of the accumulators.
+    output, and ``s`` over the sum written back. ``params`` is the walk over the parameter words
+    that requantize the output. If a softmax or a normalization reads accumulators, ``pre`` is the
+    walk over the parameter words that requantize this input. If the command has the flag
+    ``rotate``, the walk ``r`` is periodic: all heads of a row read the same cosines and sines. All
+    walks except those of PARAMS and TABLE proceed together beat by beat, with ``lanes`` columns per
+    beat, or ``softmax_lanes`` for a softmax. The walks of DRAIN proceed tile column by tile column,
+    in the order of the accumulators.
     """
 
     def __init__(self, config: Config):

@@ -12,7 +12,7 @@ from celosia.hdl.ports import burst_layout
 
 
 class Bursts(Component):
-    """Accepts read and write bursts alternately, and counts their columns.
+    """Accepts read and write bursts alternately, and generates the column addresses of each burst.
 
     ``busy`` is 1 during a burst, and ``writes`` is 1 for a write burst. ``place`` is the address of
     the next column to move; ``step`` advances it. A burst is cut into pieces. A piece ends where

@@ -43,8 +43,8 @@ class HalfCycles(Component):
     """Registers clocked in the middle of a cycle, for the chip's clock and its data.
 
     ``ck`` and ``ck_n`` follow the register ``clock`` half a cycle later. ``dq`` and ``rwds`` are
-    the values of the pins one and a half cycles before. So if an edge of ``ck`` in the middle of a
-    cycle moves data, they are on ``dq`` ``BACK`` cycles after that cycle.
+    the values that the pins had one and a half cycles before. Data that the chip sends at an edge
+    of ``ck``, in the middle of a cycle, are therefore on ``dq`` ``BACK`` cycles after that cycle.
     """
 
     def __init__(self, chip: PsramChip):

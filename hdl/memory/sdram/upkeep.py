@@ -16,10 +16,10 @@ class Upkeep(Component):
 
     The start-up after power-on or reset takes ``timing.init`` cycles, closes all rows, refreshes
     eight times and sets the mode register; then ``ready`` is 1. ``wanted`` is 1 if a refresh is
-    due. The refresh begins in a cycle with ``quiet`` (no column moves, all rows may be closed);
-    ``working`` is 1 until its end. ``urgent`` is 1 if at least ``URGENT`` refreshes are due; at
-    most ``POSTPONED`` can be due. ``command`` is the command for the chip in cycles with
-    ``working``; a PRECHARGE is for all banks.
+    due. The refresh begins in a cycle with ``quiet`` at 1, which the controller sets if no column
+    moves and all rows may be closed. ``working`` is 1 until the end of the refresh. ``urgent`` is 1
+    if at least ``URGENT`` refreshes are due; at most ``POSTPONED`` can be due. ``command`` is the
+    command for the chip in cycles with ``working`` at 1; a PRECHARGE closes the rows of all banks.
     """
 
     def __init__(self, timing: SdramTiming):
