@@ -93,7 +93,7 @@ def power_on_image(
     labels: Sequence[str],
     payload: int,
 ) -> bytes:
-    """Return the flash image that loads an encoder and runs the encoder on ``inputs``, if any.
+    """Return the flash image that loads an encoder and runs it on each of ``inputs``.
 
     At power-on the board sends a line with the model's name and the class of each input: a label
     from ``labels`` or, without labels, the class number. ``payload`` is the longest payload of a

@@ -27,7 +27,7 @@ def header(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
     """Return the C header of the registers: field masks, and a struct of the whole map.
 
     Use the struct for offsets only: it is packed, so compilers access its members byte by byte.
-    Raises :class:`InputError` if a package is missing.
+    Raises :class:`InputError` if a Python package that generates the header is missing.
     """
     exporter = _module("peakrdl_cheader.exporter").CHeaderExporter()
     standards = _module("peakrdl_cheader.c_standards").CStandard
@@ -42,7 +42,7 @@ def header(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
 def pages() -> dict[str, bytes]:
     """Return HTML pages of the registers: a dictionary from file path to content.
 
-    Raises :class:`InputError` if a package is missing.
+    Raises :class:`InputError` if a Python package that generates the pages is missing.
     """
     exporter = _module("peakrdl_html").HTMLExporter()
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:

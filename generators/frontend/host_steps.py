@@ -104,7 +104,7 @@ def windows(
     after: Sequence[int] = (),
     dilations: Sequence[int] = (),
 ) -> NDArray[np.int64]:
-    """Return the index of the input's element at each position in each window of a convolution.
+    """Return, for each window of a convolution, the indices of the input elements in the window.
 
     The result is [*windows, channels, *kernel]. ``shape`` is the shape of the input, channels
     first. Indices are into the flattened input; -1 stands for padding. ``before`` and ``after`` are

@@ -191,9 +191,9 @@ class Folder:
     def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """Check that every setting of config.json is used, or known to have no effect.
 
-        ``only`` has the value of each setting that supports a single value. ``why`` has, for some
-        of these settings, the reason for a message. Raises :class:`InputError` that names all
-        settings that are wrong or not known.
+        ``only`` has the settings for which the compiler supports only one value, with this value.
+        ``why`` has, for some of these settings, the reason as a text for the message. Raises
+        :class:`InputError` that names all settings that are wrong or not known.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

@@ -125,8 +125,8 @@ def sound_length(path: Path) -> int:
 def read_sound(path: Path, rate: int) -> NDArray[np.float64]:
     """Return the samples of a sound file, from -1 to 1, averaged over the channels.
 
-    Raises :class:`InputError` if the file cannot be read, ends too soon, is empty, or does not have
-    the sampling rate ``rate`` (samples per second).
+    Raises :class:`InputError` if the file cannot be read, is shorter than its header states, is
+    empty, or does not have the sampling rate ``rate`` (samples per second).
     """
     soundfile = library("soundfile", "Sounds need", "soundfile", "sounds")
     try:

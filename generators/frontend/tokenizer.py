@@ -178,10 +178,10 @@ def read_tokenizer_file(path: Path) -> Any:
 def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
     """Return the lines of a text file that are not blank.
 
-    Blank lines at the file's end are always skipped, other blank lines only with ``blank``. Without
-    ``blank`` they are refused, because lines of another file, such as labels, may belong to the
-    lines of this file. Raises :class:`InputError` if the file cannot be read, has a refused blank
-    line, or has no line.
+    Blank lines at the file's end are always skipped. Other blank lines are skipped if ``blank`` is
+    true. If it is false, they are refused: another file, such as one of labels, may have a line for
+    each line of this file. Raises :class:`InputError` if the file cannot be read, has a refused
+    blank line, or has no line.
     """
     lines = read_lines(path, "sentences")
     while lines and not lines[-1].strip():

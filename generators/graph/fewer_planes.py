@@ -42,7 +42,7 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
 
 
 def coarser(model: Model, bits: int) -> Model:
-    """Return a model whose nested weights are reduced to their upper ``bits`` bits.
+    """Return a model in which only the upper ``bits`` bits of the nested weights are used.
 
     Quantization scales and parameters do not change, except the biases that compensate zero points.
     The encoder of an encoder-decoder keeps all bits. If ``bits`` is all bits of the weights,

@@ -1,8 +1,8 @@
 """The float graph of a Transformer, for encoders and decoders alike.
 
-A node computes a value from other values; weight tensors are referenced by name. The float
-reference evaluates the graph, calibration observes its values, and the quantizer converts nodes one
-after another to integer operations (:mod:`celosia.generators.graph.quantized`).
+A node computes a value from other values, and names its weight tensors. The float reference
+evaluates the graph, calibration observes its values, and the quantizer converts nodes one after
+another to integer operations (:mod:`celosia.generators.graph.quantized`).
 """
 
 import enum

@@ -63,11 +63,12 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return some rows of weights as bytes for weight slots, and these bytes with their scales.
+    """Return the bytes of some rows of weights for weight slots, and the scales of these bytes.
 
     Each byte contains two weights, and a slot has ``size`` rows of bytes. The second result is the
-    bytes with one scale for each column of a slot; it is None for weights without groups. With
-    groups, ``rows`` must begin at a group's first row, and a group must fill whole slots.
+    bytes as a matrix with one scale for each column of a slot. It is None if the weights have no
+    groups with scales. With groups, ``rows`` must begin at a group's first row, and a group must
+    fill whole slots.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]
@@ -81,9 +82,9 @@ def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | No
 def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset[str]:
     """Return the flags that make an instruction read ``stored`` weights.
 
-    The flags select the format, and the scales of groups if weights have groups. There are no flags
-    for INT8 weights (``stored`` is None). Raises :class:`InputError` if the configuration lacks the
-    format or the group size.
+    The flags select the format and, if groups of weights have scales, these scales. There are no
+    flags for INT8 weights (``stored`` is None). Raises :class:`InputError` if the configuration
+    lacks the format or the group size.
     """
     if stored is None:
         return frozenset()

@@ -31,12 +31,13 @@ class Accumulators:
         return first
 
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
-        """Return the first of ``rows`` accumulator rows that ``name`` has in the whole program.
+        """Allocate ``rows`` accumulator rows to ``name`` permanently, and return the first row.
 
-        The number of the first row is even. ``later`` is for names whose sums are computed after
-        all other sums have been requantized. Such names get rows from the last row down, other
-        names from row 0 up. Rows of a ``later`` name and of another name may therefore overlap.
-        Raises :class:`FitError` if there are too few rows.
+        A name that already has rows keeps them. The number of the first row is even. ``later`` is
+        true for names whose sums are computed after the sums of all other names have been
+        requantized. Such names get rows from the last row down, other names from row 0 up. So rows
+        of a name with ``later`` may overlap rows of a name without it. Raises :class:`FitError` if
+        there are too few rows.
         """
         if name not in self._named:
             before = self._taken[later]

@@ -86,8 +86,8 @@ def place(
 ) -> Placed | Refusal:
     """Return a lowered model with buffer addresses, or the reason why it does not fit.
 
-    With ``spills``, blocks of tensors that have no room are stored to external memory until their
-    next use; otherwise such a model is refused.
+    If the scratchpad has no room for all tensors and ``spills`` is true, blocks of tensors are
+    stored to external memory until their next use. If ``spills`` is false, such a model is refused.
     """
     sections = _sections(lowered, ahead, loop_layers)
     nodes = _nodes(sections, loop_layers)

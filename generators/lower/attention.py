@@ -42,9 +42,10 @@ def score(
 ) -> Draft:
     """Return the instruction that multiplies ``m`` queries of a head by ``n`` keys.
 
-    ``keys`` is a view of rows in the scratchpad, or the number of the first weight slot, in which
-    keys are columns. A slot may have ``above`` rows above the head's keys; each query then begins
-    with that number of zeros. ``names`` are further flags.
+    ``keys`` is a view of the scratchpad, in which keys are rows, or the number of the first weight
+    slot, in which keys are columns. If several heads share a slot, ``above`` is the number of slot
+    rows above this head's keys; each query then begins with that number of zeros. ``names`` are
+    further flags of the instruction.
     """
     flags = names if isinstance(keys, int) else ("b_transpose", *names)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
@@ -63,9 +64,9 @@ def softmax(
 ) -> Draft:
     """Return the instruction for the softmax of a head's scores.
 
-    With the flag ``drain`` the input is sums in the accumulators, otherwise requantized scores.
-    ``row`` is the index in the sequence of the first row of scores. Shaped attention adds a term to
-    the score of each token with itself, and finds this score by the index. The other arguments are
+    If ``flags`` contains ``drain``, the scores are sums in the accumulators, otherwise requantized
+    scores. ``row`` is the token of the first row of scores, as an index in the sequence. Shaped
+    attention needs it to add a term to the score of each token with itself. The other arguments are
     as for :meth:`Work.softmax`.
     """
     diagonal = op.heads[head].diagonal

@@ -127,7 +127,7 @@ def settle(
     """Return the fastest program found by repeatedly moving buffers to other banks.
 
     Each round starts from the timeline of the best program so far. ``moved`` returns a program with
-    given addresses, or None if none exists. The buffers in ``held`` keep their addresses.
+    given addresses, or None if none exists. Buffers in ``held`` are not moved.
     """
     for _ in range(REBANKS):
         costs = conflicts(best.drafts, best.timeline, config)

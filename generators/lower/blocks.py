@@ -44,11 +44,11 @@ def cut(total: int, marks: Iterable[int]) -> list[Part]:
 
 
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
-    """Cut ``total`` at the positions ``marks``, and divide each interval into equal parts.
+    """Cut the range from 0 to ``total`` at ``marks``, and divide each interval into equal parts.
 
-    The result has a list of parts (first, count) for each interval between two positions. The size
-    of a part is a multiple of ``unit`` and at most ``most`` units; only the last part of an
-    interval may be smaller than the others.
+    The result has a list of parts (first, count) for each interval between two neighbouring
+    positions in ``marks``. The size of a part is a multiple of ``unit`` and at most ``most`` units;
+    only the last part of an interval may be smaller than the others.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -118,8 +118,8 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
     """Return a tensor's division into blocks of whole rows.
 
     A block has at most ``most`` bytes. Each block but the last fills whole words of the external
-    memory, so that it can be loaded or stored separately. If the fewest rows that fill whole words
-    have more than ``most`` bytes, a block has these rows.
+    memory, so that it can be loaded or stored separately. If even the smallest number of rows that
+    fills whole words has more than ``most`` bytes, a block has this number of rows.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
     unit = math.lcm(unit, config.scratchpad.align)
@@ -133,10 +133,10 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return a tensor's division into blocks of columns.
 
-    ``units`` are possible numbers of columns, the preferred number first. The width of a block is a
-    multiple of the first number whose columns have at most ``most`` bytes, and a block has at most
-    ``most`` bytes. If the columns of every number have more, a block has the last number of
-    columns.
+    If the tensor has more than ``most`` bytes, the width of its blocks is a multiple of a number in
+    ``units``, the preferred number first. The first number is chosen whose columns have at most
+    ``most`` bytes, and blocks have at most ``most`` bytes. If the columns of every number have more
+    bytes, the width is the last number.
     """
     step = tensor.columns
     if tensor.bytes > most:

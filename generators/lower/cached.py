@@ -54,8 +54,8 @@ class Cached:
     def keep(self) -> None:
         """Store the new tokens' keys and values, if the cache is in external memory.
 
-        If each run computes the keys and values of all tokens from stored inputs, it stores the new
-        tokens' inputs of the attention instead.
+        If the cache contains inputs of the attention instead of keys and values, the new tokens'
+        inputs are stored.
         """
         for addr, place, stride in self._moved():
             self.stage.add(store(place, addr, self.m, stride))
@@ -63,9 +63,10 @@ class Cached:
     def again(self) -> None:
         """Load the new tokens' keys and values again, although no later instruction reads them.
 
-        In a loop over layers, a layer's stores are followed by such loads of the next layer. After
-        the last layer this method adds the same loads, so that later instructions wait for the same
-        instructions as in a further layer.
+        In a loop over layers, the stores of a layer's keys and values are followed by the next
+        layer's loads of keys and values. After the last layer this method adds loads in their
+        place. So the instructions after the loop wait for the same kinds of instructions as those
+        in an iteration.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -153,10 +154,11 @@ class Cached:
         return head % self.plan.way.key_heads * self.key_dim
 
     def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:
-        """Return (first column, columns, operand, flags) of each part of a key head's values.
+        """Return (first column, columns, operand, flags) of each part of the values of a key head.
 
-        In weight slots a part is a tile column, and the operand is the number of the first slot. In
-        the scratchpad all columns are one part, and the operand is a view of rows.
+        If values are in weight slots, each tile column is a part, and its operand is the number of
+        its first slot. If values are in the scratchpad, all columns are one part, and its operand
+        is a view of rows.
         """
         if self.plan.cuts.resident:
             tiles = len(self.kept.values[head])

@@ -145,8 +145,9 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
 def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
     """Refuse a model whose deferred norms and softmaxes do not fit ``row_factors``.
 
-    A deferred norm or softmax leaves a factor for each row to the product that reads the row;
-    ``row_factors`` is the number of factors that the configuration stores. A run of ``texts`` texts
+    A deferred norm or softmax does not multiply a row by the row's factor (such as 1 / sum). It
+    stores the factor, which is later applied to the product that reads the row. The configuration
+    field ``row_factors`` is the number of factors that the machine stores. A run of ``texts`` texts
     needs a factor for each text and for each head of each text. If ``row_factors`` is not 0, all
     norms and softmaxes must be deferred. Raises :class:`FitError`.
     """

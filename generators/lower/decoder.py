@@ -1,6 +1,6 @@
 """Instructions of a decoder's run, for one token or for a chunk of a prompt.
 
-Tokens are rows; each program has room for a fixed number of tokens.
+A token is a row of each tensor. A program is compiled for a fixed largest number of tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,9 +59,10 @@ class Layers(Instructions):
     ) -> None:
         """Add the lookup of a token's embedding, and the addition of its position if learned.
 
-        The register ``word`` contains the offset of the token's row in the vocabulary. The register
-        ``place`` contains the offset of a position's row, and the token's position is ``behind``
-        positions after that. The result is written ``row`` rows after ``first``.
+        The register number ``word`` contains the offset of the token's row in the vocabulary. The
+        register number ``place`` contains the offset of a position's row in the table of positions.
+        The token's position is ``behind`` positions after that position. The result is written to
+        the row number ``row`` from ``first`` on.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -97,8 +98,9 @@ class Layers(Instructions):
 
         Layers are iterations of a loop if weights stay on the chip, or if requantization parameters
         are streamed from external memory like weights. Each iteration ends with the norm of the
-        next layer's input, or of the output head's input. In an encoder-decoder's encoder,
-        instructions follow that compute the keys and values for all layers of the decoder.
+        next layer's input, or of the output head's input. If this is the encoder of an
+        encoder-decoder, the layers are followed by instructions that compute the keys and values
+        for all layers of the decoder.
         """
         before, *layers, after = ending_ahead(self.graph)
         waits = self.plan.cuts.resident and not self.plan.way.rows_stay and not self._turned

@@ -129,9 +129,9 @@ def check_rows(model: ModelDescription, config: Config) -> None:
 def check_layers(model: D, weights: Weights, compile: Callable[[D], object]) -> None:
     """Refuse a large model whose first layers alone do not fit.
 
-    ``compile`` compiles a model, and raises :class:`FitError` if the model does not fit. A program
-    of all layers is at least as long as a program of the first layers, and needs at least as much
-    memory.
+    ``compile`` compiles a model, and raises :class:`FitError` if the model does not fit. The check
+    is valid for the whole model: a program of all layers is at least as long as a program of the
+    first layers, and needs at least as much memory.
 
     Raises :class:`InputError` with a change of the configuration that fits the first layers.
     """

@@ -77,9 +77,9 @@ class CompiledModel(EncoderHost):
         """Return the predicted cycles of an inference.
 
         External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
-        word. ``rows`` is the number of input rows, by default the largest number. With ``again``
-        the weights that stay on the chip are not loaded, because an earlier run has loaded them.
-        Nested weights are read with ``bits`` bits.
+        word. ``rows`` is the number of input rows, by default the largest number. If ``again`` is
+        true, the weights that stay on the chip are not loaded, because an earlier run has loaded
+        them. Only the upper ``bits`` bits of nested weights are read.
         """
         name = self.entry(again=again, bits=bits)
         return self.expect(name, self.registers(self.length(rows)), latency, interval)
@@ -108,9 +108,9 @@ class CompiledModel(EncoderHost):
     ) -> int:
         """Return the number of bytes that an inference must load: weights, parameters and input.
 
-        The input has ``rows`` rows, by default the largest number. With ``again`` the weights and
-        parameters that stay on the chip are not counted, because an earlier run has loaded them.
-        Nested weights are read with ``bits`` bits.
+        The input has ``rows`` rows, by default the largest number. If ``again`` is true, the
+        weights and parameters that stay on the chip are not counted, because an earlier run has
+        loaded them. Only the upper ``bits`` bits of nested weights are read.
         """
         source, missing = self.quantized.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:

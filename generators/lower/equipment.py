@@ -11,9 +11,9 @@ from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quanti
 def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
     """Return a configuration extended by the units that quantization options require.
 
-    Options may require INT16 operands, piecewise polynomials, and room for the factors of deferred
-    norms and softmaxes, at least ``rows`` factors. A configuration without weight formats gets the
-    formats in the options.
+    The units are those for INT16 operands and for piecewise polynomials, and a memory of at least
+    ``rows`` row factors for deferred norms and softmaxes. If the configuration has no weight
+    formats, it gets the formats in the options.
     """
     if options.deferred:
         rows = max(rows, config.row_factors)

@@ -46,10 +46,10 @@ def fills(
 ) -> list[Fill]:
     """Return the fewest programs that load an image into the chip, part by part.
 
-    ``drafts`` are the instructions for the whole image, in the order of its bytes; ``assemble``
-    returns the words of instructions. The part of the image that a program loads has at most
-    ``memory_bytes`` bytes, and each program fits the program memory. No single load may exceed
-    ``memory_bytes``.
+    ``drafts`` are the instructions that load the whole image, from its first byte to its last.
+    ``assemble`` takes the instructions of a program, and returns its words. A program loads a part
+    of the image of at most ``memory_bytes`` bytes, and fits the program memory. The caller must
+    ensure that no single instruction loads more than ``memory_bytes`` bytes.
     """
     parts = [_Part(0, 0)]
     for draft in drafts:

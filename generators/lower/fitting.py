@@ -58,9 +58,10 @@ def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
     """Return a clause for a message: the configuration changes with which the model compiles.
 
-    Changes are found by compiling for larger configurations, the fewest changes first. The clause
-    names all changes with the same number of fields. ``progress`` is called with the number of
-    started tries and the largest possible number.
+    Changes are found by compiling the model for larger configurations. Changes of few fields are
+    tried first, and the search ends as soon as a change of that number of fields succeeds. The
+    clause names all successful changes of this number of fields. ``progress`` is called with the
+    number of started tries and the largest possible number.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"

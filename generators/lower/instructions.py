@@ -51,8 +51,8 @@ class View:
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
     """Return requantization parameters as words of the parameter memory, [words, bytes].
 
-    With ``by_tile`` every tile column begins a new word, as DRAIN reads parameters. Parameters that
-    all columns share are one word, with the same content in every lane.
+    If ``by_tile`` is true, the parameters of each tile column begin a new word, as DRAIN reads
+    them. Parameters that all columns share are one word, with the same content in every lane.
     """
     words = []
     for rescale in rescales:
@@ -127,8 +127,9 @@ class Work:
         """Return an instruction that requantizes: a DRAIN of sums or a MAP of rows.
 
         The result has the format of ``tensor`` or, without ``tensor``, the format that the flags
-        select. ``beside`` is the second operand: rows to add, rotations or multipliers. With
-        ``residual`` the second operand is the target's old values, which are added.
+        select. ``beside`` is the view of the instruction's second input: rows to add, rotations or
+        multipliers. If ``residual`` is true, the second input is the target's old values, which are
+        added.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -180,12 +181,12 @@ def drain(
     table: int = 0,
     beside: View | None = None,
 ) -> Draft:
-    """Return the DRAIN that requantizes a product's sums, with its activation or residual.
+    """Return the instruction DRAIN that requantizes a product's sums, with activation or residual.
 
-    ``behind`` are the operations after the product. If the first of these is a rotation or a gate,
-    the DRAIN also rotates the result, or multiplies it by other rows. ``beside`` are the cosines
-    and sines, or the other rows. ``table`` is the table operand of the activation, rotation or
-    gate.
+    ``behind`` are the operations after the product. If the first of these is a rotation, the DRAIN
+    also rotates the result; ``beside`` are the cosines and sines. If the first is a gate, the DRAIN
+    also multiplies the result by the rows ``beside``. ``table`` is the table operand of the
+    activation, rotation or gate.
     """
     done = {Gate: ("times",), Rotary: ("rotate",)}.get(type(next(iter(behind), None)), op.look_up)
     names = [*flags, *done, *(["relu"] if op.relu else []), *(["factors"] if op.factors else [])]
@@ -206,8 +207,8 @@ def rowwise(op: Norm | Convert, work: Work) -> Draft:
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
     """Return instructions in which a DRAIN and a NORM directly after it are one instruction.
 
-    ``nodes`` are the DRAIN of a product's sums and the instructions after it. With ``keep`` the
-    merged instruction also writes the requantized rows, as the DRAIN did. If the two cannot be
+    ``nodes`` are the DRAIN of a product's sums and the instructions after it. If ``keep`` is true,
+    the merged instruction also writes the requantized rows, as the DRAIN did. If the two cannot be
     merged, the instructions are returned unchanged.
     """
     first, *rest = nodes

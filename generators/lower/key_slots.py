@@ -24,9 +24,10 @@ from celosia.generators.quantize.options import NARROW_BITS
 def most_key_heads(decoder: Decoder, config: Config) -> int:
     """Return the largest number of key heads whose keys can share a weight slot.
 
-    The zeros before queries are whole tile columns. If a head's columns are not whole tile columns,
-    the result is 1. It is also 1 if slots pack keys or values in pairs, or if weights are streamed.
-    It is 1 for an encoder-decoder, whose queries would also read the slots of a source's keys.
+    A query begins with zeros for the other heads' keys; these zeros are whole tile columns. If a
+    head's columns are not whole tile columns, the result is 1. It is also 1 if slots pack keys or
+    values in pairs, or if weights are streamed. It is 1 for an encoder-decoder, whose queries would
+    also read the slots of a source's keys.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
@@ -39,8 +40,8 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
     """Return the first column of each query head in a row, and as last entry the row's length.
 
     A slot contains the keys of ``key_heads`` heads. Before the queries of a head, the row has a
-    zero for each slot row above the head's keys. With ``spaced`` all heads have equal numbers of
-    columns, zeros included.
+    zero for each slot row above the head's keys. If ``spaced`` is true, every head has the same
+    number of columns, including zeros.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -54,10 +55,11 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the indices of the tile columns of queries in a row of queries and zeros.
+    """Return the indices of the tile columns with queries, in a row that also has zeros.
 
-    The zeros before queries are requantized with the queries, unless the instruction skips them
-    (``spaced``). If no zeros are requantized, or a slot has only one key head, the result is empty.
+    The zeros before each head's queries are requantized with the queries. If the instruction skips
+    the zeros (``spaced``), or if a slot has only one key head and no zeros are needed, the result
+    is empty.
     """
     if key_heads == 1 or spaced:
         return []

@@ -65,9 +65,10 @@ def lower(
 ) -> Lowered:
     """Return an encoder's instructions, with buffers that have no addresses yet.
 
-    ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). With
-    ``sample``, only the first of several equal layers are lowered. They are enough for the last of
-    them to have the same loads among its instructions as every later layer.
+    ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). If
+    ``sample`` is true, only the first layers of a model with equal layers are lowered. Enough
+    layers are lowered that the last of them has the same instructions, with the same loads between
+    them, as every later layer.
 
     Raises :class:`FitError` if the configuration does not support an operation.
     """

@@ -37,8 +37,8 @@ class Lowering(Traffic):
     def params_draft(self, blob: str, count: int, first: int = 0) -> Draft:
         """Return the instruction that loads ``count`` parameter words from a buffer's start.
 
-        ``first`` is the index of the first word in the parameter memory, where index 0 is the word
-        after the spare words.
+        The words are written to the parameter memory from index ``first`` on. Index 0 is the first
+        word after the :data:`SPARE_WORDS` at the memory's start.
         """
         return parameters(Ref(blob), count, SPARE_WORDS + first)
 
@@ -49,8 +49,8 @@ class Lowering(Traffic):
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
         """Return the instructions of all parts; ``make(first, count)`` returns those of one part.
 
-        With the choice of loops over parts, the first parts, which have equal sizes, are iterations
-        of a loop.
+        If the choices include loops over parts, all parts of the same size as the first part are
+        iterations of one loop.
         """
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]
@@ -63,20 +63,22 @@ class Lowering(Traffic):
         return [Repeat(bodies[:alike]), *rest] if alike > 1 else [*bodies[0], *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Cut ``total`` rows at the bounds of blocks; return the parts between two bounds.
+        """Divide ``total`` rows into parts that are inside the blocks of all given buffers.
 
-        The result has a list of parts (first, count) for each interval between two bounds. A part
-        has at most ``most`` rows. The blocks are those of ``tensors``, pairs (buffer, row): ``row``
-        is the row of the buffer that corresponds to row 0 of ``total``.
+        The rows are cut at the bounds of blocks, and each interval between two bounds is cut into
+        parts of at most ``most`` rows. The result has, for each interval, the list of its parts
+        (first, count). ``tensors`` are pairs (buffer, row): row 0 of ``total`` is the row ``row``
+        of the buffer.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Cut ``total`` columns at the bounds of blocks; return the parts between two bounds.
+        """Cut ``total`` columns at the bounds of blocks, and the intervals into parts; return them.
 
         The result has a list of parts (first, count) for each interval between two bounds. A part
-        has at most ``tiles`` tile columns. The blocks are those of ``tensors``, names of buffers.
+        has at most ``tiles`` tile columns. ``tensors`` are the names of the buffers with these
+        blocks.
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

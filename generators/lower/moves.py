@@ -21,7 +21,7 @@ def load(
 
     Rows are ``outside`` bytes apart in external memory, and ``step`` bytes apart in the scratchpad;
     0 stands for contiguous rows. ``defines`` is the buffer whose old content is not needed any
-    more. With ``once`` only the first run executes the load.
+    more. If ``once`` is true, only the first run executes the load.
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)
     return Draft(Opcode.LOAD, operands, defines=defines, once=once)

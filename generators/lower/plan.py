@@ -56,16 +56,17 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def columns(self, op: Linear, cols: int) -> int:
-        """Return the number of requantized columns of the layer's result.
+        """Return the number of columns in a row of the layer's requantized result.
 
         The number includes columns of zeros between the queries of different heads.
         """
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return the index of one of the layer's tile columns among all requantized tile columns.
+        """Return the position of the layer's tile column ``tile`` in a requantized row.
 
-        These include tile columns of zeros, which precede the queries of some heads.
+        The row may also have tile columns of zeros, which precede the queries of some heads. The
+        position counts both kinds of tile columns.
         """
         return self.places[tile] if self.places else tile
 
@@ -83,10 +84,13 @@ class Matrix:
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Yield ((first, count), index, distance) of each product for a range of tile columns.
 
-        The range is ``count`` of the layer's tile columns from ``first`` on. A product computes the
-        tile columns (first, count) in the yielded tuple. Its tile columns have indices among the
-        requantized tile columns of the range, which include zeros. ``index`` is the first of these
-        indices, and ``distance`` the difference between neighbouring ones.
+        The range is ``count`` of the layer's tile columns from ``first`` on. The product computes
+        the tile columns in the yielded tuple (first, count).
+
+        In the accumulators these tile columns are not adjacent if tile columns of zeros are between
+        them. ``index`` is the position of the product's first tile column, counted from the range's
+        first tile column, zeros included. ``distance`` is the difference between the positions of
+        its neighbouring tile columns.
         """
         places = self.places[first : first + count]
         if not places:
@@ -187,9 +191,10 @@ class Plan:
     def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
         """Add requantization parameters to the plan as consecutive words; return their address.
 
-        With ``by_tile`` every tile column begins a new word, as DRAIN reads parameters. ``early``
-        is for parameters of the sums that SOFTMAX and NORM read from the accumulators: they are in
-        the first words of the parameter memory if the machine has separate words for these.
+        If ``by_tile`` is true, the parameters of each tile column begin a new word, as DRAIN reads
+        them. ``early`` is true for parameters with which SOFTMAX and NORM requantize sums from the
+        accumulators. If the machine has separate words for such parameters, they are the first
+        words of the parameter memory.
         """
         words = rescale_words(self.config, *rescales, by_tile=by_tile)
         if not self.way.passing:
@@ -200,9 +205,9 @@ class Plan:
 
     @functools.cached_property
     def scores(self) -> Piece:
-        """The place of the vocabulary's scores in external memory.
+        """The piece of external memory in which the vocabulary's scores are stored.
 
-        If all data stay on the chip, the scores overwrite the setup image.
+        If all data stay on the chip, the piece is at address 0, where the setup image was.
         """
         size, alone = self.logits_bytes, self.cuts.resident and self.way.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
@@ -258,8 +263,8 @@ class Plan:
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
         """Return the tile columns (first, end) of the parts in which a run computes keys or values.
 
-        The run computes the keys or values of all tokens, from inputs that the cache stores. Sums
-        of a part fit half of the accumulators.
+        The run computes the keys or values of all tokens, from inputs that the cache stores. The
+        sums of a part need at most half of the accumulators.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
@@ -285,10 +290,11 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
-    """Return a conversion as a linear layer with an identity matrix as weights.
+    """Return a conversion as a linear layer whose weights are an identity matrix.
 
-    The matrix has a head's columns, rounded up to whole tile columns, and is used for each such
-    part of the columns. If the target has fewer columns, the matrix has that number of columns.
+    The size of the matrix is a head's number of columns, rounded up to whole tile columns, or the
+    number of the target's columns if that is less. The same matrix is multiplied with each part of
+    the source's columns of this size.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)

@@ -59,9 +59,10 @@ def plan(
 ) -> Plan:
     """Return the plan of a decoder's data on a configuration.
 
-    Data are loaded in pieces of at most ``memory_bytes``; a run has ``texts`` texts. With
-    ``sparse`` streamed weights are coded as sparse matrices if that is faster. If only weights or
-    only embedding rows stay on the chip, the data that are loaded once are in a separate image.
+    Setup programs load at most ``memory_bytes`` bytes each; a run processes ``texts`` texts. If
+    ``sparse`` is true, streamed weights are coded as sparse matrices where this makes products
+    faster. If weights stay on the chip and the rows of the embedding do not, or the reverse,
+    external memory has two images: data that are loaded once, and data that every run reads.
 
     Raises :class:`InputError` if the data do not fit, or the configuration lacks a unit.
     """

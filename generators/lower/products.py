@@ -98,8 +98,9 @@ class Room:
     ) -> list[Product]:
         """Place parts of weights in the memory, and return their products.
 
-        ``parts`` together are the matrix ``whole``. It is stored as one sparse matrix instead if
-        the zero-skip unit is faster for ``height`` rows. It is never sparse for 0 rows or in slots.
+        ``parts`` together are the matrix ``whole``. If the zero-skip unit multiplies ``height``
+        rows faster than the array does, ``whole`` is stored as one sparse matrix instead. A matrix
+        is always dense if it is stored in weight slots, or if ``height`` is 0.
         """
         config = self.memory.config
         flags = product_flags(op, config, self.memory.name)

@@ -79,9 +79,9 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> Sequence[int | None]:
-        """Texts whose rows have separate instructions for products and requantizations.
+        """The texts for which products and requantizations are separate instructions.
 
-        The result is ``[None]`` if one instruction processes the rows of all texts.
+        The result is ``[None]`` if one instruction processes the rows of all texts together.
         """
         return range(self.texts) if self.texts > 1 and self.plan.cuts.apart else [None]
 
@@ -96,10 +96,12 @@ class Instructions(Rules):
     def stride(self, op: Linear) -> int:
         """Return the distance between tile columns of a product's sums (accumulator rows).
 
-        Even and odd rows are in different banks. The sums of one token are in every other row, and
-        so in one bank: they are requantized while another product writes the other bank. The output
-        projection is an exception and uses adjacent rows, in both banks alternately. The contexts
-        that are requantized at the same time are in both banks too.
+        The accumulators have two banks, one with the even rows and one with the odd rows. In a run
+        of one token the sums of a product are in every other row, and so in one bank. They can be
+        requantized while another product writes the other bank. The output projection of an
+        attention is an exception: its sums are in adjacent rows, in both banks alternately. The
+        contexts that it reads are requantized at the same time, and their sums are in both banks
+        too.
         """
         if self.rows > 1:
             return self.rows
@@ -113,19 +115,20 @@ class Instructions(Rules):
         return first + tile * self.stride(op)
 
     def take(self) -> list[Draft]:
-        """Return the instructions added since the last call.
+        """Return the instructions that were added after the last call of this method.
 
-        Instructions that are added later load their parameter words from address 0 on again.
+        Later instructions do not use parameter words that were loaded before this call: they load
+        theirs into the parameter memory from word 0 on.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Load parameter words if necessary, and return the address of each range of words.
+        """Load ranges of parameter words if necessary, and return the address of each range.
 
-        A range is (words, index of the first word, number of words); the number 0 stands for all
-        words from the first on. Addresses are those in the parameter memory. Words in external
-        memory are loaded, unless the last call had the same ranges.
+        A range is (words of a layer, index of the first word, number of words); if the number is 0,
+        the range has all words from the first on. Addresses are those in the parameter memory.
+        Words that are in external memory are loaded, unless the last call had the same ranges.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -196,7 +199,7 @@ class Instructions(Rules):
     def arrived(self, product: Product) -> Product:
         """Return a product whose weights are on the chip.
 
-        If the weights are streamed, this adds their load.
+        If the weights are streamed, the method first adds the instruction that loads them.
         """
         if not isinstance(product.place, Piece):
             return product
@@ -217,10 +220,10 @@ class Instructions(Rules):
     ) -> None:
         """Add the requantization of a layer's sums, or of some tile columns (first, count).
 
-        With ``row`` only one row is requantized, and with ``text`` only the row of one text. If a
-        deferred norm has left factors for rows, that row is scaled by the factor with the number
-        ``factor``. The operations ``behind`` follow the layer; if the first is a rotation or a
-        gate, the same instruction applies it.
+        If ``row`` is true, only one row is requantized; if ``text`` is given, only the row of that
+        text. If a deferred norm has stored factors for rows, the row is multiplied by the factor
+        number ``factor``, or number ``text``. ``behind`` are the operations after the layer. If the
+        first of these is a rotation or a gate, the same instruction applies it.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None
@@ -296,10 +299,11 @@ class Instructions(Rules):
         return self.normalize(op, *self._part(text), words)
 
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
-        """Add the product of queries or keys, and the norm of each head.
+        """Add the product that computes queries or keys, and the norm of each head.
 
-        The norm's result must be multiplied by the identity matrix and may be rotated. This product
-        and its rotation are returned; the caller adds them.
+        After the norm the result must be multiplied by the identity matrix, and may be rotated. The
+        method does not add these instructions. It returns the product with the identity matrix and
+        the rotations after it, and the caller adds them.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"
@@ -317,11 +321,11 @@ class Instructions(Rules):
         return identity_of(convert, self.model.head_dim, self.config), rotated
 
     def multiply_ready(self, tensor: Tensor, columns: int, text: int | None = None) -> None:
-        """Add the partial products that need only the first ``columns`` columns of a tensor.
+        """Add the partial products of a layer that read only the first ``columns`` input columns.
 
-        The products belong to the linear layer that reads the tensor and has a residual. Each
-        partial product is added only once. Streamed weights have no partial products: the whole
-        product needs all columns. ``text`` restricts the product to the row of one text.
+        The layer is the linear layer with a residual that reads ``tensor``. A partial product that
+        an earlier call has added is not added again. Streamed weights have no partial products: the
+        whole product needs all columns. ``text`` restricts the product to the row of one text.
         """
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name
@@ -332,11 +336,11 @@ class Instructions(Rules):
             self._ready[name, text] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add the last part of a layer with a residual, and the operations ``behind`` after it.
+        """Add the rest of a layer with a residual, and the operations ``behind`` after it.
 
-        The last part is the partial products not added so far, and the addition to the residual
-        stream. The operations are the norm of the next layer's input, or several norms and
-        conversions.
+        The rest is the partial products that :meth:`multiply_ready` has not added yet, and the
+        addition of the sums to the residual stream. ``behind`` is the norm of the next layer's
+        input, or several norms and conversions.
         """
         step, *others = behind
         for text in self.apart:
@@ -361,5 +365,5 @@ class Instructions(Rules):
 
 
 def factored(words: int, first: int) -> int:
-    """Return an operand with two fields: a parameter word's address and a row factor's number."""
+    """Return an operand with a parameter word's address and, above it, a row factor's number."""
     return words + (first << FACTOR_SHIFT)

@@ -173,8 +173,8 @@ class Kept:
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the weight slot to which a run's first token is appended.
 
-        ``first`` is the tensor's first slot, and the text's ``register`` is added to it. If each
-        run computes the keys and values of all tokens, the result is ``first`` itself.
+        The result is ``first``, the tensor's first slot, plus the value of the text's ``register``.
+        If each run computes the keys and values of all tokens, the result is ``first``.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -239,8 +239,9 @@ class Memory:
         """Allocate parameter words [words, bytes], without a limit.
 
         :meth:`check_words` compares the sum of all allocations with the configuration. ``early`` is
-        for words that requantize the sums that SOFTMAX and NORM read from the accumulators. They
-        are in the first words of the parameter memory if the machine has separate words for these.
+        true for parameters with which SOFTMAX and NORM requantize sums from the accumulators. If
+        the machine has separate words for such parameters, they are the first words of the
+        parameter memory.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words
@@ -291,7 +292,7 @@ class Memory:
 
 
 def check_at_once(name: str, config: Config, words: int) -> None:
-    """Refuse a model that needs more parameter words at the same time than the memory has."""
+    """Refuse a model if instructions need more parameter words together than the memory has."""
     if words > config.vector.words:
         raise FitError(
             f"Model {name} needs {words} parameter words at once, but param_depth is "

@@ -45,8 +45,9 @@ def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
 def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
     """Return the instructions of rowwise operations, one chunk of rows after another.
 
-    All operations process a chunk before the next chunk begins. Parameters are in the words from
-    ``first_word`` on, not counting the :data:`SPARE_WORDS` at the start.
+    All operations process a chunk before the next chunk begins. Their parameters are in the words
+    of the parameter memory from ``first_word`` on; word 0 is the first word after the
+    :data:`SPARE_WORDS`.
     """
     lowered = Rows()
     if not ops:
@@ -86,9 +87,9 @@ def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_wor
 def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
     """Return the constants, as bytes, for the mean over the first ``rows`` rows of a sequence.
 
-    The constants are a parameter word, and a row of ``total`` weights. A product of the weights and
-    the sequence's rows is the sum over the first rows, because their weights are 1 and the others
-    0.
+    The constants are a word of requantization parameters, and a row of ``total`` weights. The
+    weights of the first ``rows`` rows are 1, and the other weights are 0. So the product of the
+    weights and the sequence's rows is the sum over the first rows.
     """
     ones = np.arange(total) < rows
     return np.concatenate([rescale_words(config, op.rescale(rows)).ravel(), ones.astype(np.uint8)])

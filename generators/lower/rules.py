@@ -30,7 +30,7 @@ class Rules(ABC):
 
     @abstractmethod
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes among ``count`` rows from ``first`` on.
+        """Return how many of the ``count`` rows from ``first`` on a run processes.
 
         The result is a number, or a register that contains it. ``total`` is the number of all rows
         of the tensor.
@@ -64,7 +64,7 @@ class Rules(ABC):
         source: View | None = None,
         tiles: Part | None = None,
     ) -> Iterator[Draft]:
-        """Yield the instructions that multiply ``m`` rows by parts of weights.
+        """Yield instructions that multiply ``m`` rows by weights, one for each part of the weights.
 
         The rows are those of ``source`` or, by default, of each product's source tensor from
         ``row`` on. ``tiles`` (first, count) restricts the products to some tile columns.
@@ -99,8 +99,8 @@ class Rules(ABC):
 
         If the first of the operations that follow (``behind``) is a rotation or a gate, the
         instruction includes it. ``rows`` and ``columns`` (first, count) of the result are written
-        to ``target`` or, by default, to the result's buffer. With ``anew`` the buffer's old content
-        is not needed any more.
+        to ``target`` or, by default, to the result's buffer. If ``anew`` is true, the buffer's old
+        content is not needed any more.
         """
         m = self.run_rows(*rows, op.row + op.source.rows)
         made = (op, *behind)[-1].target
@@ -149,18 +149,18 @@ class Rules(ABC):
         """Return the :class:`Work` of an instruction that writes some rows and columns of a tensor.
 
         ``rows`` and ``columns`` are (first, count) in the tensor. They are written to the view
-        ``place`` or, by default, to the tensor's buffer. If ``anew`` is False, the buffer's old
-        content is still needed after the write.
+        ``place`` or, by default, to the tensor's buffer. If ``anew`` is False, other parts of the
+        buffer's old content are still needed after the write.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the name of the buffer whose old content is not needed when a view is written.
+        """Return the name of a view's buffer if a write to the view may discard its old content.
 
-        This is the view's buffer if the operation has not written to it before, and ``anew`` is
-        True. Otherwise the result is "".
+        It may if the operation has not written to the buffer before, and ``anew`` is True.
+        Otherwise the result is "".
         """
         if self.lasting:
             return ""

@@ -79,10 +79,11 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: Refusal) -> bool:
-        """Return whether the search ends after this refusal: smaller loads and blocks cannot help.
+        """Return whether the search ends after ``refusal``, because smaller loads cannot remove it.
 
-        For a program with too many words they can help only with ``spills``, or with loops that
-        reload. If tensors have no room in the scratchpad, the search ends unless ``patient``.
+        If a program has too many words, smaller loads and blocks can only help if blocks are
+        spilled (``spills``) or loops load the input again (``reloads``). If tensors have no room in
+        the scratchpad, the search ends unless ``self.patient`` is true.
         """
         if refusal.stage == TOO_LONG:
             varied = plan.reloads and plan.loop_parts
@@ -90,7 +91,7 @@ class Search:
         return refusal.hopeless and not self.patient
 
     def try_out(self, plan: Choices) -> Trial | Refusal:
-        """Return a trial of the choices on the first layers, or the reason why it does not fit.
+        """Compile the first layers with some choices; return the trial, or why it does not fit.
 
         Loads are as early as the scratchpad allows: if buffers do not fit, loads move closer to
         their use.

@@ -48,9 +48,9 @@ class Spilled:
 
 
 class Spill:
-    """Rewrites a program's sections so that every buffer they access has an address.
+    """Adds loads and stores to a program's sections so that every accessed buffer has an address.
 
-    External memory is free from address ``free`` on.
+    Blocks are stored in external memory from address ``free`` on.
     """
 
     def __init__(

@@ -21,9 +21,10 @@ WEIGHTS, WORDS, THIN = "stage", "words", "thin"
 
 @dataclass
 class Stage:
-    """Streams pieces of external memory through scratchpad buffers, each load as early as possible.
+    """Streams pieces of external memory through scratchpad buffers.
 
-    Pieces of each kind (weights, parameter words, thin matrices) have separate buffers.
+    A piece is loaded as early as possible: when its buffer's previous piece has been used. Pieces
+    of each kind (weights, parameter words, thin matrices) have separate buffers.
     """
 
     memory: Memory

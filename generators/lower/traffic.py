@@ -43,9 +43,10 @@ class Traffic(Rules):
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
         """Return the number of rows that an inference has among ``count`` rows from ``first`` on.
 
-        The result is a register that the host sets if the tensor has a row for each token, the
-        model accepts any length and a register is free. Otherwise it is ``count``, and all rows are
-        processed. In loops over heads or parts only the register of the whole sequence is used.
+        The number varies if the model accepts shorter inputs and the tensor has a row for each
+        token. Then the result is a register that the host sets before each run. If no register is
+        free, the result is ``count``, and the run also processes the rows of missing tokens. In
+        programs with loops over heads or parts, only ranges of the whole sequence have a register.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -88,8 +89,8 @@ class Traffic(Rules):
     ) -> None:
         """Append the load of a piece of external memory to ``item``.
 
-        The piece is loaded into ``buffer``, from byte ``place`` of the buffer on. With ``once``
-        only the first run executes the load.
+        The piece is loaded into ``buffer``, from byte ``place`` of the buffer on. If ``once`` is
+        true, only the first run executes the load.
         """
         self.memory.buffer(buffer, place + piece.size)
         target, defines = Ref(buffer, place), "" if place else buffer
@@ -120,7 +121,8 @@ class Traffic(Rules):
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
         """Return the instructions that store a tensor as consecutive bytes of external memory.
 
-        The rows of each instruction are as long as possible.
+        Each instruction moves rows that are as long as possible, so that there are few
+        instructions.
         """
         nodes: list[Node] = []
         for place, addr, size, rows in self._runs(tensor, piece):
@@ -137,10 +139,10 @@ class Traffic(Rules):
         return self.blocks[tensor.buffer].column_step < tensor.columns
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
-        """Return the load of the input's block of columns that begins at ``column``.
+        """Return the instructions that load the input's block of columns from ``column`` on again.
 
-        The list is empty unless ``tensor`` is an input whose blocks each part of a product loads
-        again (``reloads``).
+        With the choice ``reloads`` each part of a product loads the blocks that it reads. The list
+        is empty if the choice is not set, or if ``tensor`` is not the input.
         """
         if self.arriving is None or self.arriving[0] != tensor:
             return []
@@ -167,10 +169,10 @@ class Traffic(Rules):
         ]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
-        """Return the store of the output's block of columns that ends before column ``end``.
+        """Return the instruction that stores the output's block of columns before column ``end``.
 
-        The list is empty if no block ends there, or if ``tensor`` is not an output in blocks of
-        columns.
+        The result is a list with this instruction. It is empty if no block ends at this column, or
+        if ``tensor`` is not an output that is divided into blocks of columns.
         """
         if self.leaving is None or self.leaving[0] != tensor or not self.in_columns(tensor):
             return []

@@ -47,10 +47,10 @@ def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[S
 
 
 def ending_ahead(graph: IntegerGraph) -> list[tuple[Op, ...]]:
-    """Return the operations before the layers, of each layer, and after the layers, as sections.
+    """Return a model's operations in sections: before the layers, each layer, after the layers.
 
-    Each section but the first begins with the norm of the residual stream in the model. Here this
-    norm is moved to the end of the section before.
+    In the model each section except the first begins with a norm of the residual stream. In the
+    result this norm is at the end of the previous section.
     """
     first, *rest = graph.before, *graph.layers, graph.after
     sections = [first]

@@ -54,9 +54,9 @@ def cuts(
 ) -> Iterator[Held]:
     """Yield parts of the weights in the range ``rows``, with at most ``size`` bytes each.
 
-    A part is several whole tile columns, or some rows of one tile column if a tile column exceeds
-    ``size``. Parts are also divided at each tile column in ``bounds``. Parts between two bounds
-    have about equal sizes.
+    A part has one or more whole tile columns. If a single tile column has more than ``size`` bytes,
+    a part has some of its rows. No part contains columns on both sides of a tile column in
+    ``bounds``. Parts between two bounds have about equal sizes.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -116,9 +116,9 @@ def tiles_held(
 def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | None:
     """Return a mask of a layer's weights, [k, n], which is False for weights that are zero.
 
-    If the model's layers are iterations of a loop (``looped``), False stands for weights that are
-    zero in all these layers. The result is None for nested weights and for the thin matrices of a
-    correction, which keep all zeros.
+    If the model's layers are iterations of a loop (``looped``), the mask is False only for weights
+    that are zero in every layer. The result is None for nested weights and for the two matrices of
+    a low-rank correction: all their weights are stored, including zeros.
     """
     if op.planes or not any(other is op for other in model.ops):
         return None
@@ -157,9 +157,10 @@ def slotted(
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
     """Return some rows of a product's weights in the form in which weight slots store them.
 
-    The result is (product with the stored weights, range of its rows, flags of PRELOAD, flags of
-    the product that reads the slots). ``flags`` make an instruction decode the weights' format:
-    PRELOAD or, for slots with pairs of weights, the product.
+    ``flags`` make an instruction decode the weights' format. PRELOAD decodes the weights when it
+    writes slots or, if slots contain pairs of weights, the product decodes them when it reads
+    slots. The result is a tuple: the product with the stored weights, the range of its rows, the
+    flags of PRELOAD, and the flags of the product.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -171,10 +172,11 @@ def slotted(
 def stored_parts(
     op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
 ) -> Iterator[tuple[Held, Bytes]]:
-    """Yield the parts ``held`` of weights, each with its bytes.
+    """Yield each part of a layer's weights that is stored, with its bytes in memory.
 
-    All parts together are ``whole``. It is yielded as one sparse matrix instead if the zero-skip
-    unit is predicted to be faster in products of ``height`` rows; never for 0 rows.
+    The parts are ``held``; together they are ``whole``. If the zero-skip unit is predicted to
+    multiply ``height`` rows faster than the array does, ``whole`` is yielded instead, as one sparse
+    matrix. If ``height`` is 0, weights are always dense.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:

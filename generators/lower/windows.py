@@ -1,7 +1,8 @@
-"""Windowed attention with global tokens: the keys of a group of rows, as columns of its scores.
+"""Windowed attention with global tokens: the keys to which a group of rows attends.
 
-The columns of the global tokens are inside the columns of the window, where the windows of all rows
-overlap. So the columns of each row are one interval, which moves by one column from row to row.
+The keys of a group are the columns of its scores. The columns of the global tokens are placed
+between those of the window's tokens, at columns to which every row of the group attends. So each
+row attends to an interval of columns, which moves by one column from row to row.
 """
 
 import math
@@ -40,9 +41,9 @@ class Span:
 
 
 def most_rows(op: Attention, config: Config, most: int) -> int:
-    """Return the number of rows in a group whose attention is computed together, at most ``most``.
+    """Return the number of rows whose attention is computed together, at most ``most``.
 
-    With a window a group has few rows, so that it attends to few keys.
+    If attention is windowed, the number is small, so that these rows together attend to few keys.
     """
     if not op.window:
         return most

@@ -67,11 +67,11 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return each buffer's :class:`Use` if a program's last part is repeated.
+    """Return each buffer's :class:`Use` in a program whose last part is repeated.
 
-    ``used`` is the result of :func:`uses` for the whole program, ``before`` for the program without
-    its last part, which then runs ``times`` further times. Lifetimes are as in ``used``, because
-    buffers of further repetitions overlap in the same way.
+    The last part, for example a layer, runs ``times`` times more. ``used`` is the result of
+    :func:`uses` for the program with the last part once, ``before`` for the program without it.
+    Lifetimes are as in ``used``, because buffers of further repetitions overlap in the same way.
     """
     grown = {}
     for name, use in used.items():
@@ -99,7 +99,7 @@ def allocate(
     config: Config,
     held: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int] | None:
-    """Return an address for every buffer, or None if none was found.
+    """Return an address for every buffer, or None if no assignment was found.
 
     Each buffer is inside one bank, at a multiple of the line size. As far as possible, buffers that
     are accessed together are in different banks. Large buffers are placed first. Buffers in
@@ -192,7 +192,7 @@ def fit(
     config: Config,
     fixed: Sequence[Interval] = (),
 ) -> dict[str, int] | None:
-    """Return an offset in one bank for each buffer in ``sizes``, or None if there is no room.
+    """Return offsets at which the buffers in ``sizes`` fit one bank together, or None if none do.
 
     The byte ranges (first, end) in ``fixed`` are occupied.
     """

@@ -32,8 +32,8 @@ def row_counts(rows: Rows, length: int) -> dict[int, int]:
     """Return the values of registers for an inference of ``length`` rows, by register number.
 
     ``rows`` assigns a part of the sequence, (first row, number of rows), to each register. The
-    value is the number of the inference's rows in this part. It is 1 for a part after the last row,
-    because an instruction has at least one row.
+    register's value is the number of rows that the inference has in this part. If the part is after
+    the inference's last row, the value is 1, because an instruction has at least one row.
     """
     return {number: min(max(length - first, 1), count) for number, (first, count) in rows.items()}
 
@@ -105,7 +105,7 @@ class Draft:
 
     @cached_property
     def buffers(self) -> dict[str, int]:
-        """Number of operands that are addresses in each buffer, by buffer name in sorted order."""
+        """Number of operands that are addresses in each buffer, in the order of buffer names."""
         values = [v.base if isinstance(v, Given) else v for v in self.operands.values()]
         return dict(sorted(Counter(v.buffer for v in values if isinstance(v, Ref)).items()))
 
@@ -143,9 +143,10 @@ def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
 
 
 def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
-    """Return instructions that read only the upper ``planes`` bit planes of nested weights.
+    """Return instructions without those that read lower bit planes of nested weights.
 
-    These are ``nodes`` without the instructions that read a lower plane.
+    The upper ``planes`` planes are still read, so the program computes with weights of fewer bits.
+    All other instructions in ``nodes`` are kept.
     """
     return [
         Repeat([upper(each, planes) for each in node.iterations])
@@ -161,8 +162,9 @@ def arrange(
 ) -> list[Sequence[Node]]:
     """Return the instructions of each section, with each load moved before its use.
 
-    A load is at most ``ahead`` items before the item that uses it. With ``across`` it may move into
-    the previous section; otherwise it stays in the section of its use.
+    A load is moved forward by at most ``ahead`` items, counted from the item that uses the loaded
+    data. If ``across`` is true, a load may be moved into the previous section, otherwise it stays
+    in the section of its use.
     """
     flat = [(index, item) for index, section in enumerate(sections) for item in section]
     starts = [sum(len(section) for section in sections[:index]) for index in range(len(sections))]

@@ -46,8 +46,8 @@ def param_words(
 ) -> Bytes:
     """Return requantization parameters of n columns as scratchpad words, [words, bytes].
 
-    With ``by_tile`` parameters are in the order of DRAIN, where every tile column starts a new
-    word; otherwise column j is lane j % lanes of word j // lanes.
+    If ``by_tile`` is true, the parameters of each tile column start a new word, as DRAIN reads
+    them. Otherwise the parameters of column j are in lane j % lanes of word j // lanes.
     """
     n, lanes = len(bias), config.vector.lanes
     columns = np.arange(n)

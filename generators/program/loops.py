@@ -72,7 +72,7 @@ def least_words(nodes: Sequence[Node]) -> int:
 
 @dataclass
 class Line:
-    """A program instruction with its operands in every iteration of the surrounding loops."""
+    """A program instruction, with the values of its operands in every iteration of its loops."""
 
     opcode: Opcode
     flags: frozenset[str]
@@ -118,9 +118,8 @@ def lines(
     """Return a program's instructions with addresses, and its loops; None if a loop is impossible.
 
     A loop is possible if its iterations have the same instructions, and operands grow by constants
-    from iteration to iteration. ``made`` is a cache of lines by instruction, with which equal
-    instructions are checked once. Raises :class:`ProgramError` if an instruction cannot run on the
-    configuration.
+    from iteration to iteration. ``made`` is a cache: equal instructions are converted and checked
+    only once. Raises :class:`ProgramError` if an instruction cannot run on the configuration.
     """
     placed: list[Line | Loop] = []
     made = {} if made is None else made
@@ -304,9 +303,10 @@ def _take_last(accesses: Sequence[Access], tokens: Sequence[Tokens], first: int,
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     """Return a program's words, or None if its loops cannot be encoded.
 
-    Loops cannot be encoded if they need too many registers or, without barriers, different tokens
-    in each iteration. If registers are scarce, loops reuse registers that the host sets, so the
-    host must write these before each start.
+    Loops cannot be encoded if they need too many registers. A loop without barriers cannot be
+    encoded either if its iterations need different dependency tokens. If registers are scarce, a
+    loop changes registers that the host has set. So the host must write these registers before each
+    start.
     """
     if config.fused:
         _follow(nodes)

@@ -119,8 +119,9 @@ class VectorTiming:
     ) -> int:
         """Return the cycle in which a command that is offered in cycle ``begin`` completes.
 
-        ``others`` are scratchpad reads of products, and ``sums`` are their accumulator writes.
-        Products have priority over the command.
+        Products have priority over the command at the memories, so it may be delayed. ``others``
+        are the spans in which products read the scratchpad, ``sums`` those in which they write
+        accumulators.
         """
         begin += self._waits(step, begin, sums)
         beats = self.beats(step)
@@ -152,9 +153,9 @@ class VectorTiming:
     def read(self, step: Step, done: int) -> int:
         """Return the first cycle in which the engine can accept the command after ``step``.
 
-        ``step`` is a command with the flag ``followed``, which completes in cycle ``done``. Before
-        the returned cycle it has requested its last row of sums and the last line of its second
-        input.
+        ``step`` is a command that completes in cycle ``done``. Its flag ``followed`` permits the
+        next command to begin earlier: as soon as ``step`` has requested its last row of sums and
+        the last line of its second input.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
@@ -216,8 +217,8 @@ class VectorTiming:
     def beats(self, step: Step) -> int:
         """Return the number of cycles in which a command reads its input.
 
-        In each of these cycles it reads one beat, the part of a row that the engine processes at
-        once.
+        In each of these cycles the command reads one beat: the elements of a row that the engine
+        processes together.
         """
         config = self._config
         if step.opcode == Opcode.PARAMS:
@@ -281,9 +282,9 @@ class MatrixTiming:
         """Accumulations of the last resident products of one row, or of rows in pairs."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return the cycles (of the first product, of acceptance, of the end) of the next command.
+        """Return the cycles in which the next command begins to multiply, is accepted, and ends.
 
-        ``ready`` is the first cycle in which the command could be accepted.
+        ``ready`` is the first cycle in which the command is offered to the engine.
         """
         if step.opcode == Opcode.SPARSE:
             return self._take_sparse(step, ready)

@@ -18,7 +18,7 @@ from celosia.sim.regions import Memory, Region, regions
 
 @dataclass
 class Access:
-    """Memory regions that an instruction reads and writes, and instructions that it waits for."""
+    """Memory regions that an instruction reads and writes, and instructions that it must follow."""
 
     engine: Engine
     reads: Sequence[Region]
@@ -36,11 +36,12 @@ class Tokens:
 
 
 def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
-    """Return the dependency tokens of each instruction, which make it wait at each hazard.
+    """Return the dependency tokens of each instruction, which make engines wait at each hazard.
 
-    An instruction waits for the latest conflicting instruction of each other engine, unless an
-    earlier wait already orders the two. So each token is pushed once and popped once, and tokens
-    between two engines are popped in the order in which they are pushed.
+    An instruction waits for the latest instruction of each other engine that accesses the same
+    data. It does not wait if an earlier wait of its engine already ensures this order. So each
+    token is pushed once and popped once, and tokens between two engines are popped in the order in
+    which they are pushed.
     """
     memories = Memories(config, _units(accesses))
     tokens = [Tokens() for _ in accesses]

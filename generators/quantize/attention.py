@@ -32,9 +32,9 @@ def quantize_attention(
 ) -> Attention:
     """Return a quantized attention that stores the upper ``kv_bits`` bits of INT8 keys and values.
 
-    If ``block`` is not 0, each group of ``block`` columns of the values shares an exponent instead,
-    and values have mantissas of ``kv_bits`` bits. With ``deferred`` the softmax's division is
-    applied to the contexts instead of the probabilities.
+    If ``block`` is not 0, values are stored in another form: they have mantissas of ``kv_bits``
+    bits, and each group of ``block`` columns shares an exponent. If ``deferred`` is true, the
+    softmax's division by the sum is applied to the contexts instead of the probabilities.
 
     Raises :class:`InputError` if a scalar of shaped attention is too large for an operand.
     """

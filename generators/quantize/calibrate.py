@@ -92,8 +92,8 @@ class Observer:
     ) -> dict[str, Floats]:
         """Evaluate a batch with :func:`forward`, extend the ranges, and return all values by name.
 
-        With ``source`` the batch contains sources of an encoder-decoder. Raises :class:`InputError`
-        if a tensor is not finite.
+        If ``source`` is true, the batch contains sources of an encoder-decoder, and its encoder is
+        evaluated. Raises :class:`InputError` if a tensor is not finite.
         """
         model = self._model
         with np.errstate(all="ignore"):
@@ -118,7 +118,7 @@ class Observer:
     def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
         """Return the ranges so far as a :class:`Calibration`.
 
-        ``rows`` and ``others`` are the values of its other fields.
+        ``rows`` and ``others`` are the values of the other fields of the :class:`Calibration`.
         """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}

@@ -151,7 +151,7 @@ class ErrorSteps(Steps[TextDescription]):
         return self.kept_steps(name) * self.model.dim / (1 << VALUE_FRACTION)
 
     def kept_steps(self, name: str) -> float:
-        """Return the INT8 scale of a deferred norm's input over the residual stream's scale."""
+        """Return the INT8 scale of a deferred norm's input, relative to the residual's scale."""
         sources = {
             node.target.name: node.source.name
             for node in network.network(self.model).all_nodes

@@ -1,9 +1,9 @@
 """Low-rank corrections: two thin matrices that compensate the error of coarse weights.
 
-Weights are ``codes + first @ second``, found alternately. First ``codes`` are rounded from the
-weights minus the thin product; then the thin product is fitted to the codes' error, weighted by the
-correlation of the inputs (Yao et al. 2023, "ZeroQuant-V2", without inputs; Zhang et al. 2024,
-"LQER", with inputs).
+Weights are approximated by ``codes + first @ second``. Two steps are repeated in turn. First
+``codes`` is computed: the weights minus the thin product, rounded. Then the thin product is fitted
+to the error of the codes, weighted by the correlation of the inputs (Yao et al. 2023,
+"ZeroQuant-V2", without inputs; Zhang et al. 2024, "LQER", with inputs).
 """
 
 from dataclasses import dataclass

@@ -79,8 +79,8 @@ def mix(
 
     ``make`` takes a format, and returns the model with all weights in this format. ``measure``
     takes a model, and returns its loss and an error that increases smoothly with the loss. ``look``
-    takes a model, and returns the tensors of some inputs by name. Raises :class:`InputError` if the
-    bound is negative.
+    takes a model, and returns the values of the model's tensors for some inputs, by name. Raises
+    :class:`InputError` if the bound is negative.
     """
     if bound < 0:
         raise InputError(f"Loss must not be negative, not {bound}")

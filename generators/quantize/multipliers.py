@@ -47,7 +47,7 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
 
 
 def refuse_held(name: str, config: Config) -> None:
-    """Refuse a configuration on which only decoders run whose weights stay on the chip.
+    """Refuse a configuration that supports only decoders with all weights on the chip.
 
     ``name`` is the model's name. Raises :class:`InputError` if the configuration reduces
     ``multiplier_width`` or ``bias_width``, or if its ``pre_depth`` is not 0.

@@ -65,11 +65,12 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the middle and the scale of each column, [n] each, if upper bits are stored.
+    """Return the middle and the scale of each column, [n] each, if only upper bits are stored.
 
-    The upper ``bits`` bits of INT8 values ``round((value - middle) / scale)`` are stored, and stand
-    for the middle of all INT8 values with these bits. The middle and scale have the least squared
-    error. For 8 bits the result is that of :func:`best_range`.
+    A value becomes the INT8 integer ``round((value - middle) / scale)``, and the upper ``bits``
+    bits of the integer are stored. They represent the mean of all INT8 integers with these upper
+    bits. The returned middle and scale have the least squared error. If ``bits`` is 8, the result
+    is that of :func:`best_range`.
     """
     middle, steps = best_range(values, bits, together)
     if bits == NARROW_BITS:
@@ -97,8 +98,8 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
 def upper_step(values: Floats, bits: int) -> float:
     """Return the INT8 scale with the least squared error, if only upper bits of values are stored.
 
-    The upper ``bits`` bits of the INT8 values are stored, and stand for the middle of all INT8
-    values with these bits.
+    The upper ``bits`` bits of an INT8 value are stored. They represent the mean of all INT8 values
+    with these upper bits.
     """
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
     best, least = most / half, math.inf

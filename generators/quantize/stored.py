@@ -1,8 +1,9 @@
 """Rounding of weights to formats of few bits, with a small error of the layer's outputs.
 
-Codes are chosen one after another. Each code's error is compensated in the following weights, as
-far as the inputs are correlated (Frantar et al. 2023, "GPTQ"). Without inputs each weight is
-rounded alone.
+A code selects one of the format's values. The codes of an output are chosen one input after
+another. The rounding error of each weight is compensated in the weights of later inputs, as far as
+the inputs are correlated (Frantar et al. 2023, "GPTQ"). If no samples of inputs are known, each
+weight is rounded alone.
 """
 
 from collections.abc import Callable
@@ -30,11 +31,12 @@ DAMPING = 0.01
 def choose(
     exact_weights: Floats, form: WeightFormat, group: int, inputs: Floats | None
 ) -> tuple[Stored, Ints, Floats]:
-    """Return weights [n, k] in a format of few bits: codes, operands [k, n] and output scales [n].
+    """Return weights [n, k] in a format of few bits: codes, operands [k, n], scales of outputs [n].
 
-    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. If
-    ``group`` is not 0, that number of inputs shares a scale. Weights that are exact codes already,
-    because the model was trained for the format, are kept.
+    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. Operands
+    are the INT8 integers that the codes select. If ``group`` is not 0, the weights of that number
+    of inputs share a further integer scale. If the model was trained for the format, its weights
+    are values of codes already, and do not change.
     """
     weights = np.array(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape
@@ -70,9 +72,10 @@ def choose(
 
 
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
-    """Return the largest scale of each output [n] with which weights [n, k] are exact codes.
+    """Return the largest scale of each output [n] at which weights [n, k] are values of codes.
 
-    Return None if an output has no such scale, and for formats of more than ``TRAINED`` values.
+    The result is None if an output has no such scale, or if the format has more than ``TRAINED``
+    values.
     """
     if form.fraction or len(form.values) > TRAINED:
         return None
@@ -113,7 +116,7 @@ def error_spread(inputs: Floats, k: int) -> Floats:
 
 
 def made_up(exact: Floats, inner: Floats, pick: Callable[[Floats, int], Floats]) -> Floats:
-    """Return the weights ``exact`` [n, k] after rounding, as an array [k, n].
+    """Round the weights ``exact`` [n, k] input by input; return the rounded weights [k, n].
 
     ``pick`` takes the weights [n] of an input and the input's index, and returns the rounded
     weights. Their rounding error is compensated in the weights of the following inputs; ``inner``

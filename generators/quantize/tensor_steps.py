@@ -89,8 +89,9 @@ class Steps(abc.ABC, Generic[D]):
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
         """Return (input scale, offset, table) of an activation function.
 
-        If the table is None, requantization computes the function, which is ReLU. The zero point of
-        the table's inputs is a part of the bias, and may differ from layer to layer.
+        ``offset`` is the real number for which the zero point of the table's inputs stands. It is a
+        part of the bias, and may differ from layer to layer. If the table is None, the function is
+        ReLU, which requantization computes without a table.
         """
         assert node.sums is not None
         if node.activation == "relu" and self.relu_in_sums:
@@ -115,7 +116,7 @@ class Steps(abc.ABC, Generic[D]):
     def products(self, node: Attention) -> tuple[Floats, Floats]:
         """Return the scales and the offsets of the products of queries and keys.
 
-        Scales and offsets are [1] for all heads, or [heads] for each head.
+        Arrays are [1] if all heads share a value, otherwise [heads].
         """
 
     @abc.abstractmethod

@@ -1,7 +1,8 @@
 """An encoder's compiled programs, and the data that a host needs to run them.
 
-``encode`` runs an inference. ``again`` runs one with the weights and parameters of the previous
-inference. ``encode.4`` and ``encode.2`` read only the upper bits of nested weights.
+A host starts one of the entry points. ``encode`` runs an inference. ``again`` runs an inference
+with the weights and parameters that the previous inference has loaded. If weights are nested,
+``encode.4`` and ``encode.2`` read only their upper 4 or 2 bits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,8 +75,8 @@ class EncoderHost(Executable):
     def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
         """Return the name of a run's entry point.
 
-        With ``again`` the entry point does not load weights that stay on the chip. Otherwise it
-        loads them, and reads nested weights with ``bits`` bits.
+        If ``again`` is true, the program at this entry point does not load the weights that stay on
+        the chip. Otherwise it loads them; only the upper ``bits`` bits of nested weights are read.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 

@@ -30,7 +30,7 @@ SCORES = "scores"
 
 
 class Index(enum.StrEnum):
-    """Numbers of a run, such as its first position, from which register values are computed."""
+    """Names of the numbers of a run, such as its first position, that determine register values."""
 
     TOKEN = "token"
     """Number of the run's token in some row; 0 if the run has fewer."""
@@ -54,9 +54,10 @@ class Index(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Value:
-    """The rule for a register's value: ``number % modulo // divide * times``.
+    """The rule by which a host computes a register's value for a run from a number of the run.
 
-    The number is the number of a run that ``index`` names. A ``modulo`` of 0 leaves it unchanged.
+    The value is ``number % modulo // divide * times``. ``index`` names the number, for example the
+    first token's position. If ``modulo`` is 0, there is no modulo operation.
     """
 
     index: Index
@@ -69,7 +70,8 @@ class Value:
     def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
         """Return the register's value for a run.
 
-        ``numbers`` are the numbers of the run, and ``tokens`` its tokens.
+        ``numbers`` has the value of each :class:`Index` except TOKEN in this run; ``tokens`` are
+        the run's tokens.
         """
         if self.index == Index.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0
@@ -240,11 +242,11 @@ class TextHost(Executable):
     ) -> Prediction:
         """Return the predicted cycles of processing the token at ``position``.
 
-        With several ``rows`` the prediction is for the chunk that begins with this token. With
-        several texts each text has a token at this position. The cycles do not include the separate
-        program that computes the scores of the second text. External memory takes ``latency``
-        cycles to the first word, and ``interval`` cycles per word. Nested weights are read with
-        ``bits`` bits.
+        If ``rows`` is above 1, the prediction is for a chunk of that number of tokens, which begins
+        with this token. If a run has several texts, each text has a token at this position. The
+        cycles then do not include the separate program that computes the scores of the second text.
+        External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
+        word. Only the upper ``bits`` bits of nested weights are read.
         """
         registers = self.registers(position, rows, source)
         if self.texts > 1:

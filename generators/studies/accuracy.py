@@ -134,10 +134,10 @@ def polynomial_bound(
 ) -> float:
     """Return the error bound of a piecewise polynomial from ``low`` to ``high`` (output steps).
 
-    See equation (17) of ``docs/numerics.md``. The bound has three parts: rounding, the
-    interpolation error at the largest third derivative in the range's segments, and an error
-    proportional to the excess of function values over :data:`FUNCTION_BOUND` steps. The bound holds
-    for functions without a kink.
+    See equation (17) of ``docs/numerics.md``. The bound is a sum of three parts. The first is
+    rounding. The second is the interpolation error at the largest third derivative in the range's
+    segments. The third is 0 up to function values of :data:`FUNCTION_BOUND` steps, and grows in
+    proportion to values above. The bound is valid for functions without a kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)
@@ -173,8 +173,9 @@ def softmax_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return test scores and masks [count, length] of one of four kinds.
 
-    0: one large score and equal small ones; 1: normal, as in attention; 2: few distinct scores; 3:
-    normal, with random columns masked.
+    Kind 0 has one large score, and equal small scores in the other columns. Kind 1 has normally
+    distributed scores, as in attention. Kind 2 has at most five different scores. Kind 3 has
+    normally distributed scores, and random columns are masked.
     """
     mask = np.ones((count, length), dtype=bool)
     if kind == 0:

@@ -72,7 +72,7 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
 
 
 def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
-    """Return the memory that a model needs on a configuration, or why it does not fit.
+    """Return the memory that a model needs on a configuration, or the reason why it does not fit.
 
     The model is calibrated on random inputs. ``program_words`` and ``memory_bytes`` are sizes of
     its program; the program neither stores nor loads ``zero_tiles_left_out`` weight tiles, which

@@ -43,8 +43,8 @@ def distinct_modules(
 
     The top module has the name ``top``. Every other module's name is the prefix and the class name.
     If components of a class have different parameters, a number is added to the names of all
-    modules of the class but the first. With ``places`` cells have the attribute ``src``, a Python
-    file and line.
+    modules of the class but the first. If ``places`` is true, each cell has the attribute ``src``:
+    the Python file and line that created it.
     """
     with _no_collection():
         hierarchy = _Hierarchy(prefix, top, places)

@@ -45,7 +45,8 @@ _FORMATS = "int4,ternary"
 def sparse_lanes(config: Config) -> int:
     """Return the number of lanes of a zero-skip unit that is generated separately.
 
-    If the configuration has no such unit, it is the number of sparse entries in a memory line.
+    If the configuration has no such unit, the result is the number of sparse entries that a memory
+    line holds.
     """
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 

@@ -1,9 +1,10 @@
 """Gains and shifts of columns, which are folded into an earlier or a later layer.
 
-If no earlier linear layer or norm can include a gain, the tensor becomes an :class:`Affine`. A
-later linear layer includes the gains and shifts of an :class:`Affine`. If an :class:`Affine` is
-added to another tensor, its gains and shifts are applied after the sum instead. So a layer after
-the residual connection may include them.
+A graph may multiply the columns of a tensor by gains and add shifts. If an earlier linear layer or
+norm computes the tensor, gains and shifts become a part of its weights. Otherwise the tensor
+becomes an :class:`Affine`, and a linear layer that reads it includes them in its weights. If an
+:class:`Affine` is added to another tensor, the gains and shifts are moved after the sum. So a layer
+after the residual connection may include them.
 """
 
 from dataclasses import replace
@@ -47,8 +48,8 @@ def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors.
 
     If one tensor is an :class:`Affine`, its gains are applied after the sum, and the other tensor
-    is divided by these gains. Raises :class:`UnsupportedError` if no layer of the other tensor can
-    include the division.
+    is divided by these gains. Raises :class:`UnsupportedError` if the other tensor is not computed
+    by a layer that can include the division in its weights.
     """
     for tensor, other in ((left, right), (right, left)):
         if isinstance(tensor, Affine) and np.all(tensor.gains):
@@ -116,7 +117,7 @@ def batch_norm(node: Node) -> View:
 def per_column(view: View, number: Floats) -> Floats | None:
     """Return a constant as one value per column of the view's tensor, [columns].
 
-    Return None if the constant has different values for the same column of different tokens.
+    The result is None if the constant differs between tokens.
     """
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)

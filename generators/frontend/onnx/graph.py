@@ -161,7 +161,7 @@ class Graph:
 
     @property
     def own(self) -> tuple[int, ...]:
-        """Shape of the graph's first input, without the batch axis."""
+        """Shape of one sample of the graph's first input, without the batch axis."""
         shape = self.places[0].shape
         if not self.batched:
             return shape

@@ -1,9 +1,9 @@
 """Import of ONNX graphs of Transformer encoders, for example from PyTorch's exporter.
 
 The graph is followed node by node (``graph``, ``nodes``); the tensors that its nodes compute are
-matched with the blocks of a description (``match``). Nodes before the first block or after the last
-that no description covers are computed on the host, by ONNX's reference implementation. The result
-is compared with a run of the graph before it is returned.
+matched with the blocks of a description (``match``). A description may not cover some nodes before
+the first block or after the last block. The host computes these nodes, with ONNX's reference
+implementation. The imported model is compared with a run of the graph before it is returned.
 """
 
 import math

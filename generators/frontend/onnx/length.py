@@ -56,11 +56,10 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the largest number of tokens with which a graph can be run up to the value ``start``.
+    """Return the largest number of tokens with which a graph can compute the value ``start``.
 
     Only numbers and sizes in the graph's constants are tried, because such a constant sets the
-    limit. The result is 0 if none of these numbers is the largest. ``graph`` was read with
-    :func:`few` tokens.
+    limit. The result is 0 if none of them is the limit. ``graph`` was read with :func:`few` tokens.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

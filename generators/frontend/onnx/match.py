@@ -46,7 +46,7 @@ class Block:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Settings and weight shapes of the block, which must be equal in all blocks of a model."""
+        """Settings and weight shapes of the block; all blocks of a model must have equal ones."""
         shapes = tuple((name, value.shape) for name, value in sorted(self.weights.items()))
         placement = self.placement if self.norms else ""
         masks = self.variable, self.causal, self.window, self.global_tokens
@@ -79,9 +79,9 @@ class Encoder:
 def match(output: View, names: Mapping[int, str]) -> Encoder:
     """Return the encoder that computes a view, the graph's output.
 
-    ``names`` has the name of each tensor's value in the graph, by the tensor's ``id``. Raises
-    :class:`UnsupportedError` with the name of the first node, seen from the output, that fits no
-    part of an encoder.
+    ``names`` is a dictionary from a tensor's Python ``id`` to the name of its value in the graph.
+    The graph is matched from the output back to the input. Raises :class:`UnsupportedError` with
+    the name of the first node on this way that is no part of an encoder.
     """
     x = output.tensor
     weights: dict[str, Floats] = {}

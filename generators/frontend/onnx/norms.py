@@ -103,9 +103,9 @@ def centred(node: Node, left: View, right: View) -> View:
 def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
     """Return the norm that a graph computes by scaling the rows of ``view``.
 
-    The scale ``by`` is a function of the mean of each row's squares. With ``multiply`` the graph
-    multiplies the rows by ``by``, otherwise it divides the rows by ``by``. Raises
-    :class:`UnsupportedError` if ``by`` is another function of the rows.
+    The scale ``by`` is a function of the mean of each row's squares. If ``multiply`` is true, the
+    graph multiplies the rows by ``by``, otherwise it divides them. Raises :class:`UnsupportedError`
+    if ``by`` is another function of the rows.
     """
     stat = by.tensor
     assert isinstance(stat, RowMean)
@@ -127,11 +127,11 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
 
 
 def epsilon_of(by: View, *, multiply: bool) -> float:
-    """Return the epsilon of a norm whose rows a graph scales by ``by``, a function of the variance.
+    """Return the epsilon of a norm; ``by``, a function of each row's variance, scales the rows.
 
-    With ``multiply`` the graph multiplies the rows by ``by``, otherwise it divides the rows by
-    ``by``. Raises :class:`UnsupportedError` unless the function is ``1 / sqrt(variance + epsilon)``
-    for a product, or ``sqrt(variance + epsilon)`` for a division.
+    If ``multiply`` is true, the graph multiplies the rows by ``by``, otherwise it divides them.
+    Raises :class:`UnsupportedError` unless the function is ``1 / sqrt(variance + epsilon)`` for a
+    product, or ``sqrt(variance + epsilon)`` for a division.
     """
     if by.function is None:
         raise UnsupportedError("it scales rows by something else than their own variance")

@@ -17,8 +17,9 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
     """Read the graph in a file, call ``use`` with the graph, and return the result of the call.
 
     The graph's inputs may or may not begin with a batch axis; both readings are tried. Raises
-    :class:`InputError` if the file cannot be read, or ``use`` raises it. The error is an
-    ``OpenLengthError`` if ``tokens`` is 0 and the graph does not fix the number of tokens.
+    :class:`InputError` if the file cannot be read, or if ``use`` raises it for both readings. The
+    error is an ``OpenLengthError`` if ``tokens`` is 0 and the graph does not fix the number of
+    tokens.
     """
     known = stamp(path)
     try:
@@ -35,7 +36,7 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Return the size and the modification time of a file, which change if it is rewritten."""
+    """Return the modification time and the size of a file; a rewritten file has other values."""
     file = file_and_output(path)[0]
     with reading(file, "ONNX file"):
         stat = file.stat()

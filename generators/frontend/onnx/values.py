@@ -105,7 +105,7 @@ class Spread(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Kept(Of):
-    """A tensor with zeros in the rows of padding tokens; if ``summed``, the sum of all its rows."""
+    """A tensor with zeros in the rows of padding tokens or, if ``summed``, the sum of its rows."""
 
     summed: bool = False
 
@@ -299,9 +299,9 @@ class View:
 class Mask:
     """A value of a graph that is computed from the mask of valid tokens.
 
-    It is known for two masks: ``full`` is its content if all tokens are valid, ``cut`` its content
-    if all tokens but the last are valid. Values computed from token numbers are masks as well if
-    they depend on the padding only.
+    The value was computed for two masks. ``full`` is its content if all tokens are valid, ``cut``
+    its content if all tokens except the last are valid. A value that a graph computes from token
+    numbers is also a :class:`Mask` if it depends only on which tokens are padding.
     """
 
     full: NDArray[np.generic]
