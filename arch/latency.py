@@ -67,10 +67,10 @@ def requests_latency(config: Config) -> int:
 
 
 def lines_wait(config: Config) -> bool:
-    """Return whether scratchpad lines pass an additional register, one cycle, before their queue.
+    """Return whether lines read from the scratchpad pass a register before the queue for them.
 
-    A ``registered`` machine with long lines has the register, because the path from block RAM
-    through a rotation to the queue would be too long.
+    The register takes one cycle. A ``registered`` machine with long lines has it, because the path
+    from block RAM through a rotation to the queue would be too long.
     """
     return config.control.registered and config.line_bytes > TURNED_AT_ONCE
 
@@ -116,10 +116,11 @@ def epilogue_latency(config: Config) -> int:
 
 
 def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
-    """Return the softmax unit's cycles from a row's last beat to the row's first probability.
+    """Return the cycles from a row's last beat into the softmax unit to the first probability out.
 
-    The row has one beat of ``lanes`` scores. If ``deferred`` is true, a later instruction divides
-    by the sum of the row. The result is then the cycles to the first undivided softmax weight.
+    The row is one beat of ``lanes`` scores; :func:`softmax_beat_cycles` is for longer rows. If
+    ``deferred`` is true, the unit returns undivided softmax weights, which a later instruction
+    divides by the row's sum. The cycles are then those to the first such weight.
     """
     if deferred:
         return _log2(lanes) + 8
@@ -129,12 +130,12 @@ def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
 
 
 def softmax_beat_cycles(*, deferred: bool) -> int:
-    """Return the cycles by which each further beat of a row delays softmax's first probability."""
+    """Return the cycles that each further beat of a row adds to :func:`softmax_latency`."""
     return 1 if deferred else 2
 
 
 def norm_latency(lanes: int, longest_row: int) -> int:
-    """Return the norm unit's cycles from a row's last beat to the row's first normalized value."""
+    """Return the cycles from a row's last beat into the norm unit to its first normalized beat."""
     variance_width = ((longest_row**2 << 30) + (1 << EPS_WIDTH) - 1).bit_length()
     root = -(-_log2(variance_width) // 2) + POLYNOMIAL_LATENCY
     return 14 + -(-_log2(lanes) // 2) + root
@@ -195,8 +196,9 @@ def array_latency(config: Config) -> int:
 def dispatch_cycles(config: Config) -> int:
     """Return the cycles from a command's end to the first request of a command that waits for it.
 
-    One cycle passes until the token is counted, and one until the other engine has accepted the
-    waiting command. In a ``registered`` machine the waiting command starts one cycle later.
+    The commands are on different engines; the first sends a token for which the second waits. One
+    cycle passes until the token is counted, and one until the second engine has accepted its
+    command. In a ``registered`` machine that engine starts one cycle later.
     """
     return 2 + config.stages
 
@@ -209,9 +211,10 @@ def load_bytes(config: Config) -> int:
 def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
     """Return the cycles of a SPARSE instruction that multiplies ``m`` rows of activations.
 
-    The result is exact if no lane stalls because the sum of its previous column has not been added
-    to an accumulator. The first row is loaded before the products, further rows during the products
-    of the previous row. After each row the lanes' last sums are added one after another.
+    A lane stalls while the sum of its previous column waits to be added to an accumulator; the
+    result is exact if no lane stalls. The first row is loaded before the products, and each further
+    row during the products of the row before. After each row the lanes' last sums are added to
+    accumulators one after another.
     """
     load = -(-k // load_bytes(config))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

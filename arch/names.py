@@ -7,7 +7,7 @@ LONGEST = 255
 
 
 def check_name(label: str, name: object) -> None:
-    """Raise an error if ``name`` is not a short printable string; ``label`` is the kind of name.
+    """Raise an error that begins with ``label`` if ``name`` is not a short printable string.
 
     Raises :class:`InputTypeError` if the name is no string, and :class:`InputError` if the name is
     too long or has unprintable characters such as line ends and escape codes.

@@ -40,14 +40,13 @@ def protection(text: str) -> dict[str, str]:
 
 
 def code_columns(width: int, level: str) -> list[int]:
-    """Return a list of masks of check bits, one mask for each of ``width`` data bits.
+    """Return, for each of ``width`` data bits, the mask of the check bits that cover it: a list.
 
-    The mask of a data bit, its column in the code's matrix, has the check bits that cover the data
-    bit. With level ``detect`` there is one check bit, the parity. With level ``correct`` all masks
-    differ and have an odd number of bits, at least three. The decoder can therefore distinguish a
-    wrong data bit, a wrong check bit and two wrong bits: the code of Hsiao (1970). All check bits
-    cover about equal numbers of data bits, because the largest of these numbers sets the depth of
-    the logic.
+    The mask of a data bit is its column in the code's matrix. At level ``detect`` there is one
+    check bit, the parity. At level ``correct`` all masks differ and have an odd number of bits, at
+    least three. The decoder can therefore distinguish a wrong data bit, a wrong check bit and two
+    wrong bits: the code of Hsiao (1970). All check bits cover about the same number of data bits,
+    because the check bit that covers the most data bits has the deepest logic.
     """
     if level == "detect":
         return [1] * width

@@ -166,7 +166,7 @@ def shown(value: Any) -> str:
 
 
 def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the new values of fields by their short names, from changes in any form.
+    """Return changes of a configuration as a dictionary from fields' short names to new values.
 
     ``changes`` maps a field's short name or path to a value, or a record's name to the whole
     record: an instance, a mapping of its fields, or None, which removes the unit. Raises

@@ -15,8 +15,8 @@ def open(folder: str | Path, *, model: Model | None = None, floats: bool = False
 
     ``model`` is the program's float model, which a language model's program does not need. Without
     ``model``, an encoder's program takes rows of the machine's input and returns rows of its
-    output, without pre- and postprocessing on the host. If ``floats`` is true, an encoder's model
-    is loaded from the path that was used for compilation.
+    output; the host's pre- and postprocessing is omitted. If ``floats`` is true, the float model of
+    an encoder is loaded from the path that was used for compilation.
 
     Raises :class:`InputError` if a file is missing, damaged or of another version.
     """

@@ -296,9 +296,9 @@ class Program(Shown):
         """Answer questions with known right answers; return measurements as a dictionary.
 
         ``answers`` are pairs (question, right answer). The dictionary has the entries of
-        :func:`celosia.tb.models.run_answers.run_answers`, and those of the attribute ``made``,
-        which describe the model's quantization. Raises :class:`InputError` if a question has too
-        many tokens.
+        :func:`celosia.tb.models.run_answers.run_answers`, and the entries of the attribute
+        ``made``, which describe the model's quantization. Raises :class:`InputError` if a question
+        has too many tokens.
         """
         code, tokenizer = self._traced_text(on), self.tokenizer
         assert tokenizer is not None
@@ -347,8 +347,8 @@ class Program(Shown):
         """Return the quantization error of each layer, and the option that reduces it most.
 
         A layer's error is that of its output on ``inputs``, relative to the float model's output.
-        Each quantization option is tried by quantizing the model again with this option. A layer's
-        option is None if no option reduces its error by more than 5 %.
+        To try an option, the model is quantized again with this option. A layer's option is None if
+        no option reduces its error by more than 5 %.
         """
         model = self.with_model
         assert self.options is not None, "a compiled program has its options"

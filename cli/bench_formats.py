@@ -75,12 +75,12 @@ def bench_formats(
 ) -> None:
     """Run decoder layers in every number format, or in formats with NAME in their names.
 
-    Each row of the table has the figures for processing one token, as in bench decode, on a machine
-    derived from the preset small. The model has one layer with weights from external memory, or two
-    layers with all weights in the array's weight slots. share is the row's cycles, divided by the
-    cycles of the first row with weights in the same memory. slots is the number of weight slots in
-    use, for weights, keys and values. Area is that of the matrix engine, with weight slots and
-    zero-skip unit, on an ECP5 device.
+    Each row of the table has the figures of one format: the processing of one token, as in bench
+    decode, on a machine derived from the preset small. The model has one layer with weights from
+    external memory, or two layers with all weights in the array's weight slots. share is the row's
+    cycles, divided by the cycles of the first row with weights in the same memory. slots is the
+    number of weight slots in use, for weights, keys and values. Area is that of the matrix engine,
+    with weight slots and zero-skip unit, on an ECP5 device.
     """
     sized = bool(words) and words[0][0].isdigit() and "x" in words[0]
     sizes = read_size(_SIZE, words[0] if sized else "96x256x64", {})

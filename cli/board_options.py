@@ -41,10 +41,10 @@ def resolve_board(
 ) -> tuple[Board, Config]:
     """Return the board that the options name, and its machine's configuration.
 
-    If operands are narrow and the device's multipliers wide enough, two columns of the array share
-    each multiplier (``packed``). Registers between distant units (``registered``) are as in the
-    board's default machine. A TOML file or ``--set`` that gives one of these fields takes
-    precedence.
+    Two fields depend on the board. ``packed`` is true if the device's multipliers are wide enough
+    for each to serve two columns of the array. ``registered``, the registers between distant units,
+    is that of the board's default machine. A TOML file or ``--set`` that gives one of these fields
+    takes precedence.
     """
     board = get_board(name, link)
     if memory == "sdram":
@@ -68,9 +68,9 @@ def resolve_board(
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     """Return a board that runs the model in its flash at power-on, and the machine's configuration.
 
-    ``target`` has the board and the configuration. If this is the board's default, it is replaced
-    by a configuration that leaves room for the flash reader; any other is unchanged. ``kind`` is
-    the flash's read mode.
+    ``target`` has the board and the configuration. If the configuration is the board's default, it
+    is replaced by one that leaves room for the circuit that reads the flash. Any other
+    configuration is unchanged. ``kind`` is the flash's read mode, such as ``qspi``.
     """
     board, config = target
     reading_board = with_flash(board, kind)

@@ -159,8 +159,8 @@ _ICARUS = 15_000
 def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
     """Return a sentence that suggests Verilator if a testbench takes over a minute under Icarus.
 
-    Otherwise return None. ``cycles`` are the predicted cycles of the testbench; None if unknown,
-    and then no sentence is returned. ``top`` is the name of the top module.
+    Otherwise return None. ``cycles`` are the predicted cycles of the testbench. If they are None,
+    they are unknown, and None is returned. ``top`` is the name of the top module.
     """
     elements = config.array.rows * config.array.cols
     seconds = 0 if cycles is None else cycles * elements / _ICARUS

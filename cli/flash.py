@@ -65,11 +65,11 @@ def flash(
 ) -> None:
     """Load the bitstream of a build into a board, through the board's usual loader.
 
-    If FOLDER is given (from celosia compile), its model is written to the board's flash, together
-    with the bitstream. If the bitstream was built with --flash, the board loads the model at
-    power-on, runs it on the inputs, and sends a line of text with their classes. Without --inputs,
-    the inputs are from the test split of the digits. A language model instead continues the prompt
-    with the likeliest tokens.
+    If FOLDER is given, which celosia compile wrote, its model is written to the board's flash,
+    together with the bitstream. If the bitstream was built with --flash, the board loads the model
+    at power-on, runs it on the inputs, and sends a line of text with their classes. Without
+    --inputs, the inputs are from the test split of the digits. A language model instead continues
+    the prompt with the likeliest tokens.
     """
     board = get_board(name)
     if model is None:

@@ -22,9 +22,10 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 
 def spelling(command: str, option: str) -> str | None:
-    """Return the present form of an earlier version's option of a command, as a template.
+    """Return the present form of a command's option from an earlier version, as a template.
 
-    Names in braces stand for values (:func:`holes`). The template of a removed option is the reason
+    A template is a part of a command line, in which names in braces stand for values
+    (:func:`holes`). If the option was removed, the template is the reason instead
     (:func:`is_gone`). Return None if the option is unchanged.
     """
     template = _template(command, option)

@@ -44,9 +44,9 @@ def mutate(
 ) -> None:
     """Change units' netlists, one cell at a time, and count the changes that benches detect.
 
-    A mutant that is proven to equal the unit is not counted; the score is the share of detected
-    mutants among the others. Mutants that the bench does not detect are named by the source lines
-    of their cells, with the reason if it is known.
+    A changed netlist is a mutant. A mutant that is proven to equal the unit is not counted; the
+    score is the share of detected mutants among the others. For each mutant that the bench does not
+    detect, the command shows the source line of the changed cell, and the reason if it is known.
     """
     config = resolve(source, overrides)
     for unit in units:

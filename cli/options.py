@@ -89,8 +89,8 @@ def config_choice(defaults: str) -> Adder:
     """Add ``--config`` and ``--set`` to a command whose default configuration depends on the model.
 
     The command gets a function ``configured``. Its argument is the name of the preset to use if
-    ``--config`` is not given, its result the configuration that the options select. ``defaults`` is
-    the text on these presets in the help text.
+    ``--config`` is not given, its result the configuration that the options select. ``defaults``
+    describes these presets in the help text.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:

@@ -195,10 +195,9 @@ def exit_code() -> int:
 def cycles_table(result: Mapping[str, Any]) -> None:
     """Print a table of a run's cycles by activity of the array, and a table by engine.
 
-    The second table is omitted if the result has no ``engines``.
-
-    ``where`` and ``counters`` of the result are those of :class:`celosia.sim.report.Report`.
-    Nothing is printed with ``--json``, or if the machine has no clock.
+    ``where`` and ``counters`` of the result are those of :class:`celosia.sim.report.Report`. If the
+    result has no ``engines``, the second table is omitted. Nothing is printed with ``--json``, or
+    if the machine has no clock.
     """
     if as_json() or not result.get("where"):
         return

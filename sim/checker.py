@@ -1,10 +1,10 @@
-"""Proof that a program's synchronization tokens order each two steps that have a hazard.
+"""Proof that a program's synchronization tokens order every two steps that have a hazard.
 
-The four engines run concurrently; only tokens order instructions of different engines. A program's
-meaning is that of running it in order. So two steps on different engines that access the same cell,
-at least one of them writing, must be ordered by tokens. The proof keeps, for every engine, the
-vector clock of its last step (Fidge 1988; Mattern 1989): the number of steps of each engine that
-have certainly completed.
+The four engines run concurrently; only tokens order instructions of different engines. Results must
+be those of running all instructions in order. Two steps of different engines have a hazard if both
+access the same memory cell and at least one writes it. Tokens must then order the two steps. The
+proof keeps, for every engine, the vector clock of its last step (Fidge 1988; Mattern 1989): the
+number of steps of each engine that have certainly completed.
 """
 
 from collections import deque

@@ -38,10 +38,11 @@ def multiply_wide(a: Ints, b: Ints) -> Ints:
 
 
 def part(b: Ints, place: int, last: bool, width: int) -> Ints:
-    """Return the value of one part of 8-bit weights b: ``width`` bits from ``place * width`` on.
+    """Return the value of a part of 8-bit weights b: ``width`` bits from bit ``place * width`` on.
 
     The bits keep their positions, so all parts of a weight add up to the weight: equation (14) of
-    ``docs/formats.md``. Parts are unsigned, except that the part with ``last`` is signed.
+    ``docs/formats.md``. A part is unsigned, unless ``last`` is true: the part with the highest bits
+    is signed.
     """
     bits = b >> place * width & (1 << width) - 1
     sign = (b < 0) & last
@@ -112,10 +113,11 @@ def held(
 
 
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Return the words that weight slots store for weights with scales, [rows of weights, n].
+    """Return the words [rows of weights, n] with which weight slots store weights and scales.
 
-    In ``b`` a row of unsigned scales precedes the ``rows`` rows of weights of each slot. A word is
-    a weight with ``scale_bits`` bits of its column's scale in the bits above the byte.
+    ``b`` has ``rows + 1`` rows for each slot: a row of unsigned scales, then ``rows`` rows of
+    weights. A word has a weight in its low byte, and above it ``scale_bits`` bits of its column's
+    scale.
     """
     words = []
     for first in range(0, len(b), rows + 1):

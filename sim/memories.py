@@ -44,7 +44,7 @@ class Memories:
         """Return the scratchpad rows of one of a step's tensors, [m, n], as signed elements.
 
         ``name`` is the tensor's prefix in operands, such as ``o`` in ``o_addr`` and ``o_stride``; m
-        and n are operands of the step. Elements have 8 bits, or 16 bits with ``wide``.
+        and n are operands of the step. Elements have 8 bits, or 16 bits if ``wide`` is true.
         """
         return self._read(step, name, step["m"], step["n"], wide)
 

@@ -42,12 +42,12 @@ def normalize(
 def row_factors(
     x: ArrayLike, r: ArrayLike | None = None, *, eps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]:
-    """Return (mantissa, right, s): each row's factor for RMS norm, and the rows themselves.
+    """Return (mantissa, right, s): each row's factor for RMS norm, and the rows before the norm.
 
-    As in :func:`normalize`, the rows are ``s = sat16(x + r)``, [m, n], or ``x`` without ``r``. See
-    equation (23) of ``docs/numerics.md``. A row's factor is ``mantissa / 2**right``. ``mantissa``
-    [m, 1] has 17 bits and is 0 if ``V = 0``; ``right`` [m, 1] is from 0 to 31. ``s`` times ``n``
-    times the factor is the normalized row in Q.16.
+    As in :func:`normalize`, the rows are ``s = sat16(x + r)``, [m, n], or ``x`` if ``r`` is None.
+    See equation (23) of ``docs/numerics.md``. A row's factor is ``mantissa / 2**right``.
+    ``mantissa`` [m, 1] has 17 bits and is 0 if ``V = 0``; ``right`` [m, 1] is from 0 to 31. ``s``
+    times ``n`` times the factor is the normalized row in Q.16.
 
     Raises :class:`InputError` as :func:`normalize`.
     """

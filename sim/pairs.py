@@ -46,8 +46,8 @@ def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
     """Return attention scores [m, n] of queries [m, k] with keys [n, k] in the packed KV cache.
 
     The cache stores all 8 bits of a key's first ``whole`` columns, and the upper ``bits`` bits of
-    the other columns. Scores are exact if ``whole`` is k. If it is 0, they are in units of
-    ``2**(8-bits)``.
+    the other columns. If ``whole`` is k, scores are exact. If ``whole`` is 0, they are in units of
+    ``2**(8-bits)``, otherwise in units of 1.
     """
     if whole == keys.shape[1]:
         return multiply(queries, keys.T)

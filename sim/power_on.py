@@ -42,8 +42,9 @@ def power_on(
     """Run the power-on image in a flash on a machine, and return the result.
 
     ``image`` is the content of the flash, from the first byte of the image on. The machine can read
-    only its first ``size`` bytes. ``configuration`` is the machine's fingerprint. ``ask`` sends a
-    request to the host link and returns the answer; ``status`` returns STATUS.
+    only its first ``size`` bytes. ``configuration`` is the machine's fingerprint. The function
+    ``ask`` sends a request to the host link and returns the answer; ``status`` returns the value of
+    register STATUS.
     """
     begin = MAGIC + configuration.to_bytes(4, "little")
     if image[: len(MAGIC)] != MAGIC:

@@ -34,20 +34,21 @@ def normalize(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def reciprocal(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return mantissa and exponent so that ``1 / x`` is approximately ``mantissa * 2**exponent``.
+    """Return (mantissa, exponent): ``1 / x`` is approximately ``mantissa * 2**exponent``.
 
     ``x`` holds integers from 0 to ``2**64 - 1`` of any shape. The mantissa is from ``2**16`` to
-    ``2**17 - 1``. For a power of two it is ``2**16`` and the result is exact; for 0 mantissa and
-    exponent are 0.
+    ``2**17 - 1``. If ``x`` is a power of two, the mantissa is ``2**16`` and the result is exact. If
+    ``x`` is 0, mantissa and exponent are 0.
     """
     fraction, exponent = normalize(x)
     return _round(x, evaluate(_RECIPROCAL, fraction), exponent)
 
 
 def rsqrt(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return mantissa and exponent so that ``1 / sqrt(x)`` is about ``mantissa * 2**exponent``.
+    """Return (mantissa, exponent): ``1 / sqrt(x)`` is approximately ``mantissa * 2**exponent``.
 
-    Ranges are as for :func:`reciprocal`; the result is exact for powers of four.
+    The ranges of ``x`` and mantissa are those of :func:`reciprocal`. The result is exact for powers
+    of four.
     """
     fraction, exponent = normalize(x)
     operand = fraction | (exponent & 1) << FRACTION_WIDTH

@@ -19,11 +19,11 @@ NARROW_FRACTION = 8
 def rotate(
     y: ArrayLike, pairs: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Rotate pairs of INT16 columns [..., n] and clamp them to ``low`` and ``high``.
+    """Rotate pairs of INT16 columns [..., n], round them, and clamp them to ``low`` and ``high``.
 
-    ``pairs`` [..., n] in Q1.15 has the cosine of columns 2j and 2j + 1 in column 2j and their sine
-    in column 2j + 1. The result is in units of 2**8, or of 1 with ``wide``, rounded to nearest with
-    ties up. ``n`` is even.
+    Columns 2j and 2j + 1 are a pair. ``pairs`` [..., n] in Q1.15 has the cosine of the pair's angle
+    in column 2j, and its sine in column 2j + 1. The result is in units of 2**8, or of 1 if ``wide``
+    is true. It is rounded to nearest, ties up. ``n`` is even.
     """
     y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
     y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]

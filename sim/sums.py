@@ -1,8 +1,9 @@
 """The accumulator columns that a program may read: the columns that its products have summed.
 
 A product of ``n`` columns writes whole rows of ``cols`` accumulators, because a row is one word of
-the memory. Columns of the last tile past ``n`` get undefined sums, which depend on the weights in
-the slots and on sleeping columns. A program must not read these columns.
+the memory. In the last tile, columns after the first ``n`` get undefined sums: they depend on old
+weights in the slots, and if the configuration has ``sleep``, on old values in unused columns. A
+program must not read these columns.
 """
 
 import numpy as np

@@ -31,8 +31,9 @@ def write_files(
 ) -> None:
     """Write files into a folder, which is created if needed: all of them, or none.
 
-    The files are written to a temporary folder in ``folder``, and then moved one by one. The files
-    ``outdated`` are then deleted. Raises :class:`InputError` if the folder cannot be written.
+    The files are written to a temporary folder in ``folder``, and then moved one by one. Then the
+    files with the paths ``outdated`` are deleted. Raises :class:`InputError` if the folder cannot
+    be written.
     """
     check_folder(folder, files)
     try:
