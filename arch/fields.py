@@ -67,13 +67,14 @@ class Fields:
     def low_rows(self) -> int:
         """Number of rows at the end of a weight slot that hold the lower four bits of keys.
 
-        Such rows exist only in slots of keys, and only with a packed KV cache; otherwise it is 0.
+        Only slots of keys have such rows, and only if the machine has a packed KV cache; otherwise
+        the number is 0.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
     @property
     def block_exponents(self) -> bool:
-        """True if each weight slot row with values of the KV cache may have a shared exponent."""
+        """True if values of the KV cache may share an exponent in each row of a weight slot."""
         return self.packed_cache is not None and self.packed_cache.exponents
 
     @property
@@ -83,7 +84,7 @@ class Fields:
 
     @property
     def weight_group(self) -> int:
-        """Number of consecutive weights of a column that share a scale; 0: no such groups."""
+        """Number of consecutive weights of a column that share a scale; 0 if no weights do."""
         return self.weights.group if self.weights else 0
 
     @property
@@ -128,7 +129,7 @@ class Fields:
 
     @property
     def row_factors(self) -> int:
-        """Number of rows of softmax or RMS norm whose factors the machine stores; 0: no factors."""
+        """Number of softmax or RMS norm rows whose factors the machine can store; 0 for none."""
         return self.factors.rows if self.factors else 0
 
     @property
@@ -162,16 +163,16 @@ class Fields:
 
     @property
     def vector_passes(self) -> int:
-        """Largest number of passes in which the array multiplies a row of activations.
+        """Largest number of passes of the array that one row of activations takes.
 
-        It is 2 if the array accepts INT16 activations. Otherwise it is the number of passes over an
-        8-bit weight, ``passes``.
+        It is 2 if the array accepts INT16 activations, otherwise ``passes``, the number of passes
+        over an 8-bit weight.
         """
         return 2 if self.array.wide else self.passes
 
     @property
     def parted(self) -> bool:
-        """True if a pass of the array can multiply by only some of the bits of each weight byte."""
+        """True if a pass of the array can multiply by a part of the bits of each 8-bit weight."""
         return self.passes > 1 or self.paired
 
     @property
@@ -205,17 +206,17 @@ class Fields:
 
     @property
     def slot_scales(self) -> int:
-        """Number of scale bits stored above each byte of a weight slot; 0: slots have no scales.
+        """Number of scale bits above each byte of a weight slot; 0 if slots do not store scales.
 
-        A column's scale is spread over the rows of the slot.
+        Each row of the slot has some of the bits of the column's scale.
         """
         return -(-SCALE_BITS // self.array.rows) if self.packed_slots and self.weight_group else 0
 
     @property
     def slot_exponents(self) -> int:
-        """Number of exponent bits stored above each byte of a weight slot; 0: no exponents.
+        """Number of exponent bits above each byte of a weight slot; 0 if slots store no exponents.
 
-        A row's exponent is spread over the columns of the slot.
+        Each column of the slot has some of the bits of the row's exponent.
         """
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 
@@ -231,7 +232,7 @@ class Fields:
 
     @property
     def sum_width(self) -> int:
-        """Signed width of a sum of ``longest_sum`` products that cannot overflow (bits)."""
+        """Smallest signed width in which no sum of ``longest_sum`` products overflows (bits)."""
         largest = (
             (1 << self.array.operand_width) - 1 if self.array.zero_points else -self.operand_min
         )
@@ -273,7 +274,7 @@ class Fields:
 
     @property
     def edge_stages(self) -> int:
-        """Register stages at a systolic array's edge, before the subtraction of zero points.
+        """Register stages at the input edge of a systolic array, before zero points are subtracted.
 
         It is 0 for an array of adder trees, and in a machine that is not ``registered``.
         """
@@ -291,7 +292,7 @@ class Fields:
 
     @property
     def acc_latency(self) -> int:
-        """Cycles from an accepted request for an accumulator row to the row's sums."""
+        """Cycles from an accepted request for an accumulator row to the row's sums at the drain."""
         return 2 + self.stages
 
     @property
@@ -318,7 +319,7 @@ class Fields:
     def beat_lanes(self) -> int:
         """Largest number of elements in a beat of the vector engine.
 
-        It is the number of elements in a beat of SOFTMAX if the machine has that unit.
+        If the machine has a softmax unit, this is the number of elements in a beat of SOFTMAX.
         """
         return (self.softmax.lanes if self.softmax else 0) or self.vector.lanes
 

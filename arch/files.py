@@ -65,9 +65,9 @@ def inside(folder: Path, name: object, place: Path) -> Path:
 def check_links(folder: Path) -> None:
     """Raise :class:`InputError` if a folder contains devices, pipes, or links out of the folder.
 
-    Entries at any depth are checked, and sockets are refused too. Links of the Hugging Face cache,
-    from ``snapshots/REVISION`` to ``blobs`` beside ``snapshots``, are accepted. A path that is not
-    a folder passes.
+    The entries of the folder and of the folders directly in it are checked, without hidden ones.
+    Sockets are refused too. Links of the Hugging Face cache, from ``snapshots/REVISION`` to
+    ``blobs`` beside ``snapshots``, are accepted. A path that is not a folder passes.
     """
     if not folder.is_dir():
         return

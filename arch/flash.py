@@ -84,8 +84,8 @@ class FlashChip:
     def at(self, clock: float) -> FlashTiming:
         """Return the chip's timing in cycles of a machine with the clock ``clock`` (Hz).
 
-        One period of the chip's clock is long enough for the whole round trip of a data bit. Raises
-        :class:`InputError` if the clock is not above 0.
+        One period of the chip's clock covers the delay of a data bit from the clock edge at the
+        machine to its return. Raises :class:`InputError` if the clock is not above 0.
         """
         if clock <= 0:
             raise InputError(f"Clock of {self.name} must be above 0 MHz, not {clock / 1e6:g} MHz")

@@ -206,6 +206,6 @@ def int8_table(
 
 
 def octave_table() -> NDArray[np.int64]:
-    """Return the table [256] of mantissas of ``2**-(f / 256)`` for f = 0..255, rounded to Q1.16."""
+    """Return the values ``2**-(f / 256)`` for f = 0..255, rounded to Q1.16, as a table [256]."""
     steps = np.arange(1 << OCTAVE_FRACTION) / 2.0**OCTAVE_FRACTION  # [256] octaves
     return np.rint(2.0 ** (OCTAVE_MANTISSA - steps)).astype(np.int64)

@@ -70,8 +70,9 @@ def resolve(name: str, value: int) -> int:
 class Instruction:
     """One instruction with its operands, flags and synchronization tokens.
 
-    An operand that is omitted is 0; an integer is the operand's immediate. Raises
-    :class:`ProgramError` if an operand, flag or token is not defined for the opcode.
+    An operand that is omitted is 0. An operand given as an integer is an immediate, without a
+    register. Raises :class:`ProgramError` if an operand, flag or token is not defined for the
+    opcode.
     """
 
     opcode: Opcode

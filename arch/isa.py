@@ -44,7 +44,7 @@ _UNUSED_BITS = 7 << 13
 
 
 class Engine(enum.IntEnum):
-    """The engines that run instructions; the value is the engine's bit in pop and push."""
+    """The engines that run instructions; a value is the engine's bit in a header's pop and push."""
 
     LOAD = 0
     MATRIX = 1
@@ -93,7 +93,11 @@ class Definition:
 
     @functools.cached_property
     def reserved(self) -> int:
-        """Mask of header bits that must be 0: unused bits, undefined flags and forbidden tokens."""
+        """Mask of header bits that must be 0.
+
+        They are unused bits, flags that the instruction does not have, and tokens between its
+        engine and itself. An instruction that no engine runs has no tokens at all.
+        """
         own = 0xF if self.engine is None else 1 << self.engine
         tokens = own << POP_SHIFT | own << PUSH_SHIFT
         known = sum(1 << self.flag_bit(flag) for flag in self.flags)

@@ -1,7 +1,7 @@
-"""Cycles between the parts of the machine: formulas of the configuration.
+"""Latencies between units of the machine, in cycles, computed from its configuration.
 
-Circuits are built with these numbers or assert them, benches count them, and the compiler predicts
-programs from them without a circuit.
+Circuits are built with these numbers or assert them, and benches check them. The compiler predicts
+a program's cycles from them, without a simulation.
 """
 
 from celosia.arch.config import Config
@@ -54,7 +54,7 @@ def burst_words(config: Config) -> int:
 
 
 def queue_latency(depth: int) -> int:
-    """Return the cycles from a command's last word to its arrival at the output of a command queue.
+    """Return the cycles from a command's last word into an empty queue to the command's output.
 
     ``depth`` is the number of commands that the queue can hold.
     """
@@ -62,7 +62,7 @@ def queue_latency(depth: int) -> int:
 
 
 def requests_latency(config: Config) -> int:
-    """Return the cycles from a scratchpad request to its data if the request is granted at once."""
+    """Return the cycles from a scratchpad read request, granted at once, to the requested data."""
     return config.sram_latency + config.stages
 
 
@@ -76,37 +76,37 @@ def lines_wait(config: Config) -> bool:
 
 
 def reader_latency(config: Config) -> int:
-    """Return the cycles from the start of a scratchpad read command to its first beat."""
+    """Return the cycles from the start of a command that reads the scratchpad to its first beat."""
     return requests_latency(config) + 3 + config.stages
 
 
 def drain_latency(config: Config) -> int:
-    """Return the cycles from the start of a drain command to its first beat of accumulators."""
+    """Return the cycles from the start of a drain command to its first beat of sums."""
     return config.acc_latency + 1
 
 
 def words_wait(config: Config, first: int) -> int:
     """Return the cycles that a vector command's first beat waits for its requantization parameters.
 
-    ``first`` is the number of cycles from the command's start to this beat. The result is 0 if the
-    parameters arrive no later than the beat.
+    ``first`` is the number of cycles from the command's start to this beat. If the parameters
+    arrive before the beat or with it, the result is 0.
     """
     return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
 
 
 def requantizer_latency(*, registered: bool) -> int:
-    """Return the cycles from a 32-bit sum to its requantized element."""
+    """Return the cycles from a 32-bit sum at the requantizer's input to its requantized element."""
     return 6 + registered
 
 
 def intake_latency(config: Config) -> int:
-    """Return the cycles from a beat of accumulators to the 16-bit elements for softmax and norm."""
+    """Return the cycles from a beat of sums to INT16 elements, the input of softmax or norm."""
     registered = config.control.registered
     return requantizer_latency(registered=registered) + 2 * registered
 
 
 def epilogue_latency(config: Config) -> int:
-    """Return the cycles from a vector engine's requantizer input to the write of its results.
+    """Return the cycles from a beat into the vector engine's requantizer to the beat's write.
 
     Rotations and polynomials take more cycles, which the result does not include.
     """
@@ -142,7 +142,7 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the width of the multiplier's operand for ``width`` bits of an 8-bit weight (bits).
+    """Return the width of a multiplier's operand that is ``width`` bits of an 8-bit weight (bits).
 
     A part of fewer than 8 bits gets an additional sign bit; a whole weight already has one.
     """
@@ -152,13 +152,14 @@ def part_width(width: int) -> int:
 def row_width(config: Config) -> int:
     """Return the width of an activation at a multiplier (bits).
 
-    With ``block_exponents`` it includes the left shift by a value's exponent.
+    If values may share exponents (``block_exponents``), activations are shifted left by the
+    exponent, and the width includes this shift.
     """
     return config.element_width + (SHIFTS if config.block_exponents else 0)
 
 
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
-    """Return whether two products ``a * b[i]`` overlap if one multiplication computes both.
+    """Return whether products ``a * b[0]`` and ``a * b[1]`` overlap in one multiplier's result.
 
     ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width``. The multiplier's operands have
     ``factor_width`` bits.
@@ -167,9 +168,9 @@ def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bo
 
 
 def product_latency(config: Config) -> int:
-    """Return the array's cycles from operands to their product.
+    """Return the cycles from two operands at a multiplier of the array to their product.
 
-    It is one cycle longer if the two products of one multiplication overlap.
+    It is one cycle longer if a multiplier computes two products that overlap (:func:`overlaps`).
     """
     width = part_width(config.array.pass_width) if config.passes > 1 else config.element_width
     return 2 + (
@@ -178,15 +179,16 @@ def product_latency(config: Config) -> int:
 
 
 def weights_latency(config: Config) -> int:
-    """Return the cycles from the number of a weight slot to the slot's weights, for adder trees.
+    """Return the cycles from a slot number at the weight memory to the weights at its output.
 
-    A weight memory of a ``registered`` machine has an output register, which adds one cycle.
+    The latency is for an array of adder trees. In a ``registered`` machine a deep memory has an
+    output register, which adds one cycle.
     """
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 
 
 def array_latency(config: Config) -> int:
-    """Return the array's cycles from a row of activations to the row's sums."""
+    """Return the cycles from a row of activations at the array's input to the row's last sum."""
     if config.array.kind == "tree":
         added = _log2(config.array.rows)
         return weights_latency(config) + product_latency(config) + added

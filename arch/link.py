@@ -92,7 +92,7 @@ class Identity:
     """Longest payload of a frame (bytes)."""
 
     def words(self) -> list[int]:
-        """Return the words of the answer to the request HELLO, in the order of the frame."""
+        """Return the words of the answer to HELLO, the request for the machine's description."""
         return [getattr(self, name) for name in HELLO_FIELDS]
 
 

@@ -134,7 +134,8 @@ class PsramChip:
 def begin(latency: int) -> int:
     """Return the number of the first clock edge that moves data in a command of a PSRAM chip.
 
-    Edge 0 is the first edge of the command. ``latency`` is in periods of the chip's clock.
+    Edge 0 is the first edge of the command. ``latency`` is the chip's access latency, in periods of
+    its clock.
     """
     return 2 * (COMMAND - 1 + latency)
 

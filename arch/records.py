@@ -41,7 +41,7 @@ class Array:
 
     @property
     def pass_width(self) -> int:
-        """Bits of a weight that a multiplier takes per pass; wider weights take several passes."""
+        """Bits of a weight that the array multiplies per pass; wider weights take more passes."""
         return int(CHOICES["multiplier"][self.multiplier]["pass_width"])
 
     @property
@@ -61,12 +61,16 @@ class Array:
 
     @property
     def operand_gating(self) -> bool:
-        """True if elements hold their registers while an operand is zero."""
+        """True if an array element's registers keep their values while an operand is zero."""
         return bool(CHOICES["gating"][self.gating]["operand_gating"])
 
     @property
     def sleep(self) -> bool:
-        """True if columns and lanes that a product or a beat does not use hold their registers."""
+        """True if columns and lanes that are not in use keep the values of their registers.
+
+        A product does not use all columns, or a beat all lanes; registers that do not change save
+        power.
+        """
         return bool(CHOICES["gating"][self.gating]["sleep"])
 
 
@@ -235,12 +239,12 @@ class Control:
 
     @property
     def counters(self) -> bool:
-        """True if products, moved words, and the states of engines and array are counted."""
+        """True if the machine counts products, moved words, and the states of engines and array."""
         return bool(CHOICES["observe"][self.observe]["counters"])
 
     @property
     def trace(self) -> bool:
-        """True if extra ports report every write of the vector engine, and every command."""
+        """True if extra ports report all writes of the vector engine, and all engines' commands."""
         return bool(CHOICES["observe"][self.observe]["trace"])
 
     @property

@@ -10,7 +10,7 @@ class Shown(ABC):
 
     @abstractmethod
     def lines(self) -> Sequence[Mapping[str, Any]]:
-        """Return the table's lines, dictionaries from column name to cell, with equal columns."""
+        """Return the table's lines: dictionaries from column names to cells, with equal keys."""
 
     def __repr__(self) -> str:
         lines = self.lines()

@@ -214,7 +214,8 @@ def decode(
 def harness() -> None:
     """Compare the speeds of two simulations of the machine `tiny`, on the same random program.
 
-    One is the compiled simulation of this project's commands (--sim verilator), the other cocotb.
+    One is the compiled simulation that this project's commands use (--sim verilator), the other a
+    cocotb simulation.
     """
     config = PRESETS["tiny"]
     with progress(f"Random program on {config.name}"):

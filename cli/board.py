@@ -81,8 +81,9 @@ def opened(
 ) -> Iterator[tuple[SimulatedBoard, Device]]:
     """Yield a simulated board, and the device object of its machine; all memories hold zeros.
 
-    If ``image`` is not empty, the board's memory chip, which must exist, holds it from the start.
-    Then the device object does not send the first write of this data over the slow link.
+    If ``image`` is not empty, the board must have a memory chip, which holds the image from the
+    start. The device object then skips the host's first write of the same data, because the link is
+    slow.
     """
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         contents = Path(folder) / "image.bin"

@@ -1,4 +1,7 @@
-"""Options of commands that run campaigns, and the run of a campaign with a progress bar."""
+"""Options of commands that run campaigns, and the run of a campaign with a progress bar.
+
+A campaign is a series of independent cases, such as random programs, run in several processes.
+"""
 
 import re
 from collections.abc import Mapping
@@ -19,9 +22,9 @@ from celosia.generators.campaign.workers import Workers
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs campaigns of cases in the worker processes ``workers``.
+    """Runs campaigns, each a series of independent cases, in the worker processes ``workers``.
 
-    ``results`` is the file in which the outcomes are stored; None for no file.
+    ``results`` is the SQLite file in which the outcomes are stored; None for no file.
     """
 
     workers: Workers

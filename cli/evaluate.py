@@ -78,10 +78,10 @@ def evaluate(
 ) -> None:
     """Measure the accuracy or perplexity of MODEL on data, as integers and as floats.
 
-    With --answers or --inputs, the model runs on a machine, and every tensor is compared. With
-    --text the golden model computes the integers. Without data, the command measures the distance
-    between integer and float outputs three times: with activation functions as lookup tables, with
-    activation functions in INT16, and with attention in INT16.
+    With --answers or --inputs, the model runs on a machine, and every tensor is compared with that
+    of the golden machine. With --text the golden model computes the integers. Without data, the
+    command measures the distance between integer and float outputs three times: with activation
+    functions as lookup tables, with activation functions in INT16, and with attention in INT16.
     """
     check_simulator(simulator)
     data = [name for name in ("answers", "inputs") if values[name]]

@@ -82,7 +82,7 @@ def generate(
     """Write a unit's Verilog, its configuration, and a JSON description.
 
     The description holds the ports and, for the accelerator, registers, instruction set and buses.
-    The testbench's random program depends on the seed.
+    With --add testbench, --seed selects the random program that the testbench runs.
     """
     check_modules(None, top, prefix)
     config = resolve(source, overrides)

@@ -50,8 +50,9 @@ class Line:
     def open(self, config: Config | None = None) -> Device:
         """Return the machine at the port.
 
-        The machine's configuration is ``config``; if this is None, that of ``--config``; without
-        ``--config``, the configuration that the bitstream names.
+        The machine's configuration is ``config`` or, if this is None, that of the option
+        ``--config``. Without both, it is the known configuration with the fingerprint that the
+        bitstream reports.
         """
         return open_port(self.checked(), config or self.config, self.baud)
 

@@ -225,10 +225,10 @@ UNIT_FIELDS = {
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` if the command line asks for a unit that its options switch off.
+    """Raise :class:`InputError` if the command line asks for a unit, but its options remove it.
 
-    A unit is switched off by ``--set`` or by the TOML file of ``--config``. A unit that only a
-    preset switches off is accepted: it can be made alone.
+    ``--set``, or the TOML file of ``--config``, can remove a unit. If only a preset removes it, no
+    error is raised: the unit can be made alone.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))

@@ -155,9 +155,9 @@ def report(
 ) -> None:
     """Print a result as one JSON object, or its rows as a table.
 
-    Each row is a line of the table, or a column if lines would be wider than the screen. If
-    ``wrong`` is true, or the result's ``mismatches`` or ``failed`` is not 0, :func:`exit_code`
-    returns 1.
+    Each row of the result is a line of the table, or a column if lines would be wider than the
+    screen. If ``wrong`` is true, or the result's ``mismatches`` or ``failed`` is not 0,
+    :func:`exit_code` returns 1.
     """
     if wrong or result.get("mismatches") or result.get("failed"):
         click.get_current_context().meta[_WRONG] = True

@@ -50,13 +50,13 @@ KEYS = (*SPEEDS, "no_inference", "text_model", "token_position", "configuration"
 
 
 def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
-    """Return a dictionary of a machine's rates on a board, with the machine's fingerprint.
+    """Return the rates of a machine on a board, and the machine's fingerprint, as a dictionary.
 
     The entries are those of :func:`inference_rates` and :func:`token_rates`; ``configuration`` is
     the fingerprint. The machine's counters count the cycles, in a simulation of the board's
-    complete top level at ``clock_mhz``. External memory is on the FPGA, or a chip with the times of
-    its data sheet. The simulated board has no flash, because the model in a flash runs only at
-    power-on and does not change these cycles.
+    complete top level at ``clock_mhz``. External memory is block RAM of the FPGA, or a chip with
+    the timing of its data sheet. The simulated board has no flash, because the model in a flash
+    runs only at power-on and does not change these cycles.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """
@@ -71,7 +71,7 @@ def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, 
 
 
 def inference_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return ``cycles_per_inference`` and ``inferences_per_second`` of a model of the digits.
+    """Return ``cycles_per_inference`` and ``inferences_per_second`` of a classifier of digits.
 
     The result is a dictionary; cycles are the mean over the first test images. If the model does
     not fit the machine, both rates are None, and ``no_inference`` has the reason.

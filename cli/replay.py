@@ -1,4 +1,4 @@
-"""celosia verify replay: run one case of a campaign again."""
+"""celosia verify replay: run one case of a campaign, a series of random cases, again."""
 
 import importlib
 
@@ -27,7 +27,10 @@ KINDS = {
 @click.command(cls=Command, example="program:1:0:config=tiny")
 @click.argument("text", metavar="CASE")
 def replay(text: str) -> None:
-    """Run one case of a campaign again: CASE is its name, as the campaign's report shows it."""
+    """Run one case of a campaign, which is a series of random cases, again.
+
+    CASE is the name of the case, as the campaign's report shows it.
+    """
     case = Case.parse(text)
     check_known("kind of case", case.kind, KINDS)
     job = importlib.import_module(KINDS[case.kind]).run

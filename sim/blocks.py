@@ -28,19 +28,19 @@ def mantissas(values: Ints, exponent: Ints) -> Ints:
 
 
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
-    """Return the 8-bit operands [..., count] with which products replace values of these mantissas.
+    """Return the 8-bit operands [..., count] that products use for values with these mantissas.
 
-    ``mantissa`` is [..., count], and ``exponent`` [...]. An operand is the middle of all values
-    that have this mantissa at this exponent.
+    ``mantissa`` is [..., count], and ``exponent`` [...]. An operand is the middle of the values
+    that have the same mantissa and exponent.
     """
     return (2 * mantissa + 1) << exponent[..., None] - 1
 
 
 def rounded(values: Ints, count: int) -> Ints:
-    """Round 8-bit rows [n, columns] to mantissas with shared exponents; return 8-bit operands.
+    """Round 8-bit rows [n, columns] to mantissas with shared exponents; return them as operands.
 
-    Each ``count`` consecutive columns of a row share an exponent. The result, [n, columns], has the
-    operands that products use instead of the values.
+    Each ``count`` consecutive columns of a row share an exponent. The result [n, columns] is the
+    8-bit values that products use instead of the original ones.
     """
     blocks = values.reshape(len(values), -1, count)
     exponent = exponents(blocks)  # [n, blocks]

@@ -57,7 +57,7 @@ class Interpreter(MatrixSteps, VectorSteps):
         return {"ARGMAX": self.argmax, "ARGMAX_VALUE": self.argmax_value % (1 << 32)}[name]
 
     def unbroken(self) -> bool:
-        """Return whether all runs since the last call ended without error and without a reset.
+        """Return whether all runs since the last call of this method ended without error or reset.
 
         The result is always true, because nothing resets this machine, and a run that fails raises
         an exception.

@@ -48,8 +48,8 @@ class LinkModel:
     def receive(self, byte: int, broken: bool = False) -> bytes:
         """Receive a byte of a request, and return the bytes of the answer.
 
-        The result is empty until a request is complete. With ``broken`` the byte has a wrong stop
-        bit.
+        The result is empty until a request is complete. ``broken`` is true if the byte had a wrong
+        stop bit on the line.
         """
         if not self._frame:
             if byte == REQUEST_SYNC and not broken:
@@ -72,7 +72,10 @@ class LinkModel:
         return b""
 
     def quiet(self) -> bytes:
-        """Let the link's timeout pass without a byte, and return the answer's bytes."""
+        """Let the link's timeout pass without a byte, and return the answer to the begun request.
+
+        The result is empty if no request has begun.
+        """
         if not self._frame:
             return b""
         # An incomplete header is the previous request's header, shifted by the bytes received.

@@ -150,7 +150,7 @@ class MicroCore:
         self.run(until)
 
     def start(self, pc: int) -> None:
-        """Let the core start a run at the host's program address ``pc``.
+        """Let the core start a run of the host's program at its address ``pc``.
 
         Before a run the core waits in the micro-instruction START.
         """

@@ -27,7 +27,7 @@ def encode(word: int, width: int, level: str) -> int:
 def decode(word: int, check: int, width: int, level: str) -> tuple[int, Found]:
     """Return a stored word, corrected if possible, and the word's state.
 
-    Decoding a ``WRONG`` word with level ``correct`` may change further bits.
+    If the state is ``WRONG``, the returned word may have more wrong bits than the stored word.
     """
     syndrome = encode(word, width, level) ^ check
     if not syndrome:

@@ -80,10 +80,10 @@ def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def signature(addresses: NDArray[np.int64], values: NDArray[np.uint8]) -> int:
-    """Return the signature of written bytes: the sum of a hash of each byte, modulo 2**64.
+    """Return the signature of written bytes: the sum of hashes of address and byte, modulo 2**64.
 
-    The sum does not depend on the order of the bytes. If one byte or address differs, the signature
-    differs except with probability 2**-64.
+    The sum does not depend on the order of the bytes. If a byte or an address differs, the
+    signatures are equal only with probability 2**-64.
     """
     keys = (addresses.astype(np.uint64).ravel() << np.uint64(8)) | values.astype(np.uint64).ravel()
     return int(np.sum(splitmix64(keys), dtype=np.uint64) & _MASK)

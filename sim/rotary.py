@@ -39,7 +39,7 @@ def times(
 ) -> NDArray[np.int16]:
     """Multiply INT16 elements [...] by 9-bit elements [...] and clamp to ``low`` and ``high``.
 
-    The product is in units of 2**12, or of 2**4 with ``wide``, rounded to nearest with ties up.
+    The result is in units of 2**12, or of 2**4 if ``wide`` is true, rounded to nearest, ties up.
     """
     product = np.asarray(y, np.int64) * np.asarray(r, np.int64)  # [...]
     return _round(product, PRODUCT_FRACTION, low, high, wide)

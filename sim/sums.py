@@ -2,8 +2,8 @@
 
 A product of ``n`` columns writes whole rows of ``cols`` accumulators, because a row is one word of
 the memory. In the last tile, columns after the first ``n`` get undefined sums: they depend on old
-weights in the slots, and if the configuration has ``sleep``, on old values in unused columns. A
-program must not read these columns.
+weights in the slots, and on whether the configuration has ``sleep``. A program must not read these
+columns.
 """
 
 import numpy as np

@@ -16,7 +16,7 @@ def line_levels(data: bytes, divisor: int) -> NDArray[np.uint8]:
 
 
 def line_bytes(levels: NDArray[np.uint8], divisor: int) -> list[tuple[int, bool]]:
-    """Return pairs (byte, True if its stop bit is wrong) of a serial line without noise.
+    """Return the bytes of a serial line without noise: pairs (byte, True if its stop bit is wrong).
 
     A byte begins when the line falls to 0; its bits are sampled in their middles. After a wrong
     stop bit no byte begins until the line is 1.
