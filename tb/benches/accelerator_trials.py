@@ -262,7 +262,7 @@ class Trials:
         getattr(self.dut, name).value = 0
 
     async def error(self) -> None:
-        """Report an error of external memory; the run must stop with the cause MEMORY."""
+        """Let external memory report an error; the run must stop with the cause MEMORY."""
         await self.some(await self.begin())
         await self._mem("mem_error")
         await self.stopped(Cause.MEMORY)

@@ -23,9 +23,10 @@ LONGEST_WATCHDOG = 2000
 
 
 class LongTrials(Trials):
-    """The trials of a run, and further trials in which the accelerator waits for the watchdog.
+    """Trials that disturb a run of the accelerator, also those in which the watchdog must act.
 
-    Without a watchdog, or with one longer than ``LONGEST_WATCHDOG``, there are only the trials of
+    A trial that waits for the watchdog is long. Without a watchdog, or with one longer than
+    ``LONGEST_WATCHDOG``, there are only the trials of
     :class:`celosia.tb.benches.accelerator_trials.Trials`.
     """
 
@@ -123,7 +124,7 @@ class LongTrials(Trials):
     async def slow(self) -> None:
         """Let external memory pause again and again for almost the watchdog's time.
 
-        The watchdog must not report an error, and the run must be exact.
+        The watchdog must not report an error, and the run's results must be right.
         """
         host, memory = self.host, self.memory
         await self.begin()

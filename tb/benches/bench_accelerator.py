@@ -52,7 +52,7 @@ async def _start(dut: Any) -> Runs:
 async def random_programs_are_exact(dut: Any) -> None:
     """After random programs, external memory and counters are the same as in the golden machine.
 
-    With trace ports, the writes of the vector engine are the same, too.
+    If the configuration has trace ports, the writes of the vector engine are the same, too.
     """
     settings, runs = parameters(), await _start(dut)
     config, golden = runs.config, Interpreter(runs.config)

@@ -1,9 +1,9 @@
 """Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
 
 Parameters: ``lanes`` and ``max_row`` of the unit; ``commands``, the number of commands; ``beats``,
-about the largest number of beats of a command; ``stall``, the probability of a stall on each stream
-in each cycle; ``n``, the length of rows if it is not random; ``latency`` of the unit, which is
-compared if given.
+the approximate largest number of beats of a command; ``stall``, the probability of a stall on each
+stream in each cycle; ``n``, the length of rows if it is not random; ``latency`` of the unit
+(cycles), which the measured latency must equal, if given.
 """
 
 from typing import Any

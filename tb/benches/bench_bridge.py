@@ -127,7 +127,7 @@ def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int
 def check_errors(
     around: Surroundings, reads: list[Burst], writes: list[Burst], answers: list[int]
 ) -> None:
-    """Check that every bus error was counted, and that all words read without an error are right.
+    """Check that the bridge counts every bus error, and that words read without error are right.
 
     ``reads`` and ``writes`` are the bursts; ``answers`` are the words that were read.
     """

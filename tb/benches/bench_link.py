@@ -1,8 +1,9 @@
 """Bench of the host link: random requests, intact and damaged, against the golden model.
 
-Parameters: ``config``, every field of the configuration; ``identity``, the answer to HELLO;
-``timeout`` of the link (cycles); ``requests``, the number of requests; ``stall`` and ``latency`` of
-external memory.
+Parameters: ``config``, every field of the configuration; ``identity``, the link's answer to the
+request HELLO; ``timeout`` of the link (cycles); ``requests``, the number of requests; ``stall``,
+the probability in each cycle that a channel of external memory pauses; ``latency``, the largest
+latency of external memory (cycles).
 """
 
 from typing import Any

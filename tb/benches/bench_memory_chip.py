@@ -1,4 +1,4 @@
-"""Bench of the SDRAM and PSRAM controllers: dense random bursts, at the pins of a chip model.
+"""Bench of the SDRAM and PSRAM controllers: random bursts, with a model of the chip at the pins.
 
 Parameters: ``device``, ``sdram`` or ``psram``; ``config``, every field of the configuration. The
 chip's timing is checked by its model, which fails on a violation.

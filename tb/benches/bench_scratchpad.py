@@ -66,9 +66,9 @@ def _drive(dut: Any, port: _Port, config: Config, random: np.random.Generator) -
 
 @cocotb.test()
 async def every_access_finds_its_bytes(dut: Any) -> None:
-    """Reads return written bytes; of several ports that request a bank, the first is accepted.
+    """Reads return written bytes; if several ports request a bank, only one is accepted.
 
-    The order of the ports is that of ``readers`` and ``writers``. Answers come after the
+    It is the port that comes first in ``readers`` and ``writers``. Answers come after the
     scratchpad's latency.
     """
     settings, random = parameters(), rng()

@@ -1,8 +1,8 @@
 """Bench of the softmax unit: random rows, masks and stalls against the golden model.
 
-Parameters: ``lanes`` and ``max_row`` of the unit; ``rows``, the number of rows of any length
+Parameters: ``lanes`` and ``max_row`` of the unit; ``rows``, the number of rows of random lengths
 (default 90); ``short``, the number of short rows after these (default 400), which fill the unit's
-queues; ``latency`` of the unit (cycles), which is compared if given.
+queues; ``latency`` of the unit (cycles), which the measured latency must equal, if given.
 """
 
 from itertools import pairwise

@@ -178,7 +178,8 @@ def _bytes(bits: list[int]) -> bytes:
 async def a_link_answers(dut: Any) -> None:
     """A host link over SPI answers requests; it answers incomplete requests with CORRUPT.
 
-    Parameters: ``identity``, the words of HELLO's answer; ``timeout`` of the link; ``half_ns``.
+    Parameters: ``identity``, the words of HELLO's answer; ``timeout`` of the link (cycles);
+    ``half_ns``, the shortest half period of the host's clock (ns).
     """
     settings, random = parameters(), rng()
     await start_clock(dut)

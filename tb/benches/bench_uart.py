@@ -175,7 +175,7 @@ async def bytes_are_heard_by_another_clock(dut: Any) -> None:
 
 @cocotb.test()
 async def bytes_are_sent(dut: Any) -> None:
-    """The line ``tx`` decodes to the bytes sent, by the golden model and by cocotbext-uart.
+    """The golden model and cocotbext-uart receive the bytes sent from the line ``tx``.
 
     If a byte is offered while the previous one is sent, it follows without a gap.
     """

@@ -18,9 +18,9 @@ class PortsOnly(Verilator):
     """cocotb's runner for Verilator, in which a bench can access only the ports.
 
     A Verilator control file names the accessible signals. Verilator may remove all others, and
-    does not describe them, so that a build takes half the time. The built program contains no path
-    to cocotb's libraries, because another checkout may also run it. ``options`` are options for
-    make.
+    generates no code for a bench's access to them, so that a build takes half the time. The built
+    program contains no path to cocotb's libraries, because another checkout may also run it.
+    ``options`` are options for make.
     """
 
     def __init__(self, options: list[str]):

@@ -31,7 +31,7 @@ _SIGNALS = {
 class WishboneRules:
     """Asserts in each cycle the rules of Wishbone B4 for a master.
 
-    Its bursts are those with registered feedback.
+    The rules include those for bursts with registered feedback.
     """
 
     def __init__(self, dut: Any, config: Config):

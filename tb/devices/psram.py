@@ -1,4 +1,4 @@
-"""A model of a PSRAM chip with HyperBus, which checks the data sheet's rules in half cycles."""
+"""A model of a PSRAM chip with HyperBus, which checks the data sheet's rules in each half cycle."""
 
 import numpy as np
 
@@ -15,10 +15,11 @@ class PsramModel:
     """A model of a PSRAM chip at its pins, which checks the data sheet's rules.
 
     A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a machine's
-    clock of ``clock`` Hz. An unwritten byte is a hash of its address. If the latency is variable, a
-    refresh delays one command in four at random, from ``seed``. ``counts`` has the numbers of
-    reads, writes, and commands that a refresh delayed. All ``dies`` of a chip act at the same time.
-    ``wrong`` is a mask of output bits that a broken chip inverts; 0 for a good chip.
+    clock of ``clock`` Hz. A byte that was never written has a value computed from its address. If
+    the chip's latency is variable, a refresh delays one command in four; ``seed`` starts this
+    random choice. ``counts`` has the numbers of reads, writes, and commands that a refresh delayed.
+    All ``dies`` of a chip act at the same time. ``wrong`` is a mask of output bits that a broken
+    chip inverts; 0 for a good chip.
     """
 
     def __init__(

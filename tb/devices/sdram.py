@@ -12,9 +12,10 @@ class SdramModel:
     """A model of an SDR SDRAM chip at its pins, which checks the data sheet's rules.
 
     A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a clock of
-    ``clock`` Hz. An unwritten byte is a hash of its address. ``counts`` is a dictionary from
-    command code to the number of commands. A broken chip sends the data of a READ ``late`` cycles
-    too late, or inverts the output bits in the mask ``wrong``; both are 0 for a good chip.
+    ``clock`` Hz. A byte that was never written has a value computed from its address. ``counts`` is
+    a dictionary from command code to the number of commands. A broken chip sends the data of a READ
+    ``late`` cycles too late, or inverts the output bits in the mask ``wrong``; both are 0 for a
+    good chip.
     """
 
     def __init__(self, sheet: SdramSheet, clock: float, *, late: int = 0, wrong: int = 0):

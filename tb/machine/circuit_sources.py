@@ -50,7 +50,7 @@ def kept_verilog(component: Component, top: str, prefix: str | None = None) -> s
 def circuit_digest(module: str = _MACHINE) -> str:
     """Return a digest of all source files on which the Verilog of a module's circuits depends.
 
-    Also included are the tables in ``arch`` and ``hdl``, and the versions of Amaranth and Yosys.
+    It depends also on the tables in ``arch`` and on the versions of Amaranth and Yosys.
     """
     kinds = (".toml", ".s", ".rdl")
     files = [path for room in ("arch", "hdl") for path in sorted((PACKAGE / room).rglob("*"))]

@@ -82,7 +82,7 @@ def uninitialized(verilog: str) -> str:
 
 
 def checked(verilog: str) -> str:
-    """Return Verilog with checks: a write past the end of a memory ends the simulation.
+    """Return Verilog with added checks: a write past the end of a memory ends the simulation.
 
     A read past the end is no error until the value, which is X, is used.
     """

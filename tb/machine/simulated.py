@@ -120,7 +120,7 @@ class SimulatedMachine(ABC):
         self._send("".join(f"h {addr:x} {word:x}\n" for word in words))
 
     def set_register(self, number: int, value: int) -> None:
-        """Set the sequencer's register ``number`` for the following runs."""
+        """Set the sequencer's register ``number`` for all later runs."""
         self.write_register(f"R{number}", value)
 
     def write_register(self, name: str, value: int) -> None:
@@ -132,7 +132,7 @@ class SimulatedMachine(ABC):
         return self._read_registers([name])[0]
 
     def unbroken(self) -> bool:
-        """Return whether the machine has ended a run since the last call, without any error.
+        """Return whether a run has ended without any error since the last call of this method.
 
         If a reset came after the run, the result is False.
         """

@@ -31,11 +31,11 @@ def draw(
     recording: Recording | None,
     path: Path,
 ) -> None:
-    """Draw recognized images [count, 8, 8] and models' cycles into a PNG file.
+    """Draw recognized images [count, 8, 8] and models' cycles, and write them to a PNG file.
 
     ``results`` are the results of ``run_files``, one for each model. The images are shown with the
-    first model's predictions, and include some errors. ``recording`` is a recorded inference of the
-    first model, or None if the machine has no clock.
+    first model's predictions; some of them are wrongly recognized. ``recording`` is a recorded
+    inference of the first model, or None if the machine has no clock.
 
     Raises :class:`InputError` if the file cannot be written.
     """
@@ -59,9 +59,10 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the indices of the images to show: up to four errors, after other first images.
+    """Return the indices of the images to show: at first right ones, then up to four errors.
 
-    An error is an image whose predicted class is not its label.
+    An error is an image whose predicted class is not its label. The first images of both kinds are
+    shown.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

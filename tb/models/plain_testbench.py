@@ -88,7 +88,7 @@ class Steps:
         self.count += 1
 
     def add_words(self, action: Action, addr: int, data: bytes) -> None:
-        """Add a step for each word of ``data``, which starts at a byte address of external memory.
+        """Add a step for each memory word of ``data``, from a byte address of external memory on.
 
         An incomplete last word is padded with 0.
         """
@@ -102,11 +102,11 @@ class Steps:
 def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> dict[str, str]:
     """Return the files of a testbench with a random program, a dictionary from file name to text.
 
-    The files are the Verilog, the program, external memory, and the steps. ``top`` is the name of
-    the accelerator's module. The program has random instructions of every kind that the
+    The files are the Verilog, the program, external memory, and the testbench's steps. ``top`` is
+    the name of the accelerator's module. The program has random instructions of every kind that the
     configuration has. It reads only data that it has written, so that the memories' initial
-    contents do not matter. The expected external memory and number of products come from the golden
-    machine. The simulation ends with a line that begins with PASS, or with FAIL and status 1.
+    contents do not matter. The golden machine determines the expected external memory and number of
+    products. The simulation ends with a line that begins with PASS, or with FAIL and status 1.
     """
     program = random_program(config, np.random.default_rng(seed), STEPS, alone=True)
     if len(program.words) > config.control.program_depth:

@@ -73,17 +73,20 @@ class StepWriter:
         return self._machine.start(pc)
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return ``count`` bytes of external memory; the testbench compares whole words."""
+        """Return ``count`` bytes of external memory, and add steps that compare whole words.
+
+        A word of external memory in the testbench must then equal the returned bytes.
+        """
         whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
         self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))
         return self._machine.read_memory(addr, count)
 
     def read_register(self, name: str) -> int:
-        """Return the value of the host port's register ``name``, which the testbench compares."""
+        """Return the value of the host port's register ``name``; add a step that compares it."""
         value = self._machine.read_register(name) % (1 << 32)
         self.steps.add(Action.REGISTER_IS, REGISTER_MAP[name].addr, value)
         return self._machine.read_register(name)
 
     def unbroken(self) -> bool:
-        """Return whether the machine has ended a run since the last call, without any error."""
+        """Return whether a run has ended without any error since the last call of this method."""
         return self._machine.unbroken()

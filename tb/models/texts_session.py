@@ -13,7 +13,7 @@ from celosia.tb.models.text_session import TextSession
 class TextsSession(TextSession):
     """Two texts that a program processes on a machine, each at a separate position.
 
-    The program must have two ``texts``; all else is as in
+    The program must have two ``texts``. The arguments, comparisons and errors are those of
     :class:`celosia.tb.models.text_session.TextSession`.
     """
 

@@ -1,4 +1,4 @@
-"""Benchmark of clock gating: register toggles in a product, with and without ``sleep``."""
+"""Benchmark of clock gating: register toggles of a product without and with the field ``sleep``."""
 
 from typing import Any
 

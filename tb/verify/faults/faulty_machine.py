@@ -56,7 +56,7 @@ class Ran:
 
 
 def check_names(units: Collection[str], component: Component) -> None:
-    """Raise :class:`InputError` if a component lacks one of the ``units``, which are names.
+    """Raise :class:`InputError` if ``units`` contains a name that is no unit of a component.
 
     This check is fast: it elaborates only the top of the component.
     """

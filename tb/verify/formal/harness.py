@@ -77,8 +77,8 @@ class ModelQueue:
 
     ``push`` is 1 in cycles in which ``value`` is added, ``pop`` in cycles in which the oldest value
     is removed. ``count`` is the number of values in the queue; ``values[0]`` is the oldest value.
-    ``any`` is 1 if the queue is not empty, or if a value is added in this cycle; then ``oldest`` is
-    the oldest value, which may be the added one.
+    ``any`` is 1 if the queue is not empty, or if a value is added in this cycle. Then ``oldest`` is
+    the oldest value; if the queue is empty, this is the added value.
     """
 
     def __init__(

@@ -76,7 +76,8 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 def judged(ended: Ended) -> str:
     """Return a sentence that describes the wrong behaviour of a command with a damaged file.
 
-    The sentence is empty if the command has accepted the file, or has refused it as it should.
+    The sentence is empty if the command has accepted the file, or has refused it with exit code 2
+    and one sentence.
     """
     last = (ended.errors.strip().splitlines() or [""])[-1]
     if ended.opened:

@@ -135,10 +135,11 @@ class RandomGraph:
 def run(case: Case) -> dict[str, Any]:
     """Run a case: read a random ONNX graph, and compile it for a random machine.
 
-    The reader compares the model with ONNX's results, and may refuse the graph in one sentence. If
-    the compiler refuses the machine, another machine is chosen. Then every tensor must equal the
-    integer reference. The result is a dictionary of the texts ``mismatch`` and ``refusal``, each
-    empty if there is none.
+    The reader of ONNX files compares the model that it makes with ONNX's own results; it may refuse
+    the graph in one sentence. If the compiler refuses the machine, another machine is chosen. Then
+    every tensor must equal the integer reference. The result is a dictionary of two texts, each
+    empty if there is none: ``mismatch`` describes the error, and ``refusal`` is the reader's
+    sentence.
     """
     rng = case.rng()
     graph = RandomGraph(rng)

@@ -86,7 +86,8 @@ def circuit(
     """Yield a Verilator machine of a configuration, and the random timing of its memory.
 
     Registers and memories begin with random contents. They begin with zeros if memories are
-    protected, since a random word would be a wrong code word. The build is removed at the end.
+    protected by codes, since a random word would be a wrong code word. The compiled simulation is
+    deleted at the end.
     """
     timing = MemoryTiming(latency=int(rng.integers(60)), interval=int(rng.choice([1, 1, 2])))
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()

@@ -30,14 +30,16 @@ _DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: compile a random model for a random machine, and compare every tensor.
+    """Run a case: compile a random model for a random machine, and check every tensor.
 
-    One case in four is a decoder with a random text. One case in eight also runs on the circuit
-    (:func:`celosia.tb.verify.fuzz.machines.circuit`). The result is a dictionary: ``mismatch`` is
-    empty if there is none, and ``words`` is the program's length in words. Cases on the circuit
-    have measured and predicted cycles (``cycles``, ``predicted``), unless the machine is throttled.
-    If the compiler refuses a model and a machine, another pair is tried; ``refused`` is the number
-    of refused pairs.
+    Each tensor of the golden machine must equal the integer reference. One case in four is a
+    decoder with a random text, the others are encoders. One case in eight also runs on the circuit
+    (:func:`celosia.tb.verify.fuzz.machines.circuit`).
+
+    The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none;
+    ``words`` is the program's length in words. Cases on the circuit have measured and predicted
+    cycles (``cycles``, ``predicted``), unless the machine is throttled. If the compiler refuses a
+    model and a machine, another pair is tried; ``refused`` is the number of refused pairs.
     """
     rng = case.rng()
     place = case.index % _TURN
@@ -83,8 +85,8 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
 
     The model's programs are checked for every order in which engines can run their commands. Every
     tensor and the output of an inference are compared with the integer reference. If weights stay
-    on the chip between inferences, the last inference is repeated without loading them. The
-    inferences are run with each width of nested weights.
+    on the chip between inferences, the last inference is repeated without loading them. If weights
+    are nested, that is, readable at several widths, inferences are run with each width.
     """
     config, model = compiled.config, compiled.quantized.description
     if len(compiled.words) > config.control.program_depth:

@@ -40,8 +40,8 @@ def run(case: Case) -> dict[str, Any]:
 
     In half of the programs, some words are replaced by random words. If the checker and the golden
     machine accept a program, the circuit must give the golden machine's results. If they refuse it,
-    its run on the circuit must end by itself or after the host's ABORT. Then the original program
-    must give the golden machine's results.
+    its run on the circuit must end by itself or after the host's ABORT. Then the program without
+    the random words must give the golden machine's results.
 
     The result is a dictionary. ``mismatch`` describes the circuit's error, ``refusal`` is the
     reason for which the program was refused; each is empty if there is none. ``cause`` is the cause

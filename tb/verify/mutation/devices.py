@@ -67,7 +67,7 @@ def _starter() -> Starter:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceBench:
-    """Bench of a circuit at a device's pins, like :class:`celosia.tb.benches.catalog.Bench`."""
+    """Bench of a circuit at device pins, used like :class:`celosia.tb.benches.catalog.Bench`."""
 
     name: str
     module: str

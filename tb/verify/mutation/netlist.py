@@ -60,10 +60,10 @@ class Mutants:
 
 
 def mutate(component: Component, count: int, seed: int, without: Sequence[str] = ()) -> Mutants:
-    """Return ``count`` mutants of a component; Yosys chooses the cells to change at random.
+    """Return ``count`` mutants of a component; Yosys chooses the cells that they change.
 
-    One netlist contains all mutations, so that one simulation program can run each mutant.
-    ``without`` names submodules whose cells are not changed, as paths with dots.
+    One netlist contains all mutations, so that one simulation can run each mutant. ``without``
+    names submodules whose cells are not changed, as paths with dots.
     """
     # What Yosys chooses depends on the order of places, which must not on where they are.
     text = rtlil.convert(component, name="top").replace(f"{PACKAGE}/", "").replace(f"{ROOT}/", "")
