@@ -1,4 +1,7 @@
-"""Cases of a campaign. A case is identified by seed and index, so it can be rerun alone."""
+"""Cases of a campaign: many similar tests or simulations whose results are stored.
+
+A case is identified by its campaign's seed and its index, so it can be run again alone.
+"""
 
 import functools
 import hashlib
@@ -87,9 +90,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Campaign:
-    """Cases of one kind that share a seed and fields.
+    """A campaign: a series of cases of one kind, with the same seed and fields.
 
-    ``sources`` is a digest of everything else that the results depend on: stored results with
+    ``sources`` is a digest of the source files on which the results depend. Stored results with
     another digest are not reused.
     """
 

@@ -25,7 +25,7 @@ def c_files(
     ``inputs`` are the samples: rows of real numbers as :meth:`CompiledModel.request` accepts them.
     ``outputs`` has the golden machine's output for each sample, as bytes; only the first bytes, as
     many as an output has, are used. ``names`` are the names of the output's columns. If weights are
-    nested (stored so that their upper bits can be read alone), the upper ``bits`` bits are read.
+    nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are read.
 
     Raises :class:`InputError` if a Python package is missing that generates the C header of the
     machine's registers.

@@ -34,7 +34,7 @@ def text_c_files(
 
     The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
     ``samples`` has one sample for each text that the program processes at once. If weights are
-    nested (stored so that their upper bits can be read alone), the upper ``bits`` bits are read.
+    nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are read.
 
     Raises :class:`InputError` if a token has too many bytes, or if a Python package is missing that
     generates the C header of the machine's registers.

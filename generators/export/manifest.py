@@ -91,9 +91,9 @@ def manifest(
     an encoder's output.
 
     ``cycles`` is the predicted number of cycles for the longest input of an encoder, or for the
-    last token of a decoder. Only the upper ``bits`` bits of nested weights are read in this run.
-    ``cycles`` is None for a microcoded machine. External memory takes ``latency`` cycles to the
-    first word, and ``interval`` cycles per word. Addresses are in bytes.
+    last token of a decoder. If weights are nested, only the upper ``bits`` bits of each weight (8,
+    4 or 2) are read in this run. ``cycles`` is None for a microcoded machine. External memory takes
+    ``latency`` cycles to the first word, and ``interval`` cycles per word. Addresses are in bytes.
     """
     config, text = code.config.replace(trace=False), isinstance(code, TextHost)
     cycles = None

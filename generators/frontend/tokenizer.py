@@ -88,7 +88,8 @@ class TextTokenizer:
         """Return the bytes that a token adds to a text after the token ``before``.
 
         ``before`` is -1 for the first token. A token may contain only some bytes of a character.
-        Pieces are not ``cleaned``, because cleaning depends on the following text.
+        Spaces before punctuation are not removed, even if the tokenizer is ``cleaned``, because
+        this depends on later tokens.
         """
         if token == self.begin or token in self.ends:
             return b""

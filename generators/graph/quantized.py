@@ -118,7 +118,8 @@ class Graph(Generic[D]):
     def rotary(self) -> Ints | None:
         """Cosines and sines of all positions, [positions, columns]; None without rotations.
 
-        The columns are the rotated columns of a head. The table is the longest of all rotations.
+        The columns are the rotated columns of a head. If operations have tables of different
+        lengths, the result is the longest table.
         """
         pairs = (op.pairs for op in self.ops if isinstance(op, Rotary))
         return max(pairs, key=len, default=None)

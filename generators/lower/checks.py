@@ -173,8 +173,8 @@ def check_described(
 ) -> None:
     """Refuse, before calibration, a model that needs units which a configuration lacks.
 
-    Raises :class:`InputError` with the configuration fields to set. Units that only the integer
-    model reveals are checked later.
+    Raises :class:`InputError` with the configuration fields to set. Needs that follow from
+    quantization are checked later, when the integer model exists.
     """
     functions = {model.activation} - {"relu"}
     if isinstance(model, ModelDescription) and model.head_hidden:

@@ -37,9 +37,10 @@ def check_memory(
 ) -> None:
     """Refuse a large model whose weights alone exceed external memory.
 
-    ``memory_bytes`` is the size of a board's memory; None stands for the range of
-    ``mem_addr_width``. Some models are not checked here but by the compiler: models whose weights
-    stay on the chip, models with whole tiles of zeros, and models that are calibrated in seconds.
+    ``memory_bytes`` is the size of a board's memory; if it is None, the limit is the number of
+    bytes that ``mem_addr_width`` address bits reach. Some models are not checked here but by the
+    compiler: models whose weights stay on the chip, models with whole tiles of zeros, and models
+    that are calibrated in seconds.
 
     Raises :class:`InputError` with a remedy: a larger address range, a weight format with which the
     weights fit, or a smaller model.

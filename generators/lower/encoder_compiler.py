@@ -79,7 +79,8 @@ class CompiledModel(EncoderHost):
         External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
         word. ``rows`` is the number of input rows, by default the largest number. If ``again`` is
         true, the weights that stay on the chip are not loaded, because an earlier run has loaded
-        them. Only the upper ``bits`` bits of nested weights are read.
+        them. If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are
+        read.
         """
         name = self.entry(again=again, bits=bits)
         return self.expect(name, self.registers(self.length(rows)), latency, interval)
@@ -110,7 +111,8 @@ class CompiledModel(EncoderHost):
 
         The input has ``rows`` rows, by default the largest number. If ``again`` is true, the
         weights and parameters that stay on the chip are not counted, because an earlier run has
-        loaded them. Only the upper ``bits`` bits of nested weights are read.
+        loaded them. If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2)
+        are read.
         """
         source, missing = self.quantized.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:

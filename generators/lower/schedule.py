@@ -64,7 +64,7 @@ def schedule(
     sparse: bool = False,
     search: bool = True,
 ) -> Trial:
-    """Return the fastest program found for an encoder; without ``search`` the first that fits.
+    """Return the fastest program found for an encoder; if not ``search``, the first that fits.
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`).
     Raises :class:`FitError` if the configuration does not support an operation, or if no program

@@ -24,7 +24,8 @@ class Stage:
     """Streams pieces of external memory through scratchpad buffers.
 
     A piece is loaded as early as possible: when its buffer's previous piece has been used. Pieces
-    of each kind (weights, parameter words, thin matrices) have separate buffers.
+    of each kind (weights, requantization parameters, matrices of low-rank corrections) have
+    separate buffers.
     """
 
     memory: Memory

@@ -99,7 +99,8 @@ class Traffic(Rules):
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Append the loads of a tensor to ``item``; its rows are consecutive in external memory.
 
-        With the choice ``reloads``, blocks of columns are not loaded here but by :meth:`reload`.
+        If the choice ``reloads`` is set, blocks of columns are not loaded here but by
+        :meth:`reload`.
         """
         if self.in_columns(tensor):
             if self.choices.reloads:

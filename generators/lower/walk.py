@@ -1,4 +1,8 @@
-"""The order of lowering: each operation together with the rowwise operations after it."""
+"""The order of lowering: each operation together with the rowwise operations after it.
+
+A rowwise operation, such as a norm or a conversion, computes each row of its result from the same
+row of its source.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,9 +20,9 @@ Fits = Callable[[Op, Sequence[Rowwise]], bool]
 
 @dataclass(frozen=True)
 class Step:
-    """An operation of a model, and the rowwise operations that follow it.
+    """An operation of a model, and the rowwise operations (norms, conversions) that follow it.
 
-    The following operations process each row of the result as soon as the row is complete.
+    A following operation processes each row of the result as soon as the row is complete.
     """
 
     place: int

@@ -27,9 +27,9 @@ AGAIN = "again"
 
 
 def entry_at(name: str, bits: int) -> str:
-    """Return the name under which the entry point ``name`` is stored for a precision.
+    """Return the name of the entry point ``name`` that reads ``bits`` bits of each weight.
 
-    The program at that entry point reads ``bits`` bits of nested weights.
+    If ``bits`` is less than 8, this is a variant for nested weights, such as ``step.4``.
     """
     return name if bits == OPERAND_BITS else f"{name}.{bits}"
 

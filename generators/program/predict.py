@@ -1,8 +1,9 @@
 """Prediction of a program's cycles without simulation.
 
-Every instruction passes once through the sequencer, its engine's queue and its engine; tokens,
-queues and memory make instructions wait as in the circuit. The time of a command in its engine is a
-formula (``timing``), and is longer if a matrix product reads the same scratchpad bank.
+Every instruction passes once through the sequencer, its engine's queue and its engine. Dependency
+tokens, full queues and the memory make instructions wait as in the circuit. A formula states the
+cycles that a command takes in its engine (``timing``). The command takes longer if a matrix product
+reads the same scratchpad bank.
 """
 
 from collections import deque

@@ -196,8 +196,8 @@ def given_texts(
     """Return the values of the model's tensors for given texts, which are lists of token numbers.
 
     All texts become as long as the longest text, but at most ``length`` tokens. Longer texts are
-    cut, and shorter texts are continued with the following texts. ``progress`` receives the number
-    of texts done.
+    cut at the end. The tokens of the next texts are appended to shorter texts. ``progress``
+    receives the number of texts done.
 
     Raises :class:`InputError` if there is no text, a text is empty, or a token is not in the
     model's vocabulary.

@@ -85,7 +85,8 @@ def check_tokens(
 ) -> None:
     """Raise :class:`InputError` if tokens [..., n] cannot follow ``length`` earlier tokens.
 
-    With ``source`` the tokens are an encoder-decoder's source, which must have at least one token.
+    If ``source`` is true, the tokens are the source of an encoder-decoder, which must have at least
+    one token.
     """
     wrong = tokens[(tokens < 0) | (tokens >= model.vocabulary)]
     if wrong.size:

@@ -76,7 +76,8 @@ class EncoderHost(Executable):
         """Return the name of a run's entry point.
 
         If ``again`` is true, the program at this entry point does not load the weights that stay on
-        the chip. Otherwise it loads them; only the upper ``bits`` bits of nested weights are read.
+        the chip. Otherwise it loads them. If weights are nested, only the upper ``bits`` bits of
+        each weight (8, 4 or 2) are read.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
@@ -84,7 +85,8 @@ class EncoderHost(Executable):
         """Return the predicted cycles of the first run, on an input of full length.
 
         External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
-        word. Nested weights are read with ``bits`` bits.
+        word. If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are
+        read.
         """
         registers = self.beside(self.input.rows).registers
         return self.expect(self.entry(again=False, bits=bits), registers, latency, interval).cycles

@@ -31,7 +31,7 @@ class GoldenModel:
         """Return the output for one input, [rows, columns], and the report of the run.
 
         ``values`` are as for :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`.
-        Nested weights are read with ``bits`` bits.
+        If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are read.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report

@@ -29,9 +29,9 @@ class Runs:
         """Run one input; return the output's bytes, the report, and True if no weights were loaded.
 
         ``values`` are as for :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`.
-        Weights are not loaded if the previous run has left them on the chip. If weights are loaded,
-        only the upper ``bits`` bits of nested weights are read. Raises :class:`RunError` if the run
-        ends with an error.
+        Weights are not loaded if the previous run has left them on the chip. If weights are nested,
+        only the upper ``bits`` bits of each weight (8, 4 or 2) are read. Raises :class:`RunError`
+        if the run ends with an error.
         """
         compiled, machine = self.compiled, self.machine
         # Called after failed runs too, because it reports a failure only once.

@@ -130,8 +130,9 @@ class TextHost(Executable):
     ) -> dict[int, int]:
         """Return the register values of a run of one token of each text, by register number.
 
-        ``positions`` and ``tokens`` have an entry for each text; without ``tokens`` the token
-        registers are omitted. Raises :class:`InputError` if a position is out of range.
+        ``positions`` and ``tokens`` have an entry for each text; if ``tokens`` is empty, the
+        registers of token numbers are omitted. Raises :class:`InputError` if a position is out of
+        range.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         return {
@@ -161,9 +162,9 @@ class TextHost(Executable):
     ) -> dict[int, int]:
         """Return the register values for a run of ``rows`` tokens, the first at ``position``.
 
-        The tokens attend to ``source`` tokens of a source; 0 stands for the longest source. Without
-        ``tokens`` the register of the token number is omitted. Raises :class:`InputError` if the
-        position is out of range.
+        The tokens attend to ``source`` tokens of a source; 0 stands for the longest source. If
+        ``tokens`` is empty, the registers of token numbers are omitted. Raises :class:`InputError`
+        if the position is out of range.
         """
         if position + rows > self.places:
             raise InputError(
@@ -246,7 +247,8 @@ class TextHost(Executable):
         with this token. If a run has several texts, each text has a token at this position. The
         cycles then do not include the separate program that computes the scores of the second text.
         External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
-        word. Only the upper ``bits`` bits of nested weights are read.
+        word. If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are
+        read.
         """
         registers = self.registers(position, rows, source)
         if self.texts > 1:

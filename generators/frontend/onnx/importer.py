@@ -2,8 +2,9 @@
 
 The graph is followed node by node (``graph``, ``nodes``); the tensors that its nodes compute are
 matched with the blocks of a description (``match``). A description may not cover some nodes before
-the first block or after the last block. The host computes these nodes, with ONNX's reference
-implementation. The imported model is compared with a run of the graph before it is returned.
+the first block or after the last block. The host computes these nodes, with ONNX Runtime or ONNX's
+reference implementation. The imported model is compared with a run of the graph before it is
+returned.
 """
 
 import math

@@ -77,7 +77,7 @@ def sizes_of(value: Any, path: Path) -> list[int]:
 
 @dataclass(frozen=True)
 class InputReader:
-    """Reads the inputs of a graph; with ``batched`` the first axis of every input is the batch."""
+    """Reads the inputs of a graph; if ``batched``, the first axis of every input is the batch."""
 
     path: Path
     model: Any

@@ -46,7 +46,7 @@ class Block:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Settings and weight shapes of the block; all blocks of a model must have equal ones."""
+        """Settings and weight shapes that all blocks of a model must have in common."""
         shapes = tuple((name, value.shape) for name, value in sorted(self.weights.items()))
         placement = self.placement if self.norms else ""
         masks = self.variable, self.causal, self.window, self.global_tokens

@@ -70,7 +70,10 @@ def spread_product(node: Node, left: View, right: View) -> View:
 
 
 def spread_sum(node: Node, left: View, right: View) -> View:
-    """Return the sum or difference of two parts of a norm; the complete norm is a :class:`Norm`."""
+    """Return the norm that is the sum or difference of two of its parts.
+
+    Raises :class:`UnsupportedError` if the sum is not a complete norm.
+    """
     first, other = left.tensor, right.tensor
     assert isinstance(first, Spread)
     assert isinstance(other, Spread)

@@ -80,7 +80,7 @@ class Patches(Of):
 
 @dataclass(eq=False, kw_only=True)
 class RowMean(Of):
-    """The mean of each row of a tensor or, with ``squares``, of each row's squares, [rows, 1]."""
+    """The mean of each row of a tensor or, if ``squares``, of each row's squares, [rows, 1]."""
 
     squares: bool
 
