@@ -142,8 +142,8 @@ def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
 class FlashBoot:
     """A flash chip that holds a power-on image (``celosia.arch.power_on``).
 
-    ``addr`` is the image's byte address, and ``lanes`` the number of data lines that read the
-    image.
+    ``addr`` is the image's byte address in the chip, and ``lanes`` the number of data lines on
+    which the machine reads the image.
     """
 
     chip: FlashChip

@@ -1,8 +1,9 @@
 """The format of the image in flash from which a board runs a model at power-on.
 
-A power-on image has a header (``MAGIC``, the configuration's fingerprint, the body's length), a
-body, and the CRC-32 (ISO-HDLC) of all bytes before it. The body is a list of records: an ``Op``, a
-length of two bytes, and that number of bytes. Numbers are least significant byte first.
+A power-on image has a header, a body, and the CRC-32 (ISO-HDLC) of header and body. The header is
+``MAGIC``, the configuration's fingerprint, and the body's length. The body is a list of records. A
+record is an ``Op`` of one byte, a length of two bytes, and as many bytes of data. Numbers are least
+significant byte first.
 """
 
 import enum

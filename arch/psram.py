@@ -36,9 +36,9 @@ class PsramTiming:
 class PsramChip:
     """A PSRAM chip, or ``dies`` chips in parallel that run in lockstep, each with eight data lines.
 
-    Times are in nanoseconds unless stated otherwise. ``dies`` is a power of two. Each die has
-    ``2**row_bits`` rows of ``2**col_bits`` columns of 16 bits; each edge of its clock moves eight
-    bits. Raises :class:`InputError` if ``dies`` is not a power of two.
+    Times are in nanoseconds unless stated otherwise. Each chip is a die; ``dies`` is a power of
+    two. A die has ``2**row_bits`` rows of ``2**col_bits`` columns of 16 bits; each edge of its
+    clock moves eight bits. Raises :class:`InputError` if ``dies`` is not a power of two.
     """
 
     name: str

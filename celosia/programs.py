@@ -321,7 +321,7 @@ class Program(Shown):
         seed: int = 1,
         timing: MemoryTiming = FAR,
     ) -> Iterator[str]:
-        """Yield the continuation of a text, one piece for each token, at most ``steps``.
+        """Yield the continuation of a text: at most ``steps`` pieces, one for each token.
 
         A piece is empty while a character's bytes are incomplete. For an encoder-decoder the pieces
         are the answer to the text. At ``temperature`` 0 each token is the likeliest; otherwise

@@ -140,8 +140,8 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return commands and their figures as a Markdown table.
 
-    Each entry of ``rows`` becomes a line. If the first entry has a table (``rows``), the result is
-    this entry's command and its table; other entries are ignored.
+    Each entry of ``rows`` becomes a line. If the first entry has a table of its results under the
+    key ``rows``, the result is this entry's command and that table; other entries are ignored.
     """
     lines = []
     if "rows" in rows[0]:

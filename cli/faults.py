@@ -39,8 +39,9 @@ def faults(
     """Flip a random bit of the circuit in a random cycle of each inference; report the effects.
 
     All bits of registers and memories are equally likely, and all cycles. MODEL is a model that
-    `celosia run` takes. A row of the table is an engine or a memory of the machine. With UNIT only
-    the bits of this row are flipped; UNIT may also be `all registers`.
+    `celosia run` takes. Each row of the table is for an engine or a memory of the machine. With
+    UNIT, the name of a row, only bits of this engine or memory are flipped; UNIT may also be `all
+    registers`.
     """
     fields = {"model": model, "config": source, "set": ";".join(overrides)}
     fields |= {UNITS: ";".join(units)} if units else {}

@@ -103,9 +103,10 @@ def input_files(values: Mapping[str, Any]) -> Files:
 
 
 def check_inputs(files: Files, values: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if ``--output`` cannot be written, or an option lacks ``--inputs``.
+    """Raise :class:`InputError` if ``--output`` cannot be written, or ``--inputs`` is missing.
 
-    ``files`` are the input files, ``values`` the values of the command's options.
+    ``files`` are the input files, without which some options, such as ``--calibration``, cannot be
+    used. ``values`` are the values of the command's options.
     """
     output = values.get("output")
     if output is not None:

@@ -53,8 +53,8 @@ def run(words: Sequence[int], start: int = 0, registers: list[int] | None = None
     """Yield the engine instructions from a start address to HALT, in program order.
 
     ``registers`` holds the 16 registers, which the program changes in place; by default all are 0.
-    Raises :class:`ProgramError` if the program runs past its end, nests loops too deeply, loops
-    less than once, or contains a word that is no instruction.
+    Raises :class:`ProgramError` if the program runs past its end, nests loops too deeply, has an
+    invalid loop count, or contains a word that is no instruction.
     """
     words = list(words)
     values = [0] * REGISTERS if registers is None else registers

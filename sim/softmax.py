@@ -18,9 +18,9 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
     """Return the probabilities of scores, in Q0.24 from 0 to ``2**24``.
 
     ``q`` holds INT16 scores ``[..., n]`` in units of 1/256 octave: 256 units double a probability.
-    Columns with a false ``mask`` (same shape; all true by default) have probability 0, and so has
-    every column of a row without a true ``mask``. The result does not depend on the order of
-    columns.
+    ``mask`` has the shape of ``q``, and is true everywhere by default. Columns whose ``mask`` is
+    false have probability 0; in a row without a true ``mask`` these are all columns. The result
+    does not depend on the order of columns.
     """
     q = np.asarray(q, dtype=np.int64)  # [..., n]
     keep = np.ones_like(q, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
@@ -32,10 +32,11 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
 def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
     """Return (weights, mantissa, right): undivided softmax weights, and each row's factor.
 
-    A weight times the factor is a probability. Arguments are those of :func:`softmax`. Weights are
-    in Q0.24; the largest weight in each row is 1.0. A row's factor is the reciprocal of its sum of
-    weights, ``mantissa / 2**right``: equation (23) of ``docs/numerics.md``. ``mantissa`` [..., 1]
-    has 17 bits, and is 0 for a row without a true ``mask``; ``right`` [..., 1] is from 0 to 31.
+    A weight times its row's factor is a probability. Arguments are those of :func:`softmax`.
+    Weights are in Q0.24; the largest weight in each row is 1.0. A row's factor is the reciprocal of
+    its sum of weights, ``mantissa / 2**right``: equation (23) of ``docs/numerics.md``. ``mantissa``
+    [..., 1] has 17 bits, and is 0 for a row without a true ``mask``; ``right`` [..., 1] is from 0
+    to 31.
     """
     q, keep = np.asarray(q, dtype=np.int64), np.asarray(mask, dtype=bool)  # [..., n]
     weights = fixed(*mantissas(q, keep, largest(q, keep)))  # [..., n] Q.28
