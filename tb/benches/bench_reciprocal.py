@@ -27,7 +27,8 @@ from celosia.tb.machine.packing import unpack
 def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[int]:
     """Return random operands for which an error of 1 in the polynomial's sum changes the result.
 
-    ``width`` is the operands' width (bits); ``root`` selects the reciprocal square root.
+    ``width`` is the operands' width (bits); if ``root`` is true, they are operands of the
+    reciprocal square root.
     """
     x = random.integers(0, 1 << width, 20_000, np.uint64)
     polynomial = rsqrt_polynomial() if root else reciprocal_polynomial()

@@ -175,7 +175,7 @@ async def bytes_are_heard_by_another_clock(dut: Any) -> None:
 
 @cocotb.test()
 async def bytes_are_sent(dut: Any) -> None:
-    """The golden model and cocotbext-uart receive the bytes sent from the line ``tx``.
+    """The golden model and cocotbext-uart decode the line ``tx`` to the bytes that were sent.
 
     If a byte is offered while the previous one is sent, it follows without a gap.
     """

@@ -91,7 +91,7 @@ def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
 def expected_moves(
     commands: list[dict[str, int]], config: Config, source: bytes, *, load: bool
 ) -> tuple[deque[tuple[int, bytes]], list[int]]:
-    """Return all words that commands move, and a list of their numbers up to each command's end.
+    """Return all words that commands move, and a list of cumulative numbers of these words.
 
     A word is a pair (address in the written memory, bytes). The list has, for each command, the
     number of words of this command and all earlier ones. ``source`` is the content of the memory

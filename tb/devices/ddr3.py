@@ -21,7 +21,7 @@ class Bus:
     fault.
 
     ``late``, ``wrong`` and ``silent`` are tuples of the indices of bad lanes. During the search
-    these lanes behave as ``windows`` states; they change in the final test after it. Then a
+    these lanes behave as ``windows`` describes; they change in the final test after it. Then a
     ``late`` lane works at any delay, as if the chip had warmed up. A ``wrong`` lane returns a wrong
     byte, and a ``silent`` lane returns no strobe.
     """

@@ -74,11 +74,11 @@ class Inferences:
         padding are not useful. Some figures are means over the inferences. These are
         ``predicted_cycles`` (the prediction of ``celosia.generators.program.predict``, without
         memory refreshes), ``ideal_cycles`` (useful products divided by array elements), and
-        ``macs`` (useful products). ``read_bytes`` are the bytes read from external memory,
-        ``least_bytes`` the fewest that must be read. ``where`` has the cycles by the array's
-        activity (``celosia.sim.report.where``), ``engines`` the cycles of each engine. Both are
-        empty if the configuration has no counters. ``macs``, ``ideal_cycles``, ``least_bytes`` and
-        ``kept_bytes`` are None if only the model's programs are known, not the model.
+        ``macs`` (useful products). The others are ``read_bytes`` (read from external memory) and
+        ``least_bytes`` (the fewest bytes that must be read). ``where`` has the cycles by the
+        array's activity (``celosia.sim.report.where``), ``engines`` the cycles of each engine. Both
+        are empty if the configuration has no counters. ``macs``, ``ideal_cycles``, ``least_bytes``
+        and ``kept_bytes`` are None if only the model's programs are known, not the model.
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip from
         run to run. ``again`` is a dictionary of the mean cycles and bytes of those inferences that

@@ -22,8 +22,7 @@ def golden_outputs(
 ) -> list[bytes]:
     """Return the golden machine's output for each input, as its bytes in external memory.
 
-    ``bits`` is the width (bits) at which nested weights are read, which can be read at several
-    widths.
+    Nested weights, which can be read at several widths, are read with ``bits`` bits.
     """
     golden = GoldenModel(compiled)
     outputs = []
@@ -45,9 +44,9 @@ def model_testbench(
     The files are the Verilog, the program, external memory, and the testbench's steps. ``top`` is
     the name of the accelerator's module. Each input is an array of rows, as
     :meth:`CompiledModel.request` accepts it. The testbench writes each input, runs the program, and
-    compares the output with the golden machine's output. ``bits`` is the width (bits) at which
-    nested weights are read, which can be read at several widths. The simulation ends with a line
-    that begins with PASS or FAIL.
+    compares the output with the golden machine's output. Nested weights, which can be read at
+    several widths, are read with ``bits`` bits. The simulation ends with a line that begins with
+    PASS or FAIL.
     """
     config = compiled.config
     writer = StepWriter(config)

@@ -47,8 +47,8 @@ def places(commands: Sequence[Command], written: Sequence[Written], config: Conf
     matrix or load engine, has the place of the next command that reads its result. A STORE has the
     tensor of the last earlier command that wrote the stored data.
 
-    A program that was not compiled from a model has no such list: the length of ``written`` is not
-    the number of vector commands. Then the place of a vector command is its opcode.
+    If the program was not compiled from a model, ``written`` does not have one entry for each
+    vector command. Then the place of a vector command is its opcode.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     fits = len(written) == len(vector)

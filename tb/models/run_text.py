@@ -85,9 +85,9 @@ class TextRun:
     :class:`celosia.tb.models.text_session.TextSession`. ``seed`` starts the random choice of
     tokens.
 
-    ``bits`` lists the widths (bits) at which nested weights are read, which can be read at several
-    widths. The prompt is computed with the first width, the first new token with the next one, and
-    so on; after the last width the list starts again.
+    Nested weights can be read at several widths; ``bits`` lists the widths (bits) to use. The
+    prompt is computed with the first width, the first new token with the next one, and so on; after
+    the last width the list starts again.
 
     Raises :class:`InputError` if ``steps`` is less than 1, the prompt cannot be encoded or is too
     long, or the simulator cannot run here.

@@ -21,9 +21,9 @@ def text_samples(
     """Return each prompt's tokens followed by at most ``steps`` new tokens, the most likely ones.
 
     ``prompts`` has one prompt, or two if each run of the program processes two texts. For an
-    encoder-decoder the prompt is the source text, and the new tokens are the answer. ``bits`` is
-    the width (bits) at which nested weights are read, which can be read at several widths.
-    ``machine`` is as in :class:`celosia.tb.models.text_session.TextSession`.
+    encoder-decoder the prompt is the source text, and the new tokens are the answer. Nested
+    weights, which can be read at several widths, are read with ``bits`` bits. ``machine`` is as in
+    :class:`celosia.tb.models.text_session.TextSession`.
 
     Raises :class:`InputError` if a prompt cannot be encoded or is too long, if one of two prompts
     has no token, or if the simulator cannot run here.

@@ -27,9 +27,9 @@ def text_testbench(
     The files are the Verilog, the program that runs first, the initial external memory, and the
     testbench's steps. ``top`` is the name of the accelerator's module. The testbench runs the
     programs that load weights onto the chip. Then it continues each prompt by at most ``count``
-    tokens, and compares each new token with the golden machine's. ``bits`` is the width (bits) at
-    which nested weights are read, which can be read at several widths. The simulation ends with a
-    line that begins with PASS or FAIL.
+    tokens, and compares each new token with the golden machine's. Nested weights, which can be read
+    at several widths, are read with ``bits`` bits. The simulation ends with a line that begins with
+    PASS or FAIL.
     """
     writer = StepWriter(program.config)
     text_samples(program, tokenizer, prompts, count, writer, bits)

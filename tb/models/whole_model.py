@@ -42,9 +42,9 @@ def differing(
     """Return the names of tensors that differ from the integer reference, and the number compared.
 
     ``tensors`` is the result of :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for
-    the input ``values``. ``bits`` is the width (bits) at which nested weights were read, which can
-    be read at several widths. Transposed copies are not compared; tensors that the configuration
-    never writes to memory are not compared either.
+    the input ``values``. Nested weights, which can be read at several widths, were read with
+    ``bits`` bits. Transposed copies are not compared; tensors that the configuration never writes
+    to memory are not compared either.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
     expected = _stacked(

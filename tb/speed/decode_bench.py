@@ -47,8 +47,7 @@ def bench_decode(
 
     The function ``make_machine(config, memory_bytes)`` returns a machine with this configuration
     and external memory. The configuration that it receives has rotary embeddings and a trace port.
-    ``bits`` is the width (bits) at which nested weights are read, which can be read at several
-    widths.
+    Nested weights, which can be read at several widths, are read with ``bits`` bits.
 
     ``ideal_cycles`` is the number of words that the program reads over the memory port: one word
     per cycle, without waits for refresh. ``bandwidth_utilization`` is ``ideal_cycles`` divided by

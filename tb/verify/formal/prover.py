@@ -103,9 +103,9 @@ def missing_tools() -> list[str]:
 def prove(proof: Property, *, broken: bool = False) -> str | None:
     """Prove a property of a circuit, or of its mutant if ``broken``; return None if it is proven.
 
-    The cache of builds keeps the outcome, by the circuit, the property and the tools' versions.
     Otherwise return the failing assertion and its cycle. Cycles count from power-on, or, if the
-    induction fails, from any state in which the assertions hold. Raises
+    induction fails, from any state in which the assertions hold. The outcome is kept in the cache
+    of builds, by the circuit, the property and the tools' versions. Raises
     :class:`celosia.arch.errors.RunError` with a log's end if a tool fails.
     """
     module = _module(proof.module, proof.mutant if broken else None)
