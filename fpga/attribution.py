@@ -20,7 +20,7 @@ GROUPS = 16
 
 
 class Units:
-    """The instances in a design's netlist; ``kinds`` maps an instance's path to its component."""
+    """The instances in a design's netlist; ``kinds`` maps their paths to names of components."""
 
     def __init__(self, netlist: Path, top: str):
         module = json.loads(netlist.read_text(encoding="utf-8"))["modules"][top]
@@ -41,7 +41,7 @@ class Units:
         return ""
 
     def unit(self, cell: str) -> str:
-        """Return the path of the innermost instance around a cell, and its component's name."""
+        """Return, as text, the innermost instance that contains a cell: its path and component."""
         path = self.path(cell)
         return f"{path} ({self.kinds[path]})" if path else "the top"
 

@@ -156,7 +156,7 @@ BOARDS = tuple(_ENTRIES)
 
 
 def get_board(name: str, link: str = "uart") -> Board:
-    """Return a board by its name, with the pins of its host link, which is one of ``LINKS``.
+    """Return the board ``name``, with the pins of its host link ``link``, one of ``LINKS``.
 
     Raises :class:`InputError` if the board is unknown, or has no pins for that link.
     """
@@ -215,7 +215,7 @@ def led_names(name: str) -> tuple[str, ...]:
 def spi_places(name: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the connector for a board's SPI link, and the connector's pins for the lines ``SPI``.
 
-    The result is (connector, pins); None if the board has no such connector.
+    The result is (name of the connector, its pins), or None if the board has no such connector.
     """
     entry = _ENTRIES[name]
     return (entry.spi[0], tuple(entry.spi[1])) if entry.spi else None
@@ -337,7 +337,8 @@ def with_flash(board: Board, kind: str) -> Board:
     """Return the board, changed so that it runs a model from its flash at power-on.
 
     ``kind`` is the flash's read mode, one of ``FLASHES``. Raises :class:`InputError` if the mode is
-    unknown, the board has no wires for that mode, or the host link is not the serial line.
+    unknown, the board does not connect the flash pins of that mode, or the host link is not the
+    serial line.
     """
     check_known("flash", kind, FLASHES)
     if board.link != "uart":
@@ -367,8 +368,8 @@ def with_flash(board: Board, kind: str) -> Board:
 def board_configs() -> Iterator[Config]:
     """Yield the default configurations of all boards.
 
-    A board has one for external memory in block RAM, one with room for a flash reader, and one for
-    its memory chip if that is supported.
+    A board has a configuration for external memory in block RAM, and a smaller one that leaves room
+    for a flash reader. If its memory chip is supported, it also has a configuration for this chip.
     """
     for name, entry in _ENTRIES.items():
         board = get_board(name)

@@ -43,7 +43,7 @@ _MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
 
 @dataclass(frozen=True)
 class Build:
-    """Result of a build: the report, and the contents of the files to keep, by file name.
+    """Result of a build: the report, and a dictionary from name to contents of the files to store.
 
     The field ``design`` of the report is a digest of all inputs of the build: it changes if any of
     them changes.
@@ -63,9 +63,9 @@ def build_unit(
     *,
     mhz: float | None = None,
 ) -> Build:
-    """Build one unit alone, in a harness of registers, for a board's device (no bitstream).
+    """Synthesize, place and route one unit alone, in a harness, for a board's device.
 
-    The harness is :class:`celosia.fpga.harness.Harness`.
+    The harness is :class:`celosia.fpga.harness.Harness`. No bitstream is made.
 
     ``mhz`` is the target frequency of place-and-route, by default the board's ``target_mhz``.
     """
@@ -104,7 +104,8 @@ def board_design(
 def board_verilog(config: Config, board: Board, *, mhz: float | None = None) -> str:
     """Return the Verilog of a board's machine, as :func:`build_board` synthesizes it first.
 
-    Its clock is made for ``mhz``, by default the board's ``target_mhz``.
+    The machine's clock has the frequency ``mhz``, by default the board's ``target_mhz``. If that is
+    not reached, :func:`build_board` builds the board again, with other Verilog.
     """
     return _machine(config, board, _pll(board, board.target_mhz if mhz is None else mhz))
 
@@ -191,9 +192,9 @@ def build_board(
 ) -> Build:
     """Build the machine of a configuration for a board, and its bitstream.
 
-    The clock frequency is the highest that the board's PLL makes up to ``mhz``, by default the
-    board's ``target_mhz``. If place-and-route does not reach this frequency, the build is repeated
-    for the frequency that was reached.
+    The clock frequency is the highest frequency of the board's PLL that is at most ``mhz`` (by
+    default the board's ``target_mhz``). If the placed design does not reach this frequency, the
+    build is repeated for the frequency that it reached.
     """
     began = time.monotonic()
     wanted = board.target_mhz if mhz is None else mhz

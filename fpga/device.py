@@ -185,7 +185,7 @@ class Device:
             self._ask(Command.LOAD_PROGRAM, len(data), place, data)
 
     def set_register(self, number: int, value: int) -> None:
-        """Set the sequencer's register ``number`` for the runs that follow."""
+        """Write the sequencer's register ``number``; later runs use the value."""
         self.write_register(f"R{number}", value)
 
     def write_register(self, name: str, value: int) -> None:
@@ -200,7 +200,7 @@ class Device:
     def unbroken(self) -> bool:
         """Return whether a run has ended normally since the last call of this method.
 
-        The result is false after an error or an abort of the run, or a reset of the board.
+        The result is false if the run ended by an error or an abort, or if the board was reset.
         """
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
@@ -211,8 +211,8 @@ class Device:
         """Run the program from word address ``pc`` to HALT, and return the report of the run.
 
         The report has cycles and counters, but no signatures. Raises :class:`RunError` if the
-        circuit reports an error, the board was reset during the run, or the run takes more than
-        ``run_seconds``; then it is aborted.
+        circuit reports an error, or the board was reset during the run. It is also raised if the
+        run takes more than ``run_seconds``; the run is then aborted.
         """
         self._ask(Command.START, 0, pc)
         end = time.monotonic() + self._run_seconds

@@ -109,9 +109,9 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 
 
 def memory_of(board: Board, needed: int) -> int:
-    """Return the size of the external memory for a model that needs ``needed`` bytes (bytes).
+    """Return the size (bytes) of a board's external memory for a model of ``needed`` bytes.
 
-    The memory is in block RAM if that is large enough, else in the board's memory chip.
+    The memory is block RAM if that is large enough, else the board's memory chip.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes

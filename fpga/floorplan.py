@@ -20,7 +20,7 @@ Tile = tuple[int, int]
 
 
 def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None:
-    """Write a picture of a device, with each tile in the color of the unit with most cells in it.
+    """Write a picture of a device; each tile has the color of the unit with the most cells in it.
 
     ``places`` has (column, row, unit) of every cell; the unit is "" for the top module. The names
     of large units are written where most of their tiles are, if there is room. The legend lists the
@@ -59,7 +59,7 @@ def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None
 
 
 def owners(places: Sequence[tuple[int, int, str]]) -> dict[Tile, str]:
-    """Return a dictionary from each tile that has cells to the unit with most of these cells."""
+    """Return a dictionary from each tile that has cells to the unit with the most cells in it."""
     counts: defaultdict[Tile, Counter[str]] = defaultdict(Counter)
     for x, y, name in places:
         counts[x, y][name] += 1
@@ -83,7 +83,7 @@ def _name(axes: Axes, name: str, x: int, y: int) -> None:
 
 
 def densest(tiles: NDArray[np.int64]) -> Tile:
-    """Return the tile of the array ``tiles`` [count, 2] with the most other tiles near it.
+    """Return the tile, of the array ``tiles`` [count, 2], that has the most other tiles near it.
 
     A tile is near if it is at most six columns and six rows away.
     """

@@ -11,10 +11,11 @@ _REGISTER, _RESET, _BUFFER = "TRELLIS_FF", "LSR", "DCCA"
 
 
 def spread_resets(netlist: Path, top: str) -> int:
-    """Drive resets of ``MANY`` or more registers by clock buffers; return the number of buffers.
+    """Drive each reset of at least ``MANY`` registers by a clock buffer; count the buffers.
 
-    The file ``netlist`` with the top module ``top`` is changed in place. The clock network of an
-    ECP5 also reaches the reset inputs of all registers.
+    The result is the number of buffers. The file ``netlist`` with the top module ``top`` is changed
+    in place. A clock buffer drives the clock network of an ECP5, which also reaches the reset
+    inputs of all registers.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     module = design["modules"][top]

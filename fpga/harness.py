@@ -12,9 +12,9 @@ FOLD = 4
 class Harness(Component):
     """A unit whose inputs are driven by a shift register, and whose outputs are registered.
 
-    ``i`` is shifted into the inputs of the unit, one bit per cycle. ``o`` is the parity of all
-    outputs, from a pipelined tree after a register for each output. So every path through the unit
-    is between registers, and two data pins suffice.
+    ``i`` is shifted into the inputs of the unit, one bit per cycle. Each output has a register, and
+    ``o`` is the parity of these registers, computed by a pipelined tree. So every path through the
+    unit begins and ends at a register, and two data pins suffice.
     """
 
     i: In(1)

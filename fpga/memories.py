@@ -1,4 +1,4 @@
-"""Choice of the memories that become block RAM if a device has too little for all memories."""
+"""Choice of the memories that become block RAM if a device has too few block RAMs for all."""
 
 import math
 import re
@@ -53,7 +53,7 @@ def memory_needs(
 def beyond(memories: Iterable[Memory], block_rams: int) -> list[Memory]:
     """Return the memories to make of LUTs if there are only ``block_rams`` block RAMs.
 
-    The memories that need the fewest LUTs for each block RAM are chosen first.
+    The memories that need the fewest LUTs for each block RAM that they free are chosen first.
     """
     memories = sorted(memories, key=lambda memory: (memory.tables / memory.blocks, memory.name))
     missing = sum(memory.blocks for memory in memories) - block_rams
@@ -80,8 +80,9 @@ def _side_by_side(width: int, parts: int, bits: int) -> int:
 def share_block_rams(flat: str, device: Device) -> str:
     """Return a flat design's RTLIL, changed to use no more block RAMs than the device has.
 
-    The surplus memories (:func:`beyond`) get the attribute ``ram_style`` for LUTs. The design is
-    not changed for a family in which LUTs cannot replace block RAM.
+    Memories for which there is no block RAM (:func:`beyond`) get the attribute ``ram_style``, so
+    that Yosys makes them of LUTs. The design is not changed for a family in which LUTs cannot
+    replace block RAM.
     """
     shapes = device.family.block_ram_shapes
     written = Counter(name.replace("\\\\", "\\") for name in _WRITTEN.findall(flat))
@@ -105,7 +106,8 @@ def share_block_rams(flat: str, device: Device) -> str:
 def table_style(parts: int) -> str:
     """Return the value of Yosys's attribute ``ram_style`` for a memory that is made of LUTs.
 
-    ``parts`` is the number of separately written parts of a word; 0: the memory is never written.
+    ``parts`` is the number of separately written parts of a word, 0 for a memory that is never
+    written.
     """
     return "distributed" if parts else "logic"
 

@@ -1,7 +1,8 @@
 """Paths from the outputs of memories to registers, through the modules of a design.
 
-Modules are those of Yosys's JSON netlist after ``opt_dff``, which merges enables and resets into
-register cells. A memory is a module whose output ``read_data`` is the word that it reads.
+The modules are read from Yosys's JSON netlist after the pass ``opt_dff``, which merges enables and
+resets into register cells. A memory is a module with an output ``read_data``, the word that it
+reads.
 """
 
 from collections import defaultdict
@@ -22,7 +23,7 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Return the modules that contain both a memory and the registers that its output feeds.
+    """Return the modules that contain a memory and all registers that its output feeds.
 
     The result is a dictionary from the name of such a module to a set of names: its submodules on
     the paths from the memory to the registers. These must be merged into the module.

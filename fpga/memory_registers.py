@@ -16,9 +16,9 @@ TAKE, CLEAR = "take", "clear"
 
 @dataclass(frozen=True)
 class Control:
-    """The nets of a register's enable ``take`` and of its reset to 0 ``clear``.
+    """The nets that control a register: its enable, ``take``, and its reset to 0, ``clear``.
 
-    ``take_low`` and ``clear_low`` are true if the net is active low.
+    ``take_low`` is true if ``take`` is active low, ``clear_low`` if ``clear`` is active low.
     """
 
     take: Bit
@@ -30,8 +30,9 @@ class Control:
 def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
     """Return the memory cells whose outputs feed only registers that the memory can include.
 
-    All registers of a cell must have the cell's clock, and the same enable and reset. The result
-    is a dictionary from the cell's name to (memory module, control of the registers).
+    All registers after a cell must have the cell's clock, and the same enable and reset. The result
+    is a dictionary from the cell's name to (name of the memory module, enable and reset of the
+    registers).
     """
     loads = loads_of(module)
     initial = _initial(module)
@@ -85,8 +86,8 @@ def _control(
 def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str]) -> None:
     """Merge registers into the memory cells that they follow, in place.
 
-    ``cells`` maps the name of a memory cell to the enable and reset of its registers. ``names``
-    maps the type of a memory cell to the type that includes these registers.
+    ``cells`` maps the name of a memory cell to the enable and reset of the registers after it.
+    ``names`` maps the type of a memory cell to the type of the cell that includes output registers.
     """
     loads = loads_of(module)
     gone: dict[str, set[int]] = defaultdict(set)

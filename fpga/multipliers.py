@@ -70,9 +70,9 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
 def with_multipliers(verilog: str, family: str) -> str:
     """Return a design's Verilog with hardware multipliers in its :class:`Multiplier` modules.
 
-    All modules that a hardware multiplier can replace are replaced, even if a device has fewer
-    multipliers. Each remains a separate module with only the multiplier inside, because Yosys then
-    does not change the multiplier's parameters.
+    A hardware multiplier replaces the contents of every module that it can replace, even if a
+    device has fewer multipliers. Each remains a separate module that contains only the multiplier,
+    because Yosys then does not change the multiplier's parameters.
     """
     own = find_multipliers(verilog, family)
 

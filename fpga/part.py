@@ -109,7 +109,8 @@ def _writes(text: str) -> int:
 def surplus(wanted: Needs, device: Device) -> Surplus:
     """Return the products and memories that must be made of LUTs to fit a device.
 
-    These are the narrowest products, and the memories that need the fewest LUTs for each block RAM.
+    The narrowest products, and the memories that need the fewest LUTs for each block RAM that they
+    free, are chosen first.
     """
     left: Fraction | int = device.capacity["multipliers"]
     products: dict[str, int] = {}

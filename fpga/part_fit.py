@@ -43,7 +43,7 @@ class Fit:
     """
 
     def sentence(self, device: Device) -> str:
-        """Return a sentence on the multipliers and memories made of LUTs, and resources used."""
+        """Return a sentence on multipliers and memories made of LUTs, and on used resources."""
         products, memories = (
             sum(part.values()) for part in (self.made.products, self.made.memories)
         )
@@ -104,10 +104,11 @@ def fit_part(
 
 
 def with_registers(config: Config, device: Device) -> Config:
-    """Return the configuration with ``registered`` set, if a board with this device has it set.
+    """Return the configuration with ``registered`` set, if boards with this device have it set.
 
-    Without these registers between distant units, the longest path halves the clock frequency of a
-    machine that fills such a device.
+    If no board with this device has it set, the configuration is returned unchanged. ``registered``
+    adds registers between distant units. Without these, the longest path halves the clock frequency
+    of a machine that fills a large device.
     """
     boards = [board for board in map(get_board, BOARDS) if board.device.name == device.name]
     if config.micro is None and any(board.config.control.registered for board in boards):
@@ -116,10 +117,10 @@ def with_registers(config: Config, device: Device) -> Config:
 
 
 def family_needs(verilog: str) -> str:
-    """Return a sentence with a design's multipliers and block RAMs, and the devices that suffice.
+    """Return a sentence with the multipliers and block RAMs of a design and devices that have them.
 
-    The numbers are computed without synthesis. The devices are those of families in which LUTs can
-    replace multipliers and block RAMs.
+    The numbers are computed without synthesis. Only devices of families in which LUTs can replace
+    multipliers and block RAMs are considered.
     """
     design = Hierarchy(verilog)
     parts = {name: device for name, device in PARTS.items() if device.family.block_ram_shapes}

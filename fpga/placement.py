@@ -104,7 +104,8 @@ def place(
 def fills(device: Device, verilog: str) -> bool:
     """Return whether a design has a tree array, and the device's sites for such arrays are known.
 
-    ``celosia.fpga.sites`` then places the array; ``verilog`` is the Verilog of the design.
+    If the result is true, ``celosia.fpga.sites`` places the array. ``verilog`` is the Verilog of
+    the design.
     """
     return bool(device.blocks and _TREE.search(verilog))
 
@@ -112,8 +113,8 @@ def fills(device: Device, verilog: str) -> bool:
 def placer_options(device: Device, verilog: str) -> list[str]:
     """Return nextpnr's options for the placement and routing of a design on a device.
 
-    nextpnr's router1 cannot route all wires of a design for which :func:`fills` is true; such a
-    design gets router2.
+    A design for which :func:`fills` is true is routed by nextpnr's router2, because router1 cannot
+    route all of its wires.
     """
     return [*device.placer, *(["--router", "router2"] if fills(device, verilog) else [])]
 
@@ -158,7 +159,8 @@ def pack(board: Board, placement: Placement) -> Path:
 def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
     """Return the frequency that the machine's clock has reached in place-and-route (MHz).
 
-    ``clocks`` maps names of clocks to nextpnr's figures; the machine's clock has target ``mhz``.
+    ``clocks`` maps names of clocks to nextpnr's target and reached frequencies. The machine's clock
+    is the clock whose target is nearest to ``mhz``.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

@@ -20,8 +20,8 @@ class Pll:
     """A setting of a PLL: its output frequency, its oscillator's frequency (MHz), and its Verilog.
 
     ``verilog`` instantiates the PLL with the input clock ``clk`` and the output ``locked``. The
-    output clock is ``fast``; on ECP5 it is ``steady``, from which the top module derives ``fast``.
-    The net ``loop`` is internal.
+    output clock is the net ``fast``. On ECP5 the output clock is the net ``steady`` instead, from
+    which the top module derives ``fast``. The net ``loop`` is internal.
     """
 
     mhz: float

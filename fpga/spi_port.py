@@ -74,7 +74,7 @@ class SpiPort:
         self._wires.exchange(data)
 
     def reset_input_buffer(self) -> None:
-        """Do nothing: nothing is received without a request."""
+        """Do nothing, because an SPI link receives no bytes unless it reads them."""
 
     def close(self) -> None:
         """Release the lines of the board."""

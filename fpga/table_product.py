@@ -33,9 +33,10 @@ def row_product(name: str, a_width: int, b_width: int) -> str:
 def table_product(name: str, a_width: int, b_width: int) -> str:
     """Return the Verilog of a module ``name`` with signed ``p = a * b``, for ECP5.
 
-    The module instantiates ``ROWS``. Partial products are added in pairs, each pair by one carry
-    chain whose LUTs also multiply. A tree then adds the sums: ``ceil(log2(b_width))`` carry chains
-    in series.
+    The module instantiates the module whose Verilog is ``ROWS``. Partial products are added in
+    pairs; the LUTs of one carry chain compute the two partial products of a pair and their sum. A
+    tree of carry chains then adds these sums. The longest path has ``ceil(log2(b_width))`` carry
+    chains.
     """
     width = a_width + 2
     sign = f"a[{a_width - 1}]"

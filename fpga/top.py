@@ -230,8 +230,8 @@ def baud_divisor(clock: int, baud: int) -> int:
     """Return the length of a bit of the serial line, in whole cycles of ``clock`` (Hz).
 
     Rounding to whole cycles changes the bit rate. Raises :class:`InputError` if the relative error
-    exceeds ``BAUD_ERROR``, or if the receiver cannot tolerate the sum of this error and
-    ``HOST_ERROR``, the error of the host's bit rate.
+    of the bit rate exceeds ``BAUD_ERROR``. It is also raised if the receiver cannot tolerate the
+    sum of this error and ``HOST_ERROR``, the assumed error of the host's bit rate.
     """
     divisor = max(1, round(clock / baud))
     most = min(BAUD_ERROR, tolerance(divisor) - HOST_ERROR)

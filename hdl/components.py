@@ -28,7 +28,8 @@ class SystolicArray(systolic.SystolicArray):
     By default the array has 2 weight slots, 8-bit operands and 32-bit sums. These fields of
     :class:`celosia.Config` can change the array: ``weight_depth``, ``operand_width``,
     ``acc_width``, ``zero_points``, ``operand_gating``, ``sleep``, ``multiplier``, ``registered``.
-    Raises :class:`celosia.InputError` if a field is unknown or values contradict each other.
+    Raises :class:`celosia.InputError` if the name of a field is unknown, or the values of fields
+    contradict each other.
     """
 
     def __init__(self, *, rows: int, cols: int, **fields: Any):

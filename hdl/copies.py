@@ -136,7 +136,7 @@ def guarded(component: wiring.Component, level: str) -> wiring.Component:
 def differences_of(components: Iterable[wiring.Component]) -> list[Value]:
     """Return the output ``differs`` of each component that has this output (:class:`Guarded`).
 
-    An output is 1 if the copies of a control register differ.
+    The output is 1 if the copies of a control register in the component differ.
     """
     return [one.differs for one in components if "differs" in one.signature.members]
 

@@ -20,7 +20,8 @@ class ReadPort(wiring.Signature):
 
     ``request`` carries a byte address, a multiple of ``scratchpad_align``. Exactly ``sram_latency``
     cycles after a request was accepted, ``valid`` is 1 and ``data`` holds the ``line_bytes`` bytes
-    from that address on; bytes past the end of the bank are undefined. Answers cannot be refused.
+    from that address on; bytes past the end of the bank are undefined. The reader cannot refuse an
+    answer.
     """
 
     def __init__(self, access: Access):
@@ -74,8 +75,9 @@ class MemoryReadPort(wiring.Signature):
 class MemoryWritePort(wiring.Signature):
     """The write half of the external memory port, seen from the accelerator.
 
-    After each request, ``data`` carries ``last + 1`` words, with one mask bit per byte. ``written``
-    is 1 for one cycle for each burst that has been written, in the order of the requests.
+    After each request, ``data`` carries ``last + 1`` words. The mask has one bit per byte, which is
+    1 if the byte is written. ``written`` is 1 for one cycle for each burst that has been written,
+    in the order of the requests.
     """
 
     def __init__(self, memory: Memory):
@@ -95,10 +97,11 @@ def burst_layout(memory: Memory) -> data.StructLayout:
 
 
 def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
-    """Return the ports of the scales of weights, a dictionary by name.
+    """Return a dictionary from name to port, for the scales of weights.
 
-    Each column's sum is multiplied by the column's scale in ``scales`` if the port ``scaled`` is 1.
-    The dictionary is empty if the argument ``scaled`` is false: weight slots have no scales.
+    The port ``scales`` has a scale for each column. If the port ``scaled`` is 1, each column's sum
+    is multiplied by the column's scale. The dictionary is empty if the argument ``scaled`` is
+    false, which means that weight slots have no scales.
     """
     scales = data.ArrayLayout(SCALE_BITS * scaled, cols)
     return outputs(scaled=scaled, scales=scales)
@@ -158,8 +161,8 @@ WORD = data.StructLayout({"engine": Engine, "first": 1, "last": 1, "word": unsig
 class EngineStatus(wiring.Signature):
     """The status of an engine: completion of commands, tokens for other engines, busy, stalled.
 
-    ``done`` is 1 for one cycle when a command completes, and ``push`` is then the command's mask of
-    engines that receive a token. ``busy`` is 1 while the engine has a command. ``stall`` is 1 while
+    ``done`` is 1 for one cycle when a command completes; the engines in the mask ``push`` then
+    receive a dependency token. ``busy`` is 1 while the engine has a command. ``stall`` is 1 while
     the engine has a command and waits for a memory.
     """
 
@@ -184,7 +187,7 @@ class HostPort(wiring.Signature):
 
 
 class TracePort(wiring.Signature):
-    """All scratchpad writes of the vector engine: ``o`` for outputs, ``s`` for a NORM's input sums.
+    """The scratchpad writes of the vector engine: outputs (``o``) and the sums of a NORM (``s``).
 
     ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
     """
@@ -229,8 +232,8 @@ class EventPort(wiring.Signature):
 class ThermalPort(wiring.Signature):
     """The temperature of a machine with the field ``throttle``, driven from outside.
 
-    All three signals are in one arbitrary unit. The machine is hot from a ``temperature`` above
-    ``hot`` until one below ``cool``.
+    All three signals are in one arbitrary unit. The machine becomes hot when ``temperature``
+    exceeds ``hot``, and is hot until ``temperature`` is below ``cool``.
     """
 
     def __init__(self) -> None:

@@ -53,8 +53,9 @@ class Ddr3:
 class Core:
     """LiteDRAM's core for a board: its Verilog, its start-up sequence and its clock.
 
-    ``mhz`` is the clock that the core makes for the machine (MHz). ``oscillator_mhz`` is the
-    frequency of the oscillator in the core's PLL (MHz); 0 if the core has no PLL.
+    ``mhz`` is the frequency of the clock that the core makes for the machine (MHz).
+    ``oscillator_mhz`` is the frequency of the oscillator in the core's PLL (MHz); 0 if the core has
+    no PLL.
     """
 
     verilog: str

@@ -1,8 +1,8 @@
 """Runs LiteDRAM's generator; the argument is a folder whose ``core.json`` describes the core.
 
-This is a separate process, because Migen keeps its results in globals. It writes the core's Verilog
-``core.v``. It also writes ``made.json``: the addresses of the core's registers, the chip's
-initialization sequence and the machine's clock.
+The module is run as a separate process, because Migen keeps its results in globals. The process
+writes the core's Verilog, ``core.v``. It also writes ``made.json``, which has the addresses of the
+core's registers, the chip's initialization sequence and the frequency of the machine's clock.
 """
 
 import copy

@@ -40,8 +40,8 @@ class ModelPhy(Module, AutoCSR):
     def of(cls, real, config, watched):
         """Return a class that replaces the PHY class ``real`` in LiteDRAM's generator.
 
-        ``config`` is the generator's configuration. If ``watched``, the model prints a line for
-        each timing violation of the chip.
+        ``config`` is the generator's configuration. If ``watched`` is true, the model prints a line
+        for each timing violation of the chip.
         """
 
         class Made(cls):

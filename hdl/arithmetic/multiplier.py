@@ -83,9 +83,9 @@ def multiply(
 ) -> Value:
     """Place a :class:`Multiplier` in ``m``, and return its product ``a * b``.
 
-    The product follows the operands by two cycles; if ``en`` is given, only cycles with ``en`` at 1
-    count. Operands may be signed or unsigned. Each must have at most ``HARDWARE_WIDTH`` bits as a
-    signed number.
+    The product follows the operands by two cycles. If ``en`` is given, the multiplier advances only
+    in cycles with ``en`` at 1. Operands may be signed or unsigned. Each must have at most
+    ``HARDWARE_WIDTH`` bits as a signed number.
     """
     a, b = Value.cast(a), Value.cast(b)
     widths = [len(value) + (not value.shape().signed) for value in (a, b)]

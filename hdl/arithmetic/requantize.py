@@ -150,7 +150,8 @@ class Requantizer(Component):
     def elaborate(self, platform: object) -> Module:
         """Place one pipeline stage per operation; a signal's suffix is the stage that writes it.
 
-        With ``registered``, a signal after the left shift is one stage later than its suffix.
+        If ``registered`` is true, the signals after the left shift are written one stage later than
+        their suffix.
         """
         m = Module()
         m.submodules.rounding = rounding = RoundingShift(33)

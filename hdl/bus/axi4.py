@@ -28,7 +28,7 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["axi4"]
 
 
 def axi4_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
-    """Return the ports of an AXI4 manager except clock and reset, as a dictionary by name."""
+    """Return a dictionary from name to port of an AXI4 manager, without clock and reset."""
     address = {"id": 1, "addr": addr_width, "len": 8, "size": 3, "burst": 2, "lock": 1}
     address |= {"cache": 4, "prot": 3, "qos": 4}
     members = {}

@@ -27,7 +27,7 @@ class CycleType(enum.Enum, shape=unsigned(3)):
 
 
 def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
-    """Return the ports of a Wishbone master except clock and reset, as a dictionary by name."""
+    """Return a dictionary from name to port of a Wishbone master, without clock and reset."""
     return {
         "wbm_cyc_o": Out(1),
         "wbm_stb_o": Out(1),

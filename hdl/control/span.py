@@ -1,4 +1,4 @@
-"""Counts the cycles of an activity from its first active cycle to its last, including pauses."""
+"""Counts the cycles from the first to the last active cycle of an activity, pauses included."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -10,11 +10,12 @@ PAUSE_WIDTH = 16
 
 
 class Span(Component):
-    """Computes the increments of a counter of the cycles of an activity, including its pauses.
+    """Computes the increments of a counter that counts the cycles of an activity and its pauses.
 
     ``grows`` is the increment of the counter. In each cycle with ``active`` at 1 it is 1 plus the
-    length of the preceding pause; a pause of more than 2**PAUSE_WIDTH - 1 cycles counts as that
-    number. ``clear`` begins a new activity. ``grows`` depends combinationally on ``active``.
+    length of the preceding pause; a pause of more than 2**PAUSE_WIDTH - 1 cycles is counted as
+    2**PAUSE_WIDTH - 1 cycles. ``clear`` begins a new activity. ``grows`` depends combinationally on
+    ``active``.
     """
 
     def __init__(self) -> None:

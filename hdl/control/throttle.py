@@ -8,11 +8,11 @@ from celosia.hdl.ports import ThermalPort
 
 
 class Throttle(Component):
-    """Holds the memories of a hot machine in all but one of ``period`` cycles.
+    """Slows down a hot machine: its memories move data only in one of ``period`` cycles.
 
-    The machine is hot from a ``temperature`` above ``hot`` until a ``temperature`` below ``cool``.
-    ``hold`` is 1 in the cycles in which the memories must not move data; it follows ``temperature``
-    two cycles later.
+    The machine becomes hot when ``temperature`` exceeds ``hot``, and is hot until ``temperature``
+    is below ``cool``. ``hold`` is 1 in the cycles in which the memories must not move data; it
+    follows a change of ``temperature`` after two cycles.
     """
 
     def __init__(self, period: int):

@@ -52,7 +52,7 @@ def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
 
 
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
-    """Return a register for the sums ``x + r`` of a beat of ``i``, as a pair: valid bit and beat.
+    """Place a register for the sums ``x + r`` of a beat of ``i``; return its (valid bit, beat).
 
     The sums are saturated to 16 bits. The register holds the beat until ``moves`` is 1. If ``add``
     is 0, the beat has the elements of ``x`` alone.
@@ -73,8 +73,9 @@ def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Sig
 class NormalizeLane(Component):
     """Normalize one element: ``((scaled - total) * mantissa) / 2**right``, rounded.
 
-    Rounding is to nearest, ties up. ``scaled`` is the element times the row's length. ``total``,
-    ``mantissa`` and ``right`` must be the statistics of the element's row. Latency is ``latency``
+    Rounding is to nearest, ties up. ``scaled`` is the element times the row's length. ``total`` is
+    the sum of the element's row, and ``mantissa`` and ``right`` are the inverse root of the row's
+    variance (:class:`celosia.hdl.functions.row_statistics.RowStatistics`). Latency is ``latency``
     cycles, throughput one result per cycle. The lane uses two multipliers of at most 17x17 bits.
     """
 

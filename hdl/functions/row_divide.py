@@ -27,11 +27,11 @@ def probability_layout(lanes: int) -> data.StructLayout:
 
 
 class DivideLane(Component):
-    """One lane of :class:`RowDivide`: ``p`` is a weight times the reciprocal of the row's sum.
+    """One lane of :class:`RowDivide`: multiplies a weight by the reciprocal of the row's sum.
 
     The weight is ``mantissa * 2**(-16 - shift)``, the reciprocal ``inverse * 2**(-16 - scale)``.
-    ``p`` is rounded to nearest in Q0.24. Latency is ``DIVIDE_LATENCY`` cycles, throughput one
-    result per cycle.
+    The product ``p`` is rounded to nearest in Q0.24. Latency is ``DIVIDE_LATENCY`` cycles,
+    throughput one result per cycle.
     """
 
     def __init__(self, scale_width: int):

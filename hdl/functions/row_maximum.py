@@ -17,7 +17,7 @@ SCORE_WIDTH = 16
 
 
 def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
-    """Return the layout of a beat of ``lanes`` scores ``q``, with their mask and the flag ``last``.
+    """Return the layout of a beat: ``lanes`` scores ``q``, their ``mask``, and the bit ``last``.
 
     If ``factors`` is not 0, the layout also has ``number``: the index, below ``factors``, at which
     the row's factor will be stored.

@@ -1,4 +1,4 @@
-"""A queue that delays the beats of a row until a value of the whole row is known."""
+"""A queue that delays the beats of a row until a value computed from the whole row is known."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream

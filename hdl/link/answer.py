@@ -13,7 +13,7 @@ ANSWER = data.StructLayout({"status": unsigned(8), "tag": unsigned(8), "length":
 
 
 class AnswerSender(Component):
-    """Sends answers of ``celosia.arch.link``: a header from ``i``, its payload from ``i_bytes``.
+    """Sends answers of ``celosia.arch.link``: the header from ``i``, the payload from ``i_bytes``.
 
     ``o`` offers the bytes of a frame one by one, as fast as they are accepted and the payload
     arrives. Two cycles pass between frames.

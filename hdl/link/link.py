@@ -19,9 +19,9 @@ class Link(Component):
     """Answers requests of ``celosia.arch.link``: bytes arrive on ``i``, answers leave on ``o``.
 
     The link drives an accelerator's host port (``host``) and, while ``owns`` is 1, external memory
-    (``mem_read``, ``mem_write``). ``status`` is STATUS as last read. A request whose bytes pause
-    for ``timeout`` cycles is dropped and answered as corrupt. The parts are
-    :class:`RequestReceiver`, :class:`LinkExecutor` and
+    (``mem_read``, ``mem_write``). ``status`` is the last value that the link has read from the
+    register STATUS. If no byte of a request arrives for ``timeout`` cycles, the request is dropped
+    and answered as corrupt. The parts are :class:`RequestReceiver`, :class:`LinkExecutor` and
     :class:`celosia.hdl.link.answer.AnswerSender`; docs/protocol.md describes the frames.
     """
 

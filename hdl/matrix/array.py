@@ -38,7 +38,7 @@ def array_members(config: Config) -> dict[str, Any]:
 
 
 def gated_width(config: Config) -> int:
-    """Return the width of the output ``zeros`` (bits); it is 0 without ``operand_gating``."""
+    """Return the width of the output ``zeros`` (bits), 0 if ``operand_gating`` is false."""
     return config.array.operand_gating * config.array.rows.bit_length()
 
 
@@ -63,7 +63,7 @@ def activation_layout(config: Config) -> data.StructLayout:
 def slot_layout(config: Config) -> Any:
     """Return the shape of a weight slot's number: one number, or a copy of it for each column.
 
-    There are copies if columns are far apart on a device (:func:`is_far`).
+    There is a copy for each column if columns are far apart on a device (:func:`is_far`).
     """
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
@@ -187,7 +187,7 @@ def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, z
 def side(config: Config, col: int) -> str:
     """Return the position of a column in its pair, if pairs of columns share multipliers.
 
-    The position is ``left`` or ``right``, or "" for a column that shares no multipliers.
+    The result is ``left`` or ``right``, or "" for a column that shares no multipliers.
     """
     if not config.array.packed or (col == config.array.cols - 1 and not col % 2):
         return ""

@@ -70,9 +70,10 @@ class BlockEncoder(Component):
 
 
 def exponent_widths(config: Config) -> list[int]:
-    """Return a list [cols]: the number of a row's exponent bits in each column's memory.
+    """Return for each column the number of exponent bits that its memory stores for each row.
 
-    The bits of an exponent are divided among the columns; the first columns store the lowest bits.
+    The bits of a row's exponent are divided among the memories of the columns; the first columns
+    store the lowest bits.
     """
     above = config.slot_exponents
     left = EXPONENT_BITS if above else 0

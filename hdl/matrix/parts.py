@@ -41,7 +41,8 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
     """Return a sum of products with one part of the weights, shifted to the part's bit position.
 
-    The sum is not shifted if the part is one of a pair of weights (``alone``).
+    The sum is not shifted if ``part.alone`` is 1: the part is then one of two 4-bit weights in a
+    byte.
     """
     view = data.View(part_layout(width, paired=paired), part)
     place = Mux(view.alone, 0, view.place) if paired else view.place
@@ -51,8 +52,8 @@ def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False)
 class PartAdder(Component):
     """Multiplies ``a`` by ``b`` (-1, 0 or 1); the product is ``p + carry``, two cycles later.
 
-    This unit does not add ``carry``, so that it needs no adder: the adder that sums the products
-    receives ``carry`` on its carry input.
+    This unit has no adder and does not add ``carry``. The adder that sums the products must receive
+    ``carry`` on its carry input.
     """
 
     def __init__(self, width: int):

@@ -49,7 +49,7 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Connect the ports for the next tile of ``tiles``; this class has no such ports.
+        """Connect the ports for the next tile of ``tiles``, which this class does not have.
 
         ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`. Only :class:`StagedSlotGuard`
         has these ports.
@@ -111,8 +111,8 @@ class SlotGuard(Component):
 class StagedSlotGuard(SlotGuard):
     """A slot guard whose ``free`` comes from a register, because it is computed one cycle ahead.
 
-    ``moves`` announces that ``slot`` and ``line`` become ``next_slot`` and ``next_line`` in the
-    next cycle; otherwise they do not change.
+    If ``moves`` is 1, ``slot`` and ``line`` must be ``next_slot`` and ``next_line`` in the next
+    cycle; otherwise they must not change.
     """
 
     def _more_members(self):
@@ -123,7 +123,7 @@ class StagedSlotGuard(SlotGuard):
         }
 
     def watch(self, m, tiles):
-        """Connect the slot and line of the next tile of a ``StagedTileWalker``."""
+        """Connect ``next_slot``, ``next_line`` and ``moves`` to a ``StagedTileWalker``."""
         m.d.comb += [
             self.moves.eq(tiles.moves),
             self.next_slot.eq(tiles.following.slot),

@@ -19,9 +19,9 @@ from celosia.hdl.stream.slice import slices
 def vector_layout(config: Config) -> data.StructLayout:
     """Return the layout of the control fields that accompany a vector of activations.
 
-    ``valid`` is 0 in a cycle without a vector. ``k`` and ``n`` are the used rows and columns of the
-    tile. ``last`` marks the last vector of a command, and ``push`` is the command's mask of engines
-    that then receive a token.
+    ``valid`` is 0 in a cycle without a vector. ``k`` and ``n`` are the numbers of used rows and
+    columns of the tile. ``last`` is 1 for the last vector of a command; the engines in the mask
+    ``push`` receive a dependency token when the command is done.
     """
     return data.StructLayout(
         {
@@ -182,7 +182,7 @@ class ActivationStreamer(Component):
 def line_layout(config: Config) -> data.StructLayout:
     """Return the layout of a request for a vector: its address, and its :func:`vector_layout`.
 
-    ``frees`` marks the last vector of a job, after which its weight slot is free.
+    ``frees`` is 1 for the last vector of a job: the weight slot of the job is free after it.
     """
     return data.StructLayout(
         {"addr": unsigned(config.sp_addr_width), "note": vector_layout(config), "frees": 1}

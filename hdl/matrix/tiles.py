@@ -268,8 +268,8 @@ class TileWalker(Component):
 class StagedTileWalker(TileWalker):
     """A :class:`TileWalker` whose tiles pass a register slice, one cycle later.
 
-    If ``moves`` is 1, the tile on ``o`` is replaced in the next cycle, by ``following`` or by no
-    tile.
+    If ``moves`` is 1, the tile on ``o`` changes in the next cycle: it becomes ``following``, if
+    there is another tile.
     """
 
     def _more_members(self):
@@ -310,7 +310,7 @@ def format_of(command):
 
 
 def paired(command):
-    """Return 1 for a MATMUL by resident weights whose slots hold two 4-bit tiles each, else 0."""
+    """Return 1 for a MATMUL by resident weights with two 4-bit tiles in each slot, else 0."""
     bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
 
@@ -318,8 +318,8 @@ def paired(command):
 def one_of_pair(config: Config, command):
     """Return 1 if a command works on KV cache slots whose bytes hold elements of two heads.
 
-    The command multiplies by the tile of one head, or is a PRELOAD of both tiles. The result is 0
-    for other commands.
+    Such a command is a product with the tile of one head, or a PRELOAD of the tiles of both heads.
+    The result is 0 for other commands.
     """
     return flag_if(config.packed_cache, command, "pair")
 
@@ -330,7 +330,7 @@ def second_of_pair(config: Config, command):
 
 
 def lower_bits(config: Config, command):
-    """Return 1 for a command on key slots whose last rows hold lower bits of the keys, else 0.
+    """Return 1 if the last rows of a command's key slots hold lower bits of keys, else 0.
 
     A slot then has the upper four bits of keys in its first rows. Its last rows have the lower four
     bits of the keys' first elements.
@@ -351,7 +351,7 @@ def b_transposed(config: Config, command):
 def flag_if(unit, command, name: str):
     """Return the flag ``name`` of a MATMUL or PRELOAD, or 0 if ``unit`` is false.
 
-    ``unit`` is true if the machine has the unit that the flag controls.
+    ``unit`` must be true if the machine has the unit that the flag controls, else false.
     """
     return _flags_of(command, name) if unit else Const(0, 1)
 
@@ -359,8 +359,8 @@ def flag_if(unit, command, name: str):
 def stacked(config: Config, command):
     """Return 1 if a tile column of a command's weights is stored as consecutive rows of bytes.
 
-    This is the case for weights in a format of less than 8 bits, and for weights with a row of
-    scales for each group. Otherwise the result is 0.
+    This is the case if the weights have a format of less than 8 bits, or if each group of weights
+    has a row of scales. Otherwise the result is 0.
     """
     if not config.formats:
         return Const(0, 1)

@@ -33,9 +33,10 @@ from celosia.hdl.stream.pipeline import KEPT, delay, spread
 def job_layout(config: Config) -> data.StructLayout:
     """Return the layout of a job for the streamer: a tile, and fields of the tile's command.
 
-    ``parts`` is the number of passes for each vector, minus one. ``wide`` is 1 if vectors are
-    INT16, ``paired`` if the bytes of the slot hold two tiles. ``lower``, ``block`` and ``scaled``
-    are those of :func:`celosia.hdl.matrix.array.part_member`.
+    A job is the work of the array on one tile. ``parts`` is the number of passes through the array
+    for each vector, minus one. ``wide`` is 1 if activations are INT16. ``paired`` is 1 if the bytes
+    of the slot hold two 4-bit tiles. ``lower``, ``block`` and ``scaled`` are those of
+    :func:`celosia.hdl.matrix.array.part_member`.
     """
     return data.StructLayout(
         {

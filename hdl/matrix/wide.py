@@ -13,7 +13,7 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: Config) -> dict[str, Any]:
-    """Return the fields that select a byte of 16-bit elements, a dictionary from name to shape.
+    """Return a dictionary from name to shape: the fields that select a byte of 16-bit elements.
 
     ``wide`` is 1 for INT16 elements, and ``low`` then selects low bytes. The dictionary is empty if
     the machine has INT8 elements only.
@@ -22,7 +22,7 @@ def byte_members(config: Config) -> dict[str, Any]:
 
 
 def shift_members(config: Config) -> dict[str, Any]:
-    """Return the field ``shifted`` of a vector, a dictionary from name to shape.
+    """Return a dictionary from name to shape with the field ``shifted`` of a vector.
 
     ``shifted`` is 1 for high bytes of INT16 elements, whose sums of products are multiplied by 256.
     The dictionary is empty if the machine has INT8 elements only.
@@ -35,9 +35,10 @@ def bytes_of(
 ) -> tuple[list[Value], list[Value]]:
     """Return a byte of each of the first ``count`` elements of a line, and a carry for each byte.
 
-    The result is a pair of lists. With ``wide`` elements are INT16, and ``low`` selects low bytes,
-    otherwise high bytes. Low bytes are signed, so the carry of a high byte is 1 if the low byte is
-    negative.
+    The result is a pair of lists. If ``wide`` is 1, elements are INT16, and the bytes are the low
+    bytes if ``low`` is 1, else the high bytes. Low bytes are signed, so the carry of a high byte is
+    1 if the element's low byte is negative. If ``wide`` is 0, elements are bytes, and the carries
+    are 0.
     """
     places = range(count)
     words = [Mux(wide, Mux(low, line[2 * at], line[2 * at + 1]), line[at]) for at in places]
@@ -52,14 +53,14 @@ def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
 def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> list[Value]:
     """Return sums of products, multiplied by 256 if they are products of high bytes.
 
-    The sums are of high bytes if ``shifted`` was 1 ``latency`` cycles before.
+    They are products of high bytes if ``shifted`` was 1 ``latency`` cycles before the sums.
     """
     times_256 = delay(m, shifted, latency)
     return [Mux(times_256, total << OPERAND_BITS, total) for total in totals]
 
 
 def flag_of(command: Any, name: str) -> Value:
-    """Return the flag ``name``, which MATMUL defines, of a matrix engine command.
+    """Return the flag ``name`` of a matrix engine command; MATMUL defines the flag's position.
 
     It is 0 if the command's instruction does not have the flag.
     """

@@ -13,9 +13,9 @@ _HALVES = ("read", "write")
 class MemorySwitch(Component):
     """Connects the external memory port to one of two users: ``a``, or ``b`` while ``to_b`` is 1.
 
-    ``a_read`` and ``a_write`` of user ``a``, or ``b_read`` and ``b_write`` of user ``b``, are
-    combinationally connected to ``read`` and ``write``. ``to_b`` may change only while no transfer
-    is outstanding. Requests of the other user wait.
+    ``a_read`` and ``a_write`` are the ports of user ``a``, ``b_read`` and ``b_write`` those of user
+    ``b``. The ports of the selected user are combinationally connected to ``read`` and ``write``;
+    requests of the other user wait. ``to_b`` may change only while no transfer is outstanding.
     """
 
     def __init__(self, memory: Memory):

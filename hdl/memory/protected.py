@@ -19,8 +19,8 @@ ERRORS = 2
 def error_port(level: str) -> dict:
     """Return the port ``errors`` of a component whose memories have a protection level.
 
-    The result is a dictionary from name to port, empty for level ``none``. Bit 0 of the port
-    reports that a word was corrected, bit 1 that a word was wrong beyond correction.
+    The result is a dictionary from name to port; it is empty if the level is ``none``. Bit 0 of the
+    port is 1 if a word was corrected, bit 1 if a word was wrong and could not be corrected.
     """
     return {} if level == "none" else {"errors": Out(ERRORS)}
 
@@ -28,7 +28,7 @@ def error_port(level: str) -> dict:
 def gather(m: Module, component, sources: Iterable[Value]) -> None:
     """Drive a component's port ``errors`` with the OR of ``sources``, one cycle later.
 
-    Nothing is driven if the component has no such port.
+    If the component has no such port, the function does nothing.
     """
     if "errors" in component.signature.members:
         m.d.sync += component.errors.eq(_any(sources))
@@ -58,11 +58,10 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 
 
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
-    """Return the bits to flip in a word whose syndrome is ``found``, and its error bits.
+    """Return a mask of the wrong bits of a word with the syndrome ``found``, and its error bits.
 
-    The bits to flip are a mask: the word XOR the mask is the right word. If two bits are wrong,
-    which is an uncorrectable error, the mask is arbitrary. The error bits are those of
-    :func:`errors_found`.
+    The word XOR the mask is the right word. If two bits are wrong, which is an uncorrectable error,
+    the mask is arbitrary. The error bits are those of :func:`errors_found`.
     """
     flipped = [
         _picked(found, wrong).all() & ~_picked(found, right).any()

@@ -83,11 +83,11 @@ class AccumulatorBank(Component):
 
 
 class StoredBank(Component):
-    """An :class:`AccumulatorBank` that reads rows uncorrected, for a reader that corrects them.
+    """An :class:`AccumulatorBank` that outputs rows uncorrected: its reader corrects them.
 
-    Each sum in ``row`` is followed by its check bits of level ``correct``, both as stored.
-    ``errors`` reports errors of ``filled`` only. ``write_row`` must be driven ``WRITTEN_LATER``
-    cycles after ``write_stb`` and ``write_addr``; ``filled`` changes without this delay.
+    In ``row`` each stored sum is followed by its check bits, those of level ``correct``. ``errors``
+    reports errors of ``filled`` only. ``write_row`` must arrive ``WRITTEN_LATER`` cycles after
+    ``write_stb`` and ``write_addr``; ``filled`` changes without this delay.
     """
 
     def __init__(self, depth: int, layout: data.ArrayLayout):

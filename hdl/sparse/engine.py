@@ -1,4 +1,4 @@
-"""The matrix engine with the sparse unit, which skips zero weights, in parallel with the array."""
+"""The matrix engine with a sparse unit, which skips zero weights, in addition to the array."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import Out

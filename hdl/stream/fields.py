@@ -1,7 +1,8 @@
 """Optional fields of payloads, and optional ports, for units that a machine may not have.
 
 Layouts and signatures define which fields and ports exist. A circuit can assign values to all
-fields: these functions drop the values of absent fields, so that an absent unit leaves no logic.
+fields by the functions of this module. They ignore the values of fields that do not exist, so that
+an absent unit leaves no logic.
 """
 
 from typing import Any
@@ -16,9 +17,9 @@ _OPTIONAL: set[str] = set()
 
 
 def present(**fields: Any) -> dict[str, Any]:
-    """Return those fields whose shapes have at least one bit, a dictionary from name to shape.
+    """Return a dictionary from name to shape of those fields that are at least one bit wide.
 
-    A flag can be given as a Boolean: True is a shape of one bit, False of none.
+    A shape can be given as a Boolean: True stands for one bit, False for a field of width 0.
     """
     _OPTIONAL.update(fields)
     shapes = {
@@ -28,20 +29,20 @@ def present(**fields: Any) -> dict[str, Any]:
 
 
 def inputs(**fields: Any) -> dict[str, Any]:
-    """Return an input port for each field whose shape has bits, a dictionary from name to port."""
+    """Return a dictionary from name to input port, for the fields at least one bit wide."""
     return {name: In(shape) for name, shape in present(**fields).items()}
 
 
 def outputs(**fields: Any) -> dict[str, Any]:
-    """Return an output port for each field whose shape has bits, a dictionary from name to port."""
+    """Return a dictionary from name to output port, for the fields at least one bit wide."""
     return {name: Out(shape) for name, shape in present(**fields).items()}
 
 
 def has(record: Any, name: str) -> bool:
     """Return whether a payload has the field ``name``, or a component or interface has that port.
 
-    Raises :class:`AttributeError` for an absent name that is not optional: no earlier call of
-    :func:`present` had this name.
+    Raises :class:`AttributeError` if the name is absent and is not the name of an optional field,
+    which is a name that was given to :func:`present` before.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members

@@ -8,9 +8,10 @@ from celosia.hdl.component import Component
 
 
 def skids(m: Module, source: wiring.PureInterface, *, stages: int) -> list[wiring.PureInterface]:
-    """Return a list of streams: ``source``, then the stream after each of ``stages`` skid buffers.
+    """Place ``stages`` skid buffers in series after ``source``; return a list of the streams.
 
-    ``stages`` is 0 or 1. The caller connects the last stream of the list to the receiver.
+    ``stages`` is 0 or 1. The list has ``source``, then the output of the buffer. The caller
+    connects the last stream of the list to the receiver.
     """
     streams = [source]
     for _ in range(stages):

@@ -64,9 +64,9 @@ def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None
 def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], sink) -> None:
     """Connect the source whose strobe is 1 to ``sink``, or no source if all strobes are 0.
 
-    ``sources`` are pairs (strobe, stream). With ``registered`` and ``fused``, for large machines,
-    each lane has registers for the strobes. A strobe must then be 1 from one cycle before the first
-    beat on, because its registers select the values.
+    ``sources`` are pairs (strobe, stream). If the configuration has ``registered`` and ``fused``,
+    as large machines have, each lane has registers for the strobes. These registers select the
+    values, so a strobe must be 1 from one cycle before the first beat on.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:
@@ -87,7 +87,7 @@ def staged(
 ) -> wiring.PureInterface:
     """Return a stream after a register slice for each of ``names``.
 
-    The stream is unchanged if the machine is not ``registered``. Without ``fused``, on small
-    devices, a slice has space for one payload only.
+    If the machine is not ``registered``, the stream is returned unchanged. If it has no ``fused``,
+    as on small devices, a slice has space for only one payload.
     """
     return slices(m, source, *names, stages=config.stages, forward=not config.fused)

@@ -22,7 +22,7 @@ OFFSET_WIDTH = COUNT_WIDTH + 3
 class MapFront(Component):
     """The front end of MAP: elements of ``i`` minus the zero point ``zero``; combinational.
 
-    Elements have 8 bits, or 16 bits with ``wide``.
+    Elements have 8 bits, or 16 bits if ``wide`` is 1.
     """
 
     def __init__(self, config: Config):

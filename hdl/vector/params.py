@@ -42,18 +42,18 @@ def param_layout(config: Config) -> data.StructLayout:
 def word_layout(config: Config, *, marked: bool = False) -> data.StructLayout:
     """Return the layout of :class:`ParamMemory`'s output: a parameter word for a beat.
 
-    With ``marked`` the layout also has the element count and the end flags of the beat.
+    If ``marked`` is true, the layout also has the number of elements and the end flags of the beat.
     """
     beat = {"count": range(config.beat_lanes + 1), "row_last": 1, "last": 1}
     return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
 
 
 def held_bits(config: Config) -> list[int | None]:
-    """Return the positions of the stored bits from which the bits of a parameter word are read.
+    """Return for each bit of a parameter word the position of the stored bit that it is read from.
 
-    The result is a list over the bits of a word, padding included. None stands for a constant 0:
-    low bits of multipliers, and padding. Bits of a bias or shift above the stored width are read as
-    its highest stored bit.
+    The result is a list over the bits of a word, padding included. None stands for a bit that is
+    not stored and is always 0: a low bit of a multiplier, or padding. Bits of a bias or shift above
+    the stored width are read as its highest stored bit.
     """
     places: list[int | None] = []
     for lane in range(config.vector.lanes):
@@ -69,14 +69,14 @@ def held_bits(config: Config) -> list[int | None]:
 def sums_stages(config: Config) -> int:
     """Return the number of register stages between accumulators and requantizers: 0 or 1.
 
-    It is 1 if the machine is ``registered`` and has row factors: then parameter words arrive later,
-    so that the stage takes no additional time.
+    It is 1 if the machine is ``registered`` and has row factors. The requantizers then wait longer
+    for parameter words anyway, so the stage takes no additional time.
     """
     return config.stages * (config.row_factors > 0)
 
 
 def factor_members(config: Config) -> dict[str, Any]:
-    """Return the ports for row factors of a :class:`ParamMemory`, a dictionary by name."""
+    """Return a dictionary from name to port, for the row factors of a :class:`ParamMemory`."""
     return {
         "factors": In(1),
         "by_tile": In(1),

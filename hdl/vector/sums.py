@@ -18,8 +18,8 @@ WAITING = (Skid, RegisterSlice)
 class SumWriter(Component):
     """Writes the k-th beat of ``i``, 16-bit elements, to the k-th address of ``walk``.
 
-    ``start`` starts a walk; ``busy`` is 1 from then until the last write of the walk was accepted.
-    While no walk is active, beats are accepted and dropped.
+    ``start`` starts a walk; ``busy`` is 1 from then until the last write of the walk has been
+    accepted. While no walk is active, beats are accepted and dropped.
     """
 
     def __init__(self, config: Config):

@@ -66,7 +66,7 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
 
 
 def made_ahead(m: Module, config: Config, walker: "Walker") -> wiring.PureInterface:
-    """Return the stream of a :class:`Walker`'s beats, for a unit that writes them later.
+    """Return the stream of a :class:`Walker`'s beats, for a unit that writes to their addresses.
 
     On ``registered`` machines the stream passes two register slices. One slice can be placed near
     the walker, the other near the unit that writes. On other machines the stream is unchanged.

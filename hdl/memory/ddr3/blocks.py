@@ -55,10 +55,10 @@ class _Burst:
 class BlockReader(Component):
     """Requests the blocks of read bursts, and outputs the words of the blocks.
 
-    ``o_block`` requests the blocks to read; at most ``READ_AHEAD`` blocks are requested before they
-    are consumed. ``i`` is a block in cycles with ``i_valid``, in the order of requests. A block can
-    be requested, and a word output, in each cycle. A burst begins one cycle after the last request
-    of the previous burst.
+    ``o_block`` requests the blocks to read; at most ``READ_AHEAD`` blocks are requested whose words
+    have not been accepted yet. ``i`` is a block in cycles with ``i_valid`` at 1, in the order of
+    requests. In each cycle one block can be requested, and one word can be output. A burst begins
+    one cycle after the last request of the previous burst.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):
@@ -136,9 +136,9 @@ class BlockReader(Component):
 class BlockWriter(Component):
     """Joins written words to blocks, and offers a block on ``o_block`` when it is complete.
 
-    ``data`` and ``mask`` (a bit for each byte to write) belong to the oldest block that was
-    accepted from ``o_block`` and not yet released by ``take``. A word is accepted in each cycle
-    except the cycle in which a burst begins.
+    ``data`` and ``mask`` (1 for each byte to write) are those of the oldest block that was accepted
+    from ``o_block``; ``take`` removes this block. A word is accepted in each cycle except the cycle
+    in which a burst begins.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):
