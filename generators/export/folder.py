@@ -23,7 +23,7 @@ def with_digests(files: Mapping[str, str | bytes]) -> Files:
 
 
 def outdated(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
-    """Return the paths of an earlier model's files in a folder that the new model does not replace.
+    """Return the paths of a folder's files that belong to an earlier model, and not to the new one.
 
     ``files`` are the new model's files by name. The folder's manifest names the earlier model's
     files. Files that were changed later are not returned, because they belong to the user.

@@ -21,8 +21,8 @@ class Split:
 def load() -> tuple[Split, Split]:
     """Return (training, test): 1,297 images to train and calibrate with, and 500 test images.
 
-    The test images are spread evenly over the images sorted by label, so that the split needs no
-    random numbers, never changes, and keeps the share of each digit.
+    The images are sorted by label, and test images are taken from them at even distances. So the
+    split needs no random numbers, never changes, and keeps the share of each digit.
 
     Raises :class:`InputError` if scikit-learn, which contains the images, is not installed.
     """

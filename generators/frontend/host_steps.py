@@ -33,7 +33,7 @@ class HostStep:
 
 
 class Prepared(np.ndarray[Any, np.dtype[Any]]):
-    """An input of the part of a model that the machine runs.
+    """An input for the part of a model that the machine computes.
 
     It includes the model's other inputs, which steps of the host after the machine use.
     """

@@ -60,7 +60,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class Folder:
-    """The settings and tensors of a model folder; a tensor that is used is removed."""
+    """The settings and tensors read from a model folder; a tensor that is taken is removed here."""
 
     def __init__(self, path: Path):
         """Read config.json, and fill in the defaults of its class of models.
@@ -113,7 +113,7 @@ class Folder:
                 self.tensors[name] = tensor
 
     def take(self, name: str) -> NDArray[np.generic]:
-        """Return a tensor, and remove the tensor from the folder.
+        """Return a tensor, and remove it from :attr:`tensors`; the file does not change.
 
         Raises :class:`InputError` if it is missing.
         """
@@ -122,7 +122,7 @@ class Folder:
         return self.tensors.pop(name)
 
     def floats(self, name: str, *shape: int) -> NDArray[np.float64]:
-        """Return a tensor in float64, and remove the tensor from the folder.
+        """Return a tensor in float64, and remove it from the tensors in memory (not from the file).
 
         Raises :class:`InputError` if the tensor is missing, or if ``shape`` is given and differs
         from the tensor's shape; -1 stands for any size.

@@ -53,10 +53,10 @@ class Head:
     labels: tuple[str, ...] = ()
 
     def layer(self, folder: Folder, ours: str, theirs: str, *, biased: bool = True) -> None:
-        """Move the weights of a linear layer from a folder to the head.
+        """Move the weights of a linear layer from a folder's tensors in memory to the head.
 
-        The layer's name is ``theirs`` in the folder and ``ours`` in the head. Unless ``biased``,
-        its bias is 0.
+        The layer's name is ``theirs`` in the folder and ``ours`` in the head. If ``biased`` is
+        false, its bias is 0.
         """
         weight = self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
         self.weights[f"{ours}.bias"] = (

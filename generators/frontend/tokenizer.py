@@ -34,9 +34,9 @@ class Tokenizer:
     def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], or of a pair with token types, [n, 2].
 
-        Special tokens are included. If there are more than ``most`` tokens, the text is truncated,
-        or the longer text of a pair. Raises :class:`InputError` if the text has no token, or if
-        ``most`` leaves no room for a token besides the special tokens.
+        Special tokens are included. If there are more than ``most`` tokens, the text is truncated;
+        in a pair, the longer text is truncated. Raises :class:`InputError` if the text has no
+        token, or if ``most`` leaves no room for a token besides the special tokens.
         """
         pair = second is not None
         marks = self._tokenizer.num_special_tokens_to_add(pair)

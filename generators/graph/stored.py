@@ -67,8 +67,8 @@ def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | No
 
     Each byte contains two weights, and a slot has ``size`` rows of bytes. The second result is the
     bytes as a matrix with one scale for each column of a slot. It is None if the weights have no
-    groups with scales. With groups, ``rows`` must begin at a group's first row, and a group must
-    fill whole slots.
+    groups with scales. If they have groups, ``rows`` must begin at a group's first row, and a group
+    must fill whole slots.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]

@@ -245,7 +245,8 @@ class Layers(Instructions):
     def head(self, text: int = 0) -> None:
         """Add the output head: the scores of the vocabulary for one token.
 
-        In a chunk this is the last token. With several texts it is the token of ``text``.
+        In a chunk this is the last token. If a run has several texts, it is the token of text
+        number ``text``.
         """
         if self.plan.way.passing:
             self._passing_head()

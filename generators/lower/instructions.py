@@ -249,8 +249,8 @@ def preload(
 ) -> Draft:
     """Return the instruction that copies ``k`` rows of ``n`` weights to the slots from ``slot`` on.
 
-    With the flag ``append`` the rows are written to the lines of the slots from ``line`` on, and
-    the other lines keep their content.
+    If the flags include ``append``, the rows are written to the lines of the slots from ``line``
+    on, and the other lines keep their content.
     """
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)

@@ -74,11 +74,11 @@ class Lowering(Traffic):
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Cut ``total`` columns at the bounds of blocks, and the intervals into parts; return them.
+        """Divide ``total`` columns into parts that are inside the blocks of all given buffers.
 
-        The result has a list of parts (first, count) for each interval between two bounds. A part
-        has at most ``tiles`` tile columns. ``tensors`` are the names of the buffers with these
-        blocks.
+        The columns are cut at the bounds of blocks, and each interval between two bounds is cut
+        into parts of at most ``tiles`` tile columns. The result has, for each interval, the list of
+        its parts (first, count). ``tensors`` are the names of the buffers.
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

@@ -238,7 +238,7 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Groups of successive layers: (first layer, True if they rotate, number of layers).
+        """Groups of successive layers: (first layer, whether the layers rotate, number of layers).
 
         The list is empty if all layers rotate, or if positions are not rotary. Otherwise each layer
         has separate rows of rotations in the scratchpad. Rows of successive layers are equally far

@@ -1,6 +1,7 @@
 """Matrix products of linear layers, with weights in slots or in memory.
 
-Encoders and decoders cut weights into different parts; the instructions of a part are the same.
+Encoders and decoders divide weights into parts in different ways. The instructions that multiply by
+a part are the same.
 """
 
 from collections.abc import Callable, Iterable, Sequence

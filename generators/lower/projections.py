@@ -86,7 +86,7 @@ class Instructions(Rules):
         return range(self.texts) if self.texts > 1 and self.plan.cuts.apart else [None]
 
     def acc(self, name: str, rows: int) -> int:
-        """Return the first of the ``rows`` accumulator rows of the sums called ``name``.
+        """Return the first of the ``rows`` accumulator rows that hold the sums named ``name``.
 
         Sums of attention may share rows with sums of the MLP or of the output head. This is correct
         because all sums of attention are requantized before the others are computed.
@@ -221,9 +221,10 @@ class Instructions(Rules):
         """Add the requantization of a layer's sums, or of some tile columns (first, count).
 
         If ``row`` is true, only one row is requantized; if ``text`` is given, only the row of that
-        text. If a deferred norm has stored factors for rows, the row is multiplied by the factor
-        number ``factor``, or number ``text``. ``behind`` are the operations after the layer. If the
-        first of these is a rotation or a gate, the same instruction applies it.
+        text. If a deferred norm has stored factors for rows, the row is multiplied by one of them:
+        number ``text`` for a text after the first, otherwise number ``factor``. ``behind`` are the
+        operations after the layer. If the first of these is a rotation or a gate, the same
+        instruction applies it.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None

@@ -68,9 +68,9 @@ class WeightHome(enum.StrEnum):
 def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
     """Return the possible memories for a model's weights, from the preferred to the last.
 
-    All weights are in the array's weight slots, in the scratchpad or in external memory; the last
-    is possible for every model. Weights in slots are fastest if products have few rows: such a
-    product takes less time than the load of the next weights into the array.
+    All weights are in the array's weight slots, in the scratchpad or in external memory; external
+    memory is possible for every model. Weights in slots are fastest if products have few rows: such
+    a product takes less time than the load of the next weights into the array.
     """
     size = slots = 0
     for op in (part for linear in linears for part in linear.parts):

@@ -30,7 +30,7 @@ class Rules(ABC):
 
     @abstractmethod
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return how many of the ``count`` rows from ``first`` on a run processes.
+        """Return the number of rows that a run processes, of ``count`` rows from ``first`` on.
 
         The result is a number, or a register that contains it. ``total`` is the number of all rows
         of the tensor.
@@ -159,8 +159,8 @@ class Rules(ABC):
     def defines(self, target: View, *, anew: bool = True) -> str:
         """Return the name of a view's buffer if a write to the view may discard its old content.
 
-        It may if the operation has not written to the buffer before, and ``anew`` is True.
-        Otherwise the result is "".
+        The old content may be discarded if the operation has not written to the buffer before, and
+        ``anew`` is True. Otherwise the result is "".
         """
         if self.lasting:
             return ""

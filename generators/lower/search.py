@@ -1,8 +1,8 @@
 """Search for the fastest program of an encoder among several candidates.
 
 Every candidate is lowered, given addresses and assembled, and its cycles are predicted
-(``predict``) for an external memory of :data:`LATENCY`. Every weight is loaded once in each
-candidate, so that only cycles are compared.
+(``predict``) for an external memory of :data:`LATENCY`. Every candidate loads each weight once, so
+the traffic of weights is equal and only cycles are compared.
 """
 
 import dataclasses

@@ -224,10 +224,11 @@ class TokenAttention:
         return whole and (alike or counts == {self.tiles * self.config.lane_groups})
 
     def of_chunk(self) -> tuple[Steps, ...]:
-        """Return the steps of a chunk's tokens, as functions that add instructions, in two lists.
+        """Return two lists of functions; each function adds instructions for the tokens of a chunk.
 
-        Each list has a function for each head. The functions of the first list add scores and
-        softmax, those of the second list add the product with values and the head's context.
+        Each list has a function for each head. The functions of the first list add the scores and
+        their softmax. Those of the second list add the product of probabilities and values, and the
+        head's context.
         """
         op, m, rows = self.op, self.make.m, self.rows
         tiles, width = (-(-n // self.config.array.cols) for n in (self.kept.capacity, op.head_dim))

@@ -71,7 +71,7 @@ class Traffic(Rules):
         return self.choices.home != WeightHome.STREAM
 
     def load(self, item: Item, buffer: str, data: Bytes) -> None:
-        """Append bytes to the memory image, and append their load into ``buffer`` to ``item``.
+        """Append bytes to the memory image, and add their load into ``buffer`` to ``item``.
 
         If the bytes stay on the chip, only the first run executes the load.
         """
@@ -140,7 +140,7 @@ class Traffic(Rules):
         return self.blocks[tensor.buffer].column_step < tensor.columns
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
-        """Return the instructions that load the input's block of columns from ``column`` on again.
+        """Return instructions that load the input's block of columns at ``column`` again.
 
         With the choice ``reloads`` each part of a product loads the blocks that it reads. The list
         is empty if the choice is not set, or if ``tensor`` is not the input.
@@ -170,10 +170,11 @@ class Traffic(Rules):
         ]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
-        """Return the instruction that stores the output's block of columns before column ``end``.
+        """Return a list with the instruction that stores the output's columns before ``end``.
 
-        The result is a list with this instruction. It is empty if no block ends at this column, or
-        if ``tensor`` is not an output that is divided into blocks of columns.
+        The columns are a block of the output, whose last column precedes column ``end``. The list
+        is empty if no block ends there, or if ``tensor`` is not an output that is divided into
+        blocks of columns.
         """
         if self.leaving is None or self.leaving[0] != tensor or not self.in_columns(tensor):
             return []

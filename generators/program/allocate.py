@@ -192,7 +192,7 @@ def fit(
     config: Config,
     fixed: Sequence[Interval] = (),
 ) -> dict[str, int] | None:
-    """Return offsets at which the buffers in ``sizes`` fit one bank together, or None if none do.
+    """Return offsets of the buffers in ``sizes`` in one bank, or None if there is no room.
 
     The byte ranges (first, end) in ``fixed`` are occupied.
     """

@@ -27,9 +27,10 @@ AGAIN = "again"
 
 
 def entry_at(name: str, bits: int) -> str:
-    """Return the name of the entry point ``name`` that reads ``bits`` bits of each weight.
+    """Return the name of the variant of entry point ``name`` that reads ``bits`` bits of weights.
 
-    If ``bits`` is less than 8, this is a variant for nested weights, such as ``step.4``.
+    For 8 bits it is ``name`` itself, for fewer bits a variant for nested weights, such as
+    ``step.4``.
     """
     return name if bits == OPERAND_BITS else f"{name}.{bits}"
 

@@ -17,7 +17,7 @@ def column_gains(largest: Floats, strength: float) -> Floats:
 
     ``largest`` is each column's largest magnitude, [n]. Scales are proportional to ``largest **
     strength``: 0 makes all scales equal, 1 lets every column fill the integers' range. The scales
-    are as small as possible, so that no column exceeds the integers' range. A linear layer that
+    are the smallest ones with which no column exceeds the integers' range. A linear layer that
     reads the tensor multiplies the rows of its weights by the result, after Xiao et al. 2023,
     "SmoothQuant", which uses a strength of 0.5.
     """

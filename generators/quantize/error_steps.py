@@ -47,7 +47,7 @@ class ErrorSteps(Steps[TextDescription]):
     """Chooses the quantization scales of a decoder's tensors and weights.
 
     Raises :class:`InputError` if a head has fewer columns than the options keep in 8 bits, or if
-    the columns of values are not a multiple of the block.
+    the number of value columns is not a multiple of the option ``block``.
     """
 
     relu_in_sums = False

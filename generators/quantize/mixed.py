@@ -1,4 +1,4 @@
-"""Mixed weight formats: a format for each matrix, so that a model of bounded loss is smallest.
+"""Mixed weight formats: a format for each matrix, for the smallest model within a loss bound.
 
 Quantization scales of tensors do not depend on weight formats. So matrices can be taken from
 uniform models, which have the same format in all matrices. First, the loss of the model is measured

@@ -119,8 +119,8 @@ def made_up(exact: Floats, inner: Floats, pick: Callable[[Floats, int], Floats])
     """Round the weights ``exact`` [n, k] input by input; return the rounded weights [k, n].
 
     ``pick`` takes the weights [n] of an input and the input's index, and returns the rounded
-    weights. Their rounding error is compensated in the weights of the following inputs; ``inner``
-    is the result of :func:`error_spread`.
+    weights. Their rounding error is compensated in the weights of later inputs; ``inner`` is the
+    result of :func:`error_spread`.
     """
     rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
     for row in range(len(rounded)):

@@ -10,7 +10,7 @@ and logits::
     v = h Wv                                  (1)
     p = softmax(q k')                         (1) to INT16, (3)
     x = x + (p v) Wo                          (1), (2)
-    x = x + cross(norm(x))                    as from norm(x) to Wo, k and v the source's
+    x = x + cross(norm(x))                    as attention above; k, v are of the source
     h = norm(x)                               (4)
     x = x + (silu(h Wg) * (h Wu)) Wd          (2), (10); or x + gelu(h Wu) Wd
     logits = norm(x) Wh                       (4), (1) to INT16
@@ -72,7 +72,7 @@ def evaluate(
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the names of the tensors that a machine with ``fused`` need not write to memory.
+    """Return the names of the tensors that a machine with the unit ``fused`` need not write.
 
     On such a machine softmax and norm read the sums of these tensors from the accumulators.
     """

@@ -135,8 +135,9 @@ class EncoderHost(Executable):
         """Return the memory contents and register values that a host writes before an inference.
 
         ``values`` is one input, [tokens, features], with fewer rows if the model allows variable
-        lengths; without linear embedding, ``values`` are the rows from :func:`lookup`. For a batch
-        ``values`` has the rows of all inputs. Raises :class:`InputError` if the shape is wrong.
+        lengths; for a model without linear embedding, ``values`` are the rows that :func:`lookup`
+        returns. For a batch ``values`` has the rows of all inputs. Raises :class:`InputError` if
+        the shape is wrong.
         """
         rows, shape, source = len(values), np.shape(values), self.input
         least, longest = self.least_rows, source.rows

@@ -214,7 +214,7 @@ class TextHost(Executable):
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
         """Return the predicted cycles of a token at :attr:`last_position`.
 
-        With several texts the step processes one token of each text. Arguments are as for
+        If a run has several texts, it processes one token of each text. Arguments are as for
         :meth:`predict`.
         """
         position = self.last_position

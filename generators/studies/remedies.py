@@ -31,9 +31,9 @@ def remedies(
 ) -> list[dict[str, Any]]:
     """Return a dictionary for each layer: its error, and the option that reduces the error most.
 
-    A layer's error is the difference between its last tensor and the float model's tensor on
-    prepared ``inputs``, relative to the float values. The model was quantized with ``options`` on
-    ``samples``, prepared inputs or token numbers. Each option is tried alone; options that the
+    A layer's error is the difference between its output and the float model's output of this layer
+    on prepared ``inputs``, relative to the float values. The model was quantized with ``options``
+    on ``samples``, prepared inputs or token numbers. Each option is tried alone; options that the
     model or the configuration refuses are skipped.
     """
     make = _maker(source, config, samples, options)

@@ -125,8 +125,8 @@ def make_accelerator(
     """Return the accelerator with its external memory and host port on buses.
 
     ``addr_width`` is the width of the memory bus's byte address (bits), ``base`` the memory's first
-    byte; the native port ignores both. Raises :class:`InputError` if a bus is unknown, or the
-    memory does not fit the bus.
+    byte; neither has an effect if the memory has the native port instead of a bus. Raises
+    :class:`InputError` if a bus is unknown, or the memory does not fit the bus.
     """
     check_known("bus", bus, BUSES)
     check_known("control", control, CONTROL_BUSES)
