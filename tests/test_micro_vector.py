@@ -215,7 +215,7 @@ def test_corners_of_requantization() -> None:
 
 @pytest.mark.parametrize("opcode", VECTOR, ids=lambda opcode: opcode.name)
 def test_instructions(opcode: Opcode) -> None:
-    for seed in range(40):
+    for seed in range(80):
         run_case(CONFIG, opcode, seed)
 
 

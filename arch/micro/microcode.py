@@ -1,5 +1,6 @@
 """The whole microcode of a configuration, made from the Jinja templates ``code/*.s``."""
 
+import functools
 from pathlib import Path
 
 from celosia.arch import functions, isa, norm, polynomial
@@ -22,8 +23,9 @@ WEIGHT_SHIFT = functions.WEIGHT_FRACTION - functions.OCTAVE_MANTISSA
 _NUMBERS_A_WORD = 4
 
 
+@functools.cache
 def assemble(config: Config) -> Microcode:
-    """Return the microcode of a configuration with its labels."""
+    """Return the microcode of a configuration with its labels; it is the same object each time."""
     names = [name for name in _FILES if _needed(name, config)]
     files = [Path(__file__).parent / "code" / f"{name}.s" for name in (*names, *_ENDS)]
     modules = (vars(module) for module in (functions, isa, norm, polynomial, memory))
