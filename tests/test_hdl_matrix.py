@@ -215,7 +215,8 @@ def test_16_bit_rows_take_two_cycles_each(tmp_path: Path) -> None:
         ["MATMUL", *shape, ["a_wide", "b_low", "b_transpose"]],
         ["MATMUL", 128, *shape[1:], ["a_wide"]],
     ]
-    cycles = measure(tmp_path, {**SQUARE, **WIDE}, products, alone=True)["cycles"]
+    figures = measure(tmp_path, {**SQUARE, **WIDE}, products, alone=True, simulator="verilator")
+    cycles = figures["cycles"]
     rows = [128, 128, 64, 256]
     assert cycles == [window(config, m, *shape[1:]) for m in rows]
     assert 64 * 16 * 16 / (config.elements * cycles[0]) >= 0.49
@@ -255,7 +256,7 @@ def test_a_vector_times_resident_weights_of_a_whole_model(tmp_path: Path, kind: 
     shapes = [(1, 64, 344), (2, 8, 128), (2, 128, 8)]
     products = [["MATMUL", *shape, ["resident"], 1024 - 200, 0] for shape in shapes]
     products = [["PRELOAD", 0, 64, 344, [], 1024 - 200, 0], *products]
-    measured = measure(tmp_path, changes, products, alone=True)
+    measured = measure(tmp_path, changes, products, alone=True, simulator="verilator")
     latency = {"systolic": 13 + 12 + 3, "tree": 3 + 4}[kind]
     tiles = [5 * 29, 11, 10]
     expected = [m * t + latency + 5 for (m, _, _), t in zip(shapes, tiles, strict=True)]

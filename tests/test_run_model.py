@@ -12,8 +12,9 @@ from tests.support.configurations import FOR_ENCODERS
 
 MODELS = ("digits", "digits-simplified")
 SEED = 2023
-NUMBERS = [1, 3, *(pytest.param(number, marks=pytest.mark.long) for number in (0, 2, 4))]
-"""Machines that are drawn; the first two differ in every unit in which the others do."""
+QUICK = ((1, MODELS[0]), (3, MODELS[1]))
+"""Drawn machines, which differ in every unit in which the others do, and their models."""
+LARGE = ("medium", "wide", "story")
 
 
 def machine_for_digits(rng: np.random.Generator) -> Config:
@@ -74,21 +75,23 @@ def test_the_quantized_model_is_as_good_as_the_float_model(model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "preset",
+    ("preset", "model"),
     [
-        pytest.param(name, marks=[pytest.mark.long] * (name in ("medium", "wide", "story")))
-        for name in FOR_ENCODERS
+        pytest.param(
+            preset, model, marks=[pytest.mark.long] * (preset in LARGE or place % 2 != turn)
+        )
+        for place, preset in enumerate(FOR_ENCODERS)
+        for turn, model in enumerate(MODELS)
     ],
 )
-def test_presets(preset):
-    for model in MODELS:
-        result = run_case(model, PRESETS[preset], "verilator", 5)
-        if PRESETS[preset].micro is not None:
-            continue  # it counts its cycles, and nothing else
-        assert 0 < result["utilization"] < 1
-        assert result["read_bytes"] == result["least_bytes"]
-        cycles = result["cycles_per_inference"]
-        assert abs(result["predicted_cycles"] - cycles) <= 0.03 * cycles
+def test_presets(preset, model):
+    result = run_case(model, PRESETS[preset], "verilator", 5)
+    if PRESETS[preset].micro is not None:
+        return  # it counts its cycles, and nothing else
+    assert 0 < result["utilization"] < 1
+    assert result["read_bytes"] == result["least_bytes"]
+    cycles = result["cycles_per_inference"]
+    assert abs(result["predicted_cycles"] - cycles) <= 0.03 * cycles
 
 
 @pytest.mark.slow
@@ -103,15 +106,21 @@ def test_products_straight_into_softmax_and_norm():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", NUMBERS)
-def test_random_configurations(number):
+@pytest.mark.parametrize(
+    ("number", "model"),
+    [
+        pytest.param(number, model, marks=[] if (number, model) in QUICK else [pytest.mark.long])
+        for number in range(5)
+        for model in MODELS
+    ],
+)
+def test_random_configurations(number, model):
     rng = np.random.default_rng([SEED, number])
     config = machine_for_digits(rng)
     print(f"seed {SEED}, {number}: {config}")
-    for model in MODELS:
-        result = run_case(model, config, "verilator", 2)
-        cycles = result["cycles_per_inference"]
-        assert abs(result["predicted_cycles"] - cycles) <= 0.05 * cycles
+    result = run_case(model, config, "verilator", 2)
+    cycles = result["cycles_per_inference"]
+    assert abs(result["predicted_cycles"] - cycles) <= 0.05 * cycles
 
 
 @pytest.mark.slow
