@@ -52,8 +52,8 @@ class Board:
     that a build tries first (MHz). ``pins`` maps names of ports to pins. ``loaders`` are
     alternative commands that load the bitstream ``{file}`` into the board, the usual command first.
     External memory has ``memory_bytes`` bytes: a chip (``sdram``, ``ddr3`` or ``psram``), or block
-    RAM of the device. ``link`` is the kind of host link. If ``flash`` is not None, the board runs a
-    model from its flash at power-on.
+    RAM of the device. ``link`` is the kind of host link, one of ``LINKS``. If ``flash`` is not
+    None, the board runs a model from its flash at power-on.
     """
 
     name: str

@@ -88,7 +88,7 @@ def build_unit(
 def unit_design(
     unit: Component, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return the field ``design`` of the report that :func:`build_unit` would make."""
+    """Return the digest of all inputs of :func:`build_unit`, without a build."""
     wanted = board.target_mhz if mhz is None else mhz
     return _digest(to_verilog(Harness(unit), HARNESS), board, seeds, wanted)
 
@@ -96,7 +96,7 @@ def unit_design(
 def board_design(
     config: Config, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return the field ``design`` of the report that :func:`build_board` would make."""
+    """Return the digest of all inputs of :func:`build_board`, without a build."""
     wanted = board.target_mhz if mhz is None else mhz
     return _digest(board_verilog(config, board, mhz=wanted), board, seeds, wanted)
 

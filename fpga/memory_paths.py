@@ -26,7 +26,7 @@ def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[s
     """Return the modules that contain a memory and all registers that its output feeds.
 
     The result is a dictionary from the name of such a module to a set of names: its submodules on
-    the paths from the memory to the registers. These must be merged into the module.
+    the paths from the memory to the registers. The caller must merge these into the module.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}

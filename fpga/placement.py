@@ -55,8 +55,9 @@ def place(
 
     A seed that nextpnr cannot route has no result. If all seeds fail, :class:`RunError` is raised.
     ``mhz`` is the target frequency. ``constraints`` is the name of the constraints file in the
-    folder; if it is None, nextpnr chooses the pins. There is one run at a time for each processor.
-    Results are cached by the hash of netlist, constraints, seed, options and the tool's version.
+    folder; if it is None, nextpnr chooses the pins. As many runs as the computer has processors are
+    done at the same time. Results are cached by the hash of netlist, constraints, seed, options and
+    the tool's version.
     """
     tool = find_tool(device.family.router)
 

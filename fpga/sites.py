@@ -41,8 +41,8 @@ def seat(netlist: Path, top: str, device: Device) -> int:
     The file ``netlist`` with the top module ``top`` is changed in place. Column c of a systolic
     array is placed in the device's column c of multiplier blocks, four elements in each block. For
     a tree array with weights in block RAM, half of the columns are placed from the device's left
-    side on, half from its right side on. The vector engine's multipliers are placed between these
-    halves, grouped by unit.
+    side inwards, the other half from its right side inwards. The vector engine's multipliers are
+    placed between these halves, grouped by unit.
 
     nextpnr places all other arrays: arrays larger than the device, and arrays on devices without
     known sites. It also places arrays whose elements have separate enables, for which a block has

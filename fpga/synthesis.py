@@ -128,8 +128,8 @@ def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]
     """Return a design adapted to a family, and the modules that hardware multipliers can replace.
 
     The adapted design uses the family's memories. For ``ice40`` the multiplier modules
-    ``MultiplierPair`` and ``HalfProducts`` instantiate hardware multipliers (SB_MAC16).
-    The second result is that of :func:`find_multipliers`, a dictionary by module name.
+    ``MultiplierPair`` and ``HalfProducts`` instantiate hardware multipliers (SB_MAC16). The second
+    result is that of :func:`find_multipliers`, a dictionary with the names of modules as keys.
     """
     verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)
@@ -232,7 +232,7 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
 
 
 def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
-    """Return the resources that a netlist's cells need, by the keys of ``RESOURCES``."""
+    """Return a dictionary from keys of ``RESOURCES`` to the amounts that a netlist's cells use."""
     return {
         name: math.ceil(sum(cells.get(cell, 0) * each for cell, each in kinds.items()))
         for name, kinds in family.cells.items()

@@ -232,8 +232,9 @@ class EventPort(wiring.Signature):
 class ThermalPort(wiring.Signature):
     """The temperature of a machine with the field ``throttle``, driven from outside.
 
-    All three signals are in one arbitrary unit. The machine becomes hot when ``temperature``
-    exceeds ``hot``, and is hot until ``temperature`` is below ``cool``.
+    ``temperature``, ``hot`` and ``cool`` are numbers in the same, arbitrary unit. The machine
+    becomes hot when ``temperature`` exceeds ``hot``, and is hot until ``temperature`` is below
+    ``cool``.
     """
 
     def __init__(self) -> None:

@@ -38,8 +38,8 @@ class Ddr3:
 
     ``termination`` is the chip's nominal termination (RTT_NOM). If ``swapped_masks`` is true, the
     data mask pin of each byte is in the other byte's group of pins. The board connects some pins of
-    the FPGA to its supply and some to ground, as additional supply pins. ``high`` and ``low`` are
-    the numbers of these pins, which the FPGA drives to 1 and to 0.
+    the FPGA to its supply and some to ground, as additional supply pins. The FPGA drives ``high``
+    such pins to 1 and ``low`` such pins to 0.
     """
 
     chip: Ddr3Chip

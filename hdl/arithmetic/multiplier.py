@@ -205,10 +205,10 @@ def low_product(a: Value, b: Value) -> Value:
 class MultiplierPair(Component):
     """Two signed 8-bit multipliers with enables at the operand registers.
 
-    Operands ``a_0`` and ``a_1`` are loaded in cycles with ``a_en``, ``b_0`` and ``b_1`` in cycles
-    with ``b_en``. Output ``p_i`` is the product of the loaded ``a_i`` and ``b_i``, one cycle later.
-    No register is reset. The pair is a separate module so that a build can replace it by hardware
-    multipliers.
+    Operands ``a_0`` and ``a_1`` are loaded in cycles with ``a_en`` at 1, ``b_0`` and ``b_1`` in
+    cycles with ``b_en`` at 1. Output ``p_i`` is the product of the loaded ``a_i`` and ``b_i``, one
+    cycle later. No register is reset. The pair is a separate module so that a build can replace it
+    by hardware multipliers.
     """
 
     def __init__(self) -> None:

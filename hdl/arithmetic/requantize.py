@@ -91,7 +91,7 @@ def bounds_layout() -> data.StructLayout:
 
 
 def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
-    """Return the fields of :func:`bounds_layout`, by name, for a zero point and two bounds."""
+    """Return a dictionary with the fields of :func:`bounds_layout` for a zero point and bounds."""
     flags = {"zero": zero, "low": low, "high": high}
     return flags | {"above_low": zero - low, "above_high": zero - high}
 
@@ -101,9 +101,9 @@ class Requantizer(Component):
 
     Inputs: ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30) are
     sampled together and may change every cycle. ``bounds`` holds the zero point and the clamp
-    bounds ``low <= high``, which make the result 8 or 16 bits wide. The bounds of a sum are sampled
-    ``bounds_delay`` enabled cycles after the sum: bounds rarely change, so that no registers need
-    to delay them.
+    bounds ``low <= high``, which make the result 8 or 16 bits wide. Because bounds rarely change,
+    no registers delay them: the bounds of a sum are sampled ``bounds_delay`` cycles with ``en`` at
+    1 after the sum.
 
     Output: ``y`` between the bounds. ``x + bias`` and its left shift wrap at 32 bits; later steps
     do not wrap. Rounding is TFLite's double rounding: the doubled high product rounds ties up, the

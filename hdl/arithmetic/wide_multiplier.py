@@ -9,10 +9,11 @@ from celosia.hdl.component import Component
 class HalfProducts(Component):
     """The four products of the halves of two registered 32-bit words.
 
-    ``a`` is loaded in cycles with ``a_en``, ``b`` in cycles with ``b_en``. In the next cycle
-    ``high`` is the signed product of the upper halves, and ``low`` the unsigned product of the
-    lower halves. ``left`` is a's upper half times b's lower half, ``right`` a's lower half times
-    b's upper half. No register is reset. A build can replace this module by hardware multipliers.
+    ``a`` is loaded in cycles with ``a_en`` at 1, ``b`` in cycles with ``b_en`` at 1. In the next
+    cycle ``high`` is the signed product of the upper halves, and ``low`` the unsigned product of
+    the lower halves. ``left`` is the product of a's upper half and b's lower half, ``right`` that
+    of a's lower half and b's upper half. No register is reset. A build can replace this module by a
+    module with hardware multipliers.
     """
 
     def __init__(self) -> None:

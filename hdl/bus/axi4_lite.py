@@ -29,7 +29,7 @@ class Axi4LiteControl(Component):
 
     Register n is the word at byte 4n. Accesses are processed one at a time: a write takes three
     cycles, a read four, and if both reads and writes wait they alternate. Every output is a
-    register. A write of fewer than four bytes is refused with SLVERR.
+    register. A write of fewer than four bytes is answered by SLVERR, and has no effect.
     """
 
     port_meanings = PORT_MEANINGS

@@ -18,8 +18,8 @@ class WishboneControl(Component):
     """Turns the register bus ``host`` into a Wishbone B4 slave with classic cycles.
 
     Register n is the word at byte 4n. A write takes two cycles, a read three. ``wbs_ack_o``,
-    ``wbs_err_o`` and ``wbs_dat_o`` are registers. A write of fewer than four bytes is refused with
-    ``wbs_err_o``.
+    ``wbs_err_o`` and ``wbs_dat_o`` are registers. A write of fewer than four bytes is answered by
+    ``wbs_err_o``, and has no effect.
     """
 
     port_meanings = PORT_MEANINGS

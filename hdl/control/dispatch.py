@@ -181,10 +181,10 @@ class StagedCommandQueue(CommandQueue):
     """A :class:`CommandQueue` with shorter timing paths, for ``registered`` machines.
 
     The logic of an entry does not depend on other entries, because an entry is filled only while it
-    is empty. A register has the name of the operand that the next word holds, one cycle before the
-    word arrives. If a memory stores the commands (``stored``), at most one command leaves in two
-    cycles. The signals of the handshake with which a command leaves settle late in a cycle. So the
-    queue's counters change one cycle later, which is in time for the next command.
+    is empty. Registers select the operand to which the next word belongs, one cycle before the word
+    arrives. If a memory stores the commands (``stored``), at most one command leaves in two cycles.
+    The signals of the handshake with which a command leaves settle late in a cycle. So the queue's
+    counters change one cycle later, which is in time for the next command.
     """
 
     stages = 1

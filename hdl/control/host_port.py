@@ -36,8 +36,8 @@ def counter_names(config: Config) -> list[str]:
 class HostRegisters(Component):
     """The registers of ``celosia.arch.registers``, on the bus ``host``.
 
-    In a cycle with ``program_en``, ``program_data`` is the program word for ``program_addr``. In a
-    cycle with ``register_en``, ``register_data`` is the new value of register ``register_index``.
+    If ``program_en`` is 1, ``program_data`` is the program word for ``program_addr``. If
+    ``register_en`` is 1, ``register_data`` is the new value of register ``register_index``.
     ``start`` is 1 for one cycle when a run begins at program address ``pc``. The input
     ``count_NAME`` is added to counter NAME in each cycle, and ``start`` clears the counters.
     ``widths`` maps names of counters to the widths of ``count_NAME`` (bits); a counter that it

@@ -12,7 +12,7 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 class Outcome(Component):
     """Begins and ends runs; implements the bits of the registers CONTROL, STATUS and INTERRUPT.
 
-    ``control`` is the host's write data for CONTROL in a cycle with ``control_en``. A requested run
+    If ``control_en`` is 1, the host writes ``control`` to the register CONTROL. A requested run
     begins once ``recovered`` is 1; ``start`` is then 1 for one cycle. The run ends when ``working``
     is 0. ``faults`` has a bit for each :class:`celosia.arch.registers.Cause`. If a bit is 1, or the
     host aborts the run, the run stops and ``abort`` is 1. No run begins while ``outside`` is 1,

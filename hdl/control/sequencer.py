@@ -115,9 +115,9 @@ class _Decoded(data.Struct):
 class Sequencer(Component):
     """Sends the words of engine instructions to ``o``, one per cycle; runs control instructions.
 
-    ``start`` begins at word ``pc``. ``busy`` is 1 until HALT ends: HALT sets ``halted`` to 1 and
-    waits until ``idle`` is 1. Headers are sent unchanged; operands are sent as immediate plus
-    register, in the low 28 bits.
+    ``start`` starts the program at word ``pc``. ``busy`` is 1 until HALT ends: HALT sets ``halted``
+    to 1 and waits until ``idle`` is 1. Headers are sent unchanged; an operand is sent as the sum of
+    its immediate and its register, in the low 28 bits.
 
     There are two stages, so that memory reads and decisions are in different cycles. The first
     stage reads a word from memory. It then reads the register that the word names as an operand,
@@ -135,8 +135,8 @@ class Sequencer(Component):
 
     ``error`` and ``cause`` then hold until the next start. The error is reported one cycle after
     the wrong word was executed; in that cycle no word is sent and no register is written.
-    ``advance`` is 1 in a cycle in which a word is executed. Register 0 is a word of memory that
-    ``scrub`` sets to 0, in a cycle without ``register_en``. The host writes the program and the
+    ``advance`` is 1 in a cycle in which a word is executed. ``scrub`` sets register 0, which is a
+    word of a memory, to 0 in a cycle with ``register_en`` at 0. The host writes the program and the
     registers through ``program`` and ``register`` while nothing runs; registers keep their values
     from run to run. If the program memory has the protection level ``correct``, a corrected word
     takes one cycle more (``celosia.hdl.memory.late_ram``).

@@ -47,12 +47,13 @@ class PowerOn(Component):
     The image is read twice, so that no part of a damaged image is executed. The first pass checks
     the CRC-32 of the whole image; if that is right, the second pass executes the records.
     ``o_read`` requests bytes from the flash reader, which arrive on ``i``. ``request`` sends
-    requests to the host link, and ``i_answer`` receives the link's answers. ``status`` is STATUS as
-    last read by the link. ``o`` is text for the serial line. ``active`` is 1 until the image is
-    executed or refused; afterwards the link is free for the host. After an image that was rejected
-    ``refused`` is 1, and a line of ``celosia.arch.power_on.REFUSALS`` is sent.
+    requests to the host link, and ``i_answer`` receives the link's answers. ``status`` is the value
+    that the link has last read from the register STATUS. ``o`` is text for the serial line.
+    ``active`` is 1 until the image is executed or refused; afterwards the link is free for the
+    host. If the image is refused, ``refused`` is 1 from then on, and a line of
+    ``celosia.arch.power_on.REFUSALS`` is sent.
 
-    When a request that starts a run has been answered, STATUS must report the run before the flash
+    After the answer to a request that starts a run, ``status`` must report the run before the flash
     delivers ``RECORD_HEADER`` further bytes. ``configuration`` is the fingerprint of the machine's
     configuration, and ``size`` the number of readable bytes of the flash.
     """

@@ -20,8 +20,8 @@ class FlashPins(wiring.Signature):
     """The pins of an SPI flash, seen from the reader; all outputs are registers.
 
     ``sck`` is the clock and ``cs_n`` the select line. ``dq_o`` is driven if ``dq_oe`` is 1;
-    ``dq_i`` is read. With one lane, line 0 is the data input of the flash and line 1 the data
-    output; lines 2 and 3 are the inputs WP and HOLD, driven to 1.
+    ``dq_i`` is an input. If the reader has one lane, line 0 is the data input of the flash and line
+    1 the data output; lines 2 and 3 are the inputs WP and HOLD, driven to 1.
     """
 
     def __init__(self) -> None:
@@ -55,14 +55,14 @@ class FlashReader(Component):
     a byte waits on ``o``. ``clock`` is the frequency of the machine (Hz). Half a period of the
     flash clock takes ``half`` cycles, computed by :class:`celosia.arch.flash.FlashTiming`. A byte
     takes ``16 * half / lanes`` cycles (one more if ``half`` is 1), and the first byte of a request
-    about ``80 * half`` more. The next request is accepted after the last byte of a request and the
-    time for which the flash must then be deselected.
+    takes about ``80 * half`` cycles more. The next request is accepted after the last byte of a
+    request and the time for which the flash must then be deselected.
 
     The reader first sends the commands of :func:`celosia.arch.flash.start_up`. They wake the flash,
-    which an iCE40 leaves in power-down, and end every other mode in which the flash may be. Read
-    commands are those of the data sheets of W25Q128JV and IS25LP128F. With one lane it is Fast
-    Read. With four lanes it is Fast Read Quad Output, which needs the flash's bit QE set. Data
-    lines are sampled as the clock falls, so a bit has a whole period to travel. Raises
+    which an iCE40 leaves in power-down, and end every other mode in which the flash may be. If
+    ``lanes`` is 1, the read command is Fast Read. If ``lanes`` is 4, it is Fast Read Quad Output,
+    which needs the flash's bit QE set. Both are as in the data sheets of W25Q128JV and IS25LP128F.
+    Data lines are sampled as the clock falls, so a bit has a whole period to travel. Raises
     :class:`InputError` if ``lanes`` is not 1 or 4.
     """
 

@@ -94,12 +94,12 @@ class FunctionLane(Component):
 class FunctionTable(Component):
     """``slots`` tables of 256 bytes: tables of an 8-bit function, or coefficients of polynomials.
 
-    With ``polynomial`` at 0, ``value[lane]`` is byte ``index[lane] + 128`` of table ``slot``, as in
+    If ``polynomial`` is 0, ``value[lane]`` is byte ``index[lane] + 128`` of table ``slot``, as in
     :class:`celosia.hdl.functions.table.LookupTable`, after ``TABLE_LATENCY`` cycles with ``en`` at
-    1. With ``polynomial`` at 1, the table has the coefficients of a piecewise polynomial: equation
+    1. If ``polynomial`` is 1, the table has the coefficients of a piecewise polynomial: equation
     (17) of docs/numerics.md. ``result[lane]`` is the polynomial's value at the 16-bit
-    ``index[lane]``, clamped to ``operand_width`` signed bits, after ``latency`` enabled cycles. All
-    registers hold while ``en`` is 0.
+    ``index[lane]``, clamped to ``operand_width`` signed bits, after ``latency`` cycles with ``en``
+    at 1. All registers hold while ``en`` is 0.
 
     ``write`` sets a byte in the copies of all lanes. In the cycle of the write, a read of the same
     aligned 8 bytes is undefined. Throughput is one value per lane and one write in every cycle.

@@ -32,7 +32,7 @@ class RowFactors(Component):
     """Add two rows; output the sum and the factor that normalizes it, reading the input once.
 
     Input stream ``i``, ``n``, ``add`` and ``eps`` are those of
-    :class:`celosia.hdl.functions.addnorm.AddNormUnit` with ``rms`` set. Each output stream has a
+    :class:`celosia.hdl.functions.addnorm.AddNormUnit` with ``rms`` at 1. Each output stream has a
     beat for each input beat, in input order, with the same ``mask`` and ``last``. ``o_sum`` is the
     sum ``s``, and ``o`` has the elements of ``s`` as 32-bit values. A beat leaves both streams in
     the same cycle, at least one cycle after it entered. ``factor`` is the row's factor, ``latency``

@@ -17,12 +17,11 @@ FIFO_LATENCY = 2
 class RowQueue(Component):
     """Joins each beat of a row with the row's value, which arrives after the row's last beat.
 
-    A beat enters on ``beat`` in a cycle with ``beat_en``, and the value of a row on ``row`` in a
-    cycle with ``row_en``. ``o`` outputs every beat with the value of its row. ``beat`` has a field
-    ``last``. Neither input can be refused, so the sender reserves space first. It may set
-    ``commit`` to 1 while the register ``room`` is 1, which reserves space for one beat.
-    ``commit_last`` must be 1 if this is the last beat of a row. The beat may enter at any later
-    time.
+    A beat enters on ``beat`` if ``beat_en`` is 1, and the value of a row on ``row`` if ``row_en``
+    is 1. ``o`` outputs every beat with the value of its row. ``beat`` has a field ``last``. Neither
+    input can be refused, so the sender reserves space first. It may set ``commit`` to 1 while the
+    register ``room`` is 1, which reserves space for one beat. ``commit_last`` must be 1 if this is
+    the last beat of a row. The beat may enter at any later time.
 
     A row has at most ``max_beats`` beats. If the value of a row arrives at most ``waiting`` cycles
     after the ``commit`` of the row's last beat, rows never wait for room. In that case throughput

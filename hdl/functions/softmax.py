@@ -76,7 +76,7 @@ class SoftmaxUnit(Component):
         return self.maximum.latency + self.weights.latency + behind
 
     def rows(self, beats: int) -> int:
-        """Return the additional cycles if a row has ``beats`` beats instead of one beat."""
+        """Return the latency (cycles) that a row of ``beats`` beats adds to that of one beat."""
         return softmax_beat_cycles(deferred=self._deferred) * (beats - 1)
 
     def elaborate(self, platform):

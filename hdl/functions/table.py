@@ -26,9 +26,9 @@ class LookupTable(Component):
     ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``. It follows ``index`` and
     ``slot`` by ``TABLE_LATENCY`` cycles with ``en`` at 1, and holds while ``en`` is 0.
 
-    In a cycle with ``write.en``, ``write.value`` is written to entry ``write.index`` (0 to 255) of
-    table ``write.slot`` in all copies; a read of this entry in that cycle is undefined. Throughput
-    is one value per lane and one write in every cycle. Raises :class:`InputError` if ``lanes`` or
+    If ``write.en`` is 1, ``write.value`` is written to entry ``write.index`` (0 to 255) of table
+    ``write.slot`` in all copies; a read of this entry in that cycle is undefined. Throughput is one
+    value per lane and one write in every cycle. Raises :class:`InputError` if ``lanes`` or
     ``slots`` is not positive.
     """
 

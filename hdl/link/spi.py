@@ -29,8 +29,9 @@ class SpiPeripheral(Component):
 
     Every eight bits output a byte on ``o`` and send a byte from ``i``, or ``FILL`` if ``i`` has no
     byte when the eight bits begin. While ``cs_n`` is high no bit is received. If ``cs_n`` rises
-    within a byte, the received part is output as ``broken`` and the byte being sent is lost; a byte
-    that waits on ``i`` remains. The mode is CPOL = CPHA = 0 of Motorola's SPI Block Guide V03.06.
+    within a byte, the received part is output with ``broken`` at 1, and the byte being sent is
+    lost. A byte that still waits on ``i`` is not lost. The mode is CPOL = CPHA = 0 of Motorola's
+    SPI Block Guide V03.06.
     """
 
     sck: In(1)

@@ -87,10 +87,10 @@ class SleepEdge(Component):
 class WeightEdge(Component):
     """The array's left and upper edges for weights: convert lines to strobes and delayed data.
 
-    One cycle after a line with ``en``, row ``index`` receives a strobe at the left edge. The strobe
-    moves by one column per cycle, so column c receives its element of the line c cycles later. If
-    ``column`` is 1, the line is a column of weights, and rows and columns are exchanged in this
-    description.
+    If a line arrives with ``en`` at 1, row ``index`` receives a strobe at the left edge one cycle
+    later. The strobe moves by one column per cycle, so column c receives its element of the line c
+    cycles later. If ``column`` is 1, the line is a column of weights, and rows and columns are
+    exchanged in this description.
     """
 
     def __init__(

@@ -38,9 +38,10 @@ class ProcessingElement(Component):
     """Multiplies a passing activation by one of its weights and adds the sum from above.
 
     The activation ``a_i`` and the slot of its weight ``slot_i`` leave to the right one cycle later.
-    The product is added to the ``sum_i`` of three cycles later. The result leaves below as
-    ``sum_o`` one cycle after that. So there are four registers in series; the two inner ones belong
-    to a hardware multiplier. A ``sum_i_width`` of 0 stands for the top row, which has no ``sum_i``.
+    The product is added to the value that ``sum_i`` has three cycles later. The result leaves below
+    as ``sum_o`` one cycle after this addition. So there are four registers in series; the two inner
+    ones belong to a hardware multiplier. A ``sum_i_width`` of 0 stands for the top row, which has
+    no ``sum_i``.
 
     ``row_strobe_i`` writes ``column_data`` to ``row_slot_i`` and leaves to the right one cycle
     later. If ``transpose`` is true, ``column_strobe_i`` writes ``row_data`` to ``column_slot_i``

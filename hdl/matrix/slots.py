@@ -20,13 +20,15 @@ class SlotGuard(Component):
     cycle in which a tile reserves ``slot`` for its products; tiles reserve their slots in order.
     ``freed`` is 1 in a cycle in which the oldest of these tiles has requested its last vector. This
     tile may have reserved its slot in the same cycle. The slot is free from the cycle after
-    ``freed`` on, unless products of another tile use it. A systolic array has two more conditions.
+    ``freed`` on, unless products of another tile use it. For a systolic array there are two more
+    conditions.
 
-    Row r of the array receives vectors r cycles after row 0, so line r may arrive r cycles later.
-    Rows of weights enter the array at the left and columns at the top, so a row could reach an
-    element in the same cycle as an earlier column. To prevent that, the cycle of each line minus
-    the line's index must increase from line to line; ``written`` reports the request of line
-    ``index`` of any slot. Lines in ascending order from 0 always satisfy this.
+    First, row r of the array receives vectors r cycles after row 0. So after ``freed`` line r must
+    wait r cycles longer than line 0. Second, rows of weights enter the array at the left and
+    columns at the top, so a row could reach an element in the same cycle as an earlier column. To
+    prevent that, the cycle of each line minus the line's index must increase from line to line;
+    ``written`` reports the request of line ``index`` of any slot. Lines in ascending order from 0
+    always satisfy this.
     """
 
     def __init__(self, config: Config):
@@ -49,7 +51,7 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Connect the ports for the next tile of ``tiles``, which this class does not have.
+        """Do nothing: this class has no ports for the next tile of ``tiles``.
 
         ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`. Only :class:`StagedSlotGuard`
         has these ports.

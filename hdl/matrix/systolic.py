@@ -19,15 +19,15 @@ from celosia.hdl.stream.pipeline import delay
 class SystolicArray(Component):
     """``rows`` x ``cols`` elements that sum products over the rows, one vector per cycle.
 
-    For each vector of activations on ``i``, ``o`` holds ``latency`` cycles later, for each column,
-    the sum over the rows of activation times weight, modulo 2**acc_width. Operands are from -L to
-    L, with L the largest distance of an operand from its zero point (2**operand_width - 1;
-    2**(operand_width - 1) without zero points). Internal sums are wide enough for these operands.
+    ``latency`` cycles after a vector of activations on ``i``, ``o`` has for each column the sum
+    over the rows of activation times weight, modulo 2**acc_width. Operands are from -L to L, with L
+    the largest distance of an operand from its zero point (2**operand_width - 1; 2**(operand_width
+    - 1) without zero points). Internal sums are wide enough for these operands.
 
     ``i_weights`` writes one line of weights per cycle: a row (an element per column), or a column
     (an element per row) if ``column`` is 1. The lines of a tile are all rows or all columns, in
     ascending order from 0. Writes move through the array like activations. So the lines of a tile
-    may arrive from the cycle after the last activations that use the old weights of the slot.
+    may arrive as soon as one cycle after the last activations that use the old weights of the slot.
     Activations may use the new weights if every line r arrives at most r - 1 cycles after them. If
     lines arrive in consecutive cycles, activations may use them from the cycle after the first line
     on.

@@ -30,16 +30,16 @@ class AccumulatorMemory(Component):
     after the request was accepted, one row per cycle.
 
     Rows are in two banks by the parity of their address. A drain request waits in every cycle in
-    which an accumulated row has the same parity. Consecutive rows alternate between the banks, so
-    half of the cycles of a running array remain for drains of each bank. If the configuration has
-    ``throttle``, no drain request is accepted in a cycle with ``hold`` at 1, so that a hot machine
-    moves less data. :mod:`celosia.hdl.memory.sums` describes the registers between the block RAM
-    and the adder.
+    which the row being accumulated is in the same bank. Consecutive rows alternate between the
+    banks, so half of the cycles of a running array remain for drains of each bank. If the
+    configuration has ``throttle``, no drain request is accepted in a cycle with ``hold`` at 1, so
+    that a hot machine moves less data. :mod:`celosia.hdl.memory.sums` describes the registers
+    between the block RAM and the adder.
 
     A drain request at least ``acc_settle`` cycles after the accumulation of a row reads the new
     sum. An access at least ``ACC_SETTLE`` cycles after an accepted drain request of a row finds the
-    row zero. Earlier accesses are undefined; the engine's ``done`` and the program's tokens keep
-    the order. Addresses must be below ``acc_depth``.
+    row zero. Earlier accesses are undefined; the engine's ``done`` and the program's dependency
+    tokens prevent them. Addresses must be below ``acc_depth``.
     """
 
     accumulate: wiring.PureInterface

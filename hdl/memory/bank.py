@@ -24,8 +24,8 @@ class Bank(Component):
     of the address or, in memories before the offset, the next row. A read in a later cycle than a
     write returns the written bytes; these bytes are undefined for a read in the same cycle.
     Throughput is one read and one write per cycle. An access past the last byte continues at the
-    first. With a ``level`` of protection, ``errors`` reports the words that were read
-    (:class:`celosia.hdl.memory.protected.ProtectedRam`).
+    first. If ``level`` is not ``none``, words have check bits, and ``errors`` reports wrong words
+    that were read (:class:`celosia.hdl.memory.protected.ProtectedRam`).
 
     Raises :class:`InputError` if a size is not a power of two or too small.
     """
@@ -93,7 +93,7 @@ class Bank(Component):
 
 
 def together(values: Sequence[Value], count: int) -> Sequence[Value]:
-    """Return a list of words, each of ``count`` consecutive values, the first in the low bits."""
+    """Return a list of words. Each is ``count`` consecutive values, the first in the low bits."""
     if count == 1:
         return values
     return [Cat(*values[first : first + count]) for first in range(0, len(values), count)]

@@ -26,9 +26,9 @@ class BytePort(wiring.Signature):
 class ByteRam(Component):
     """``depth`` words of ``width`` bits (a multiple of 8) with one port.
 
-    In a cycle with ``en`` the word at ``addr`` is accessed. If ``mask`` is 0, the word is read, and
-    is on ``read_data`` from the next cycle until the next read. Otherwise the bytes in ``mask`` are
-    written. No cycle has a read and a write, so any kind of block RAM can be used.
+    If ``en`` is 1, the word at ``addr`` is accessed. If ``mask`` is 0, the word is read, and is on
+    ``read_data`` from the next cycle until the next read. Otherwise the bytes whose bit in ``mask``
+    is 1 are written. No cycle has both a read and a write, so any kind of block RAM can be used.
     """
 
     def __init__(self, width: int, depth: int):

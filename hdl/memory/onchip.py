@@ -21,11 +21,11 @@ class OnchipMemory(Component):
 
     One word moves per cycle, writes before reads. The first word of a read burst is available four
     cycles after the request; ``written`` follows the last word of a write burst by two cycles. A
-    read request may wait for the end of the previous burst, and follows without a gap. A write
+    read request that waits for the end of the previous read burst is served without a gap. A write
     burst occupies the write half of the port until its last word, and one cycle more. ``failed`` is
     1 for one cycle for each accessed word past the end of the memory. Such a word is not written,
-    and its read returns another word. Raises :class:`InputError` if ``size`` is not a number of
-    whole words within the address width.
+    and its read returns another word. Raises :class:`InputError` if ``size`` is not a multiple of
+    the bytes of a word, is less than two words, or exceeds the address width.
     """
 
     def __init__(self, memory: Memory, size: int):

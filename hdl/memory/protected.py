@@ -131,13 +131,13 @@ class ProtectedRam(Component):
 
     ``level`` is ``detect`` or ``correct``; :mod:`celosia.arch.protection` defines the codes. If
     ``level`` is ``correct``, one wrong bit of each part is corrected in ``read_data``; the stored
-    word is unchanged. ``errors`` reports the errors of the word in ``read_data`` one cycle after
-    the word first appears, from a register of each part's syndrome. A word that was written in the
-    cycle of its read is undefined and not reported. If ``held`` is true, an error is reported in
-    the cycle in which the word appears. If a bit of the word flips later, before the next read, the
-    error is reported at that time. Each word is reported at most once. If ``parts`` is set,
-    ``write_en`` has a bit for each part, otherwise one bit. Words are initially 0, with right check
-    bits.
+    word is unchanged. The syndrome of each part has a register, so ``errors`` reports the errors of
+    the word in ``read_data`` one cycle after the word first appears. A word that was written in the
+    cycle of its read is undefined, and its errors are not reported. If ``held`` is true, an error
+    is reported in the cycle in which the word appears. If a bit of the word flips later, before the
+    next read, the error is reported at that time. Each word is reported at most once. If ``parts``
+    is set, ``write_en`` has a bit for each part, otherwise one bit. Words are initially 0, with
+    right check bits.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ def protected_ram(
     parts: bool = False,
     held: bool = False,
 ):
-    """Return a memory of a protection level: a :class:`ProtectedRam`; for ``none`` a :class:`Ram`.
+    """Return a :class:`ProtectedRam`, or a :class:`Ram` if the protection level is ``none``.
 
     A read in the cycle of a write to the same word is undefined.
     """
@@ -266,7 +266,7 @@ def protected_ram(
 
 
 def protected_fifo(width: int, depth: int, level: str) -> SyncFIFOBuffered | ProtectedFifo:
-    """Return a queue of a protection level; for ``none`` Amaranth's ``SyncFIFOBuffered``."""
+    """Return a :class:`ProtectedFifo`, or a ``SyncFIFOBuffered`` if the level is ``none``."""
     if level == "none":
         return SyncFIFOBuffered(width=width, depth=depth)
     return ProtectedFifo(width, depth, level)

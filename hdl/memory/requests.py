@@ -1,4 +1,4 @@
-"""Scratchpad read requests, each with a tag that accompanies the answer."""
+"""Scratchpad read requests, each with a tag that is returned together with the data."""
 
 from amaranth.hdl import Module, ShapeLike, unsigned
 from amaranth.lib import data, stream

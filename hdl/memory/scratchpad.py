@@ -83,9 +83,9 @@ class Scratchpad(Component):
     reader is granted, because weights must arrive without a gap.
 
     Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read returns the
-    writes of all earlier cycles. A read of bytes written in the same cycle is undefined; tokens
-    order the engines. An access must not cross from one bank to the next: bytes past the end of a
-    bank are undefined when read, and written to the start of the bank.
+    writes of all earlier cycles. A read of bytes written in the same cycle is undefined; the
+    program's dependency tokens prevent it. An access must not cross from one bank to the next:
+    bytes past the end of a bank are undefined when read, and written to the start of the bank.
     """
 
     def __init__(

@@ -18,8 +18,8 @@ class AccumulatorBank(Component):
     """A bank of accumulator rows, each with a bit ``filled`` that is 0 for a cleared row.
 
     One row is read and one row written per cycle. ``row`` and ``filled`` are the content of
-    ``read_addr`` of the last cycle with ``read_en``. They are undefined at first, and for a row
-    that is written in the cycle of its read. A clear writes ``filled`` only, so that no gate is
+    ``read_addr`` of the last cycle with ``read_en`` at 1. They are undefined at first, and for a
+    row that is written in the cycle of its read. A clear writes ``filled`` only, so that no gate is
     between an adder and the memory. ``write_row`` must arrive ``later`` cycles after ``write_stb``
     and ``write_addr``; ``filled`` changes without this delay. If ``level`` is not ``none``, rows
     have check bits, and ``errors`` reports wrong words one cycle after they are read.

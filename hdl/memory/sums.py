@@ -28,7 +28,7 @@ class DirectSums:
         self._sleep = sleep
 
     def enable(self, strobe):
-        """Return an enable signal for a register that must load in cycles with ``strobe``.
+        """Return an enable signal for a register that must load in cycles with ``strobe`` at 1.
 
         If ``sleep`` is true, the result is ``strobe``, so that the register holds in other cycles.
         Otherwise the result is 1.

@@ -14,8 +14,8 @@ from celosia.hdl.stream.slice import RegisterSlice
 class WordSplitter(Component):
     """Splits the words to write into columns of a memory chip, lowest column first.
 
-    If ``valid`` is 1, ``data`` is the next column, and ``mask`` has a bit for each byte to write;
-    ``take`` advances to the next column. Throughput is one column per cycle.
+    If ``valid`` is 1, ``data`` is the next column, and a bit of ``mask`` is 1 for each byte to
+    write; ``take`` advances to the next column. Throughput is one column per cycle.
     """
 
     def __init__(self, memory: Memory, width: int):

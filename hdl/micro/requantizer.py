@@ -22,9 +22,9 @@ class MicroRequantizer(Component):
     multiplication begins; no other value or multiplication may begin then.
 
     ``ready`` is 1 from two cycles after the product until ``take``, and ``result`` is the rounded
-    value plus the zero point, clamped to the bounds. In a cycle with ``limit``, ``bounds`` has the
-    upper bound in the upper half and the lower bound in the lower half, and ``zero`` is the zero
-    point. All registers hold in cycles with ``hold``.
+    value plus the zero point, clamped to the bounds. In a cycle with ``limit`` at 1, ``bounds`` has
+    the upper bound in the upper half and the lower bound in the lower half, and ``zero`` is the
+    zero point. All registers hold in cycles with ``hold`` at 1.
     """
 
     value: In(32)

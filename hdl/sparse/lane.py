@@ -30,10 +30,10 @@ class SparseLane(Component):
 
     If bit i of ``begin`` is 1, ``field`` is the lane's field of header beat i. If ``take`` is 1,
     ``field`` is the lane's next entry. ``product`` is then 1 if the entry has a nonzero weight, and
-    ``zeros`` is the number of zeros that the entry skips. No entry may arrive in a cycle with
-    ``stall``, because it would complete a column before the sum of the previous column has left on
-    ``o``. ``finish``, at least ``LANE_LATENCY`` cycles after the last entry, outputs the sum of the
-    last column. ``idle`` is 1 if no sum is in flight.
+    ``zeros`` is the number of zeros that the entry skips. If ``stall`` is 1, no entry may arrive,
+    because it would complete a column before the sum of the previous column has left on ``o``.
+    ``finish`` outputs the sum of the last column; it must be at least ``LANE_LATENCY`` cycles after
+    the last entry. ``idle`` is 1 if no sum is in flight.
 
     ``x_en`` writes ``load_bytes`` activations to word ``x_addr`` of bank ``x_bank``. The lane
     multiplies the activations of bank ``bank``, minus ``zero``. ``k`` is the number of rows of the

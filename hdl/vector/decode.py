@@ -25,7 +25,7 @@ def opcode_layout() -> data.StructLayout:
 
 
 def flag_layout() -> data.StructLayout:
-    """Return a layout with a bit for each flag of the vector engine's instructions, by name."""
+    """Return a layout with a bit for each flag of the vector engine, named like the flag."""
     return data.StructLayout({flag: 1 for definition in _DEFINITIONS for flag in definition.flags})
 
 
@@ -34,8 +34,8 @@ class VectorDecoder(Component):
 
     Each flag has the same position in the flags field of every instruction. A flag is 0 in
     instructions that do not have it, because the sequencer stops at a header that sets a reserved
-    bit. The outputs for instructions that the configuration does not have are always 0, and so are
-    flags that only such instructions have.
+    bit. If the configuration lacks an instruction, the bit of its opcode is always 0, and so is a
+    flag that no other instruction has.
     """
 
     def __init__(self, instructions: Iterable[Definition]):

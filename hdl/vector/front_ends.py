@@ -26,10 +26,11 @@ class FrontEnds(Component):
     three, no beat moves.
 
     ``command`` must hold from the cycle of its first beat (one cycle earlier on ``registered``
-    machines) to the last value on ``o``; ``opcode`` and ``flag`` may be one cycle later. ``start``
-    starts a SOFTMAX. It may be 1 before the last beat of the previous SOFTMAX; the command must
-    then hold while ``owes`` is 1. In a ``registered`` machine each front end has separate registers
-    for these inputs, because the front ends may be far from the command queue.
+    machines) to the last value on ``o``; ``opcode`` and ``flag`` may change one cycle later than
+    ``command``. ``start`` starts a SOFTMAX. It may be 1 before the last beat of the previous
+    SOFTMAX; the command must then hold while ``owes`` is 1. In a ``registered`` machine each front
+    end has separate registers for these inputs, because the front ends may be far from the command
+    queue.
     """
 
     def __init__(self, config: Config):

@@ -94,12 +94,12 @@ class SoftmaxFront(Component):
     result in one column of each row: column ``diagonal`` plus the number of the row.
 
     The next softmax may ``start`` before the last beat of the current one is accepted, if it
-    differs only in ``start_column`` and ``limit``. Its values are loaded after that beat, and must
-    hold while ``owes`` is 1. ``registered`` adds a register before the softmax unit, and one after
-    it. If the configuration has ``row_factors``, the values are exponentials that are not divided
-    by their sum. ``factor`` then outputs the reciprocal of each row's sum with its storage index,
-    for a later command. The input ``number`` is the storage index of row 0, and may differ for each
-    ``start``.
+    differs only in ``start_column`` and ``limit``. The values of these two inputs are loaded after
+    that beat, and must hold while ``owes`` is 1. A ``registered`` machine has a register before the
+    softmax unit, and one after it. If the configuration has ``row_factors``, the values are
+    exponentials that are not divided by their sum. ``factor`` then outputs the reciprocal of each
+    row's sum with its storage index, for a later command. The input ``number`` is the storage index
+    of row 0, and may differ for each ``start``.
     """
 
     def __init__(self, config: Config):

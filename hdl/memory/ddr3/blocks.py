@@ -19,7 +19,7 @@ _WRITTEN_AHEAD = 4  # blocks
 
 
 def block_layout(memory: Memory, chip: Ddr3Chip) -> data.StructLayout:
-    """Return the layout of a block request: an address, and ``final`` for the last in a burst."""
+    """Return the layout of a block request: an address, and a bit ``final`` (last of its burst)."""
     return data.StructLayout({"addr": memory.addr_width - exact_log2(chip.block_bytes), "final": 1})
 
 

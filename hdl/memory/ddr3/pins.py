@@ -10,11 +10,11 @@ from celosia.arch.ddr3 import Ddr3Chip
 class CorePorts(wiring.Signature):
     """The native port and the register bus of LiteDRAM's core, seen from the accelerator.
 
-    Signals have LiteDRAM's names. A command is accepted in a cycle with ``cmd_valid`` and
-    ``cmd_ready``; data move in the order of commands. ``wdata_ready`` reports that ``wdata_data``
-    has been consumed; the data must be available when a write is requested. In a cycle with
-    ``rdata_valid``, ``rdata_data`` is a block, which cannot be refused. The register bus ``ctrl_``
-    is a classic Wishbone bus with word addresses.
+    Signals have LiteDRAM's names. A command is accepted if ``cmd_valid`` and ``cmd_ready`` are 1;
+    data move in the order of commands. ``wdata_ready`` is 1 when the core consumes ``wdata_data``,
+    which must be available when a write is requested. If ``rdata_valid`` is 1, ``rdata_data`` is a
+    block that was read; it cannot be refused. The ports ``ctrl_NAME`` are the register bus, a
+    classic Wishbone bus with word addresses.
     """
 
     def __init__(self, chip: Ddr3Chip):

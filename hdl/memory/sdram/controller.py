@@ -27,8 +27,8 @@ class SdramController(Component):
     ``pins`` are the pins of the chip; ``clock`` is the frequency of ``sync`` and of the chip (Hz).
     One column (a word of the chip) is moved per cycle, the lowest column of a memory word first.
     While one row is accessed, the row of the next piece is opened in another bank; this takes two
-    cycles of the command bus. The state of a bank is known one cycle ahead. A write waits
-    ``cas + 2`` cycles after the last READ. A refresh begins at the end of a piece. An urgent
+    cycles of the command bus. The state of a bank is computed one cycle before it is used. A write
+    waits ``cas + 2`` cycles after the last READ. A refresh begins at the end of a piece. An urgent
     refresh also begins within a piece, in a cycle in which no column moves. Read and write bursts
     alternate. Up to ``READ_AHEAD`` words are read before the first is consumed.
 
