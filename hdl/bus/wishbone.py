@@ -48,7 +48,7 @@ class BurstCutter(Component):
 
     The next ``request`` is accepted when all bursts of the previous one have been taken. While
     ``valid`` is 1, the current burst has ``words`` words from byte address ``addr`` on; ``final``
-    marks the last burst of the request. ``take`` advances to the next burst.
+    is 1 for the last burst of the request. ``take`` advances to the next burst.
     """
 
     def __init__(self, memory: Memory, longest: int):

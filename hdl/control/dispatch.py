@@ -290,14 +290,15 @@ _GRANTS = (_DirectGrant, _StagedGrant)
 class Dispatch(Component):
     """A command queue for each engine, and the dependency tokens between each pair of engines.
 
-    ``i`` receives the words of the sequencer. ``o_NAME`` issues commands to engine NAME. The pop
-    mask of a command is the set of engines for which it must wait. A command is issued once there
-    is a dependency token from each of these engines, and consumes these tokens when its engine
-    accepts it. ``done_NAME`` is 1 in a cycle in which a command completes, and ``push_NAME`` is
-    then the mask of engines that receive a token. ``idle`` is 1 if no word or command is queued,
-    and every issued command has completed. ``waiting_NAME`` is 1 if a complete command waits for
-    tokens from the engines in mask ``lacking_NAME``. ``overflow`` is 1 until ``clear`` after more
-    than 255 tokens waited between two engines; the results of the run are then invalid.
+    ``i`` receives the words of the sequencer. ``o_NAME`` issues commands to engine NAME. A
+    dependency token from one engine to another reports a completed command for which the other
+    engine may have to wait. The pop mask of a command is the set of engines for which the command
+    must wait. It is issued once there is a token from each of these engines, and consumes these
+    tokens when its engine accepts it. ``done_NAME`` is 1 in a cycle in which a command completes,
+    and ``push_NAME`` is then the mask of engines that receive a token. ``idle`` is 1 if no word or
+    command is queued, and every issued command has completed. ``waiting_NAME`` is 1 if a complete
+    command waits for tokens from the engines in mask ``lacking_NAME``. If more than 255 tokens wait
+    between two engines, ``overflow`` is 1 until ``clear``, and the results of the run are invalid.
 
     In a ``registered`` machine each queue receives words through a register slice, one cycle later;
     ``idle`` changes, and commands are issued, one cycle later too.

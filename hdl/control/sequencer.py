@@ -120,11 +120,11 @@ class Sequencer(Component):
     its immediate and its register, in the low 28 bits.
 
     There are two stages, so that memory reads and decisions are in different cycles. The first
-    stage reads a word from memory. It then reads the register that the word names as an operand,
-    and decodes the word as a header. The second stage executes the word. In a ``registered``
-    machine the header is decoded when the host writes the word, and the decoded header is stored
-    with the word. A control instruction takes one cycle per word, and one more if a loop returns to
-    its start.
+    stage reads a word from memory. It then reads the register whose number is in the word, for an
+    operand, and decodes the word as a header. The second stage executes the word. In a
+    ``registered`` machine the header is decoded when the host writes the word, and the decoded
+    header is stored with the word. A control instruction takes one cycle per word, and one more if
+    a loop returns to its start.
 
     These errors stop the run:
 

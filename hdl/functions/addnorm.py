@@ -116,11 +116,11 @@ class AddNormUnit(Component):
     """Add two rows, normalize the sum, and output both, reading the input once.
 
     Input stream ``i``: ``x`` and ``r`` have ``lanes`` 16-bit elements each; ``mask`` bits are 1 for
-    elements of the row; ``last`` marks the last beat of a row. ``n`` is the length of the row, from
-    1 to ``max_row``. If ``add`` is 1, the row is ``s = sat16(x + r)``, else ``s = x``. If ``rms``
-    is 1, the mean of the row is taken as 0, so that the result is the RMS norm. ``eps`` is added to
-    ``n**2`` times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the first
-    accepted input beat to the last output beat.
+    elements of the row; ``last`` is 1 for the last beat of a row. ``n`` is the length of the row,
+    from 1 to ``max_row``. If ``add`` is 1, the row is ``s = sat16(x + r)``, else ``s = x``. If
+    ``rms`` is 1, the mean of the row is taken as 0, so that the result is the RMS norm. ``eps`` is
+    added to ``n**2`` times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the
+    first accepted input beat to the last output beat.
 
     Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
     ``last``. ``o_sum`` is the row ``s``, 0 where the mask is 0. ``o`` is the normalized ``value``

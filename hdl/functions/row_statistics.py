@@ -23,9 +23,9 @@ class RowStatistics(Component):
     """Sum each row and compute ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
 
     Input in cycles with ``valid_i`` at 1: ``s`` has ``lanes`` 16-bit elements, 0 past the row's
-    end; ``last`` marks the last beat of a row. ``n`` is the length of the row; it must be at least
-    the number of elements that arrive. If ``rms`` is 1, the sum is taken as 0. ``n``, ``rms`` and
-    ``eps`` must hold while a row is in the unit.
+    end; ``last`` is 1 for the last beat of a row. ``n`` is the length of the row; it must be at
+    least the number of elements that arrive. If ``rms`` is 1, the sum is taken as 0. ``n``, ``rms``
+    and ``eps`` must hold while a row is in the unit.
 
     Output ``latency`` cycles after the last beat of a row: ``valid_o`` is 1 for one cycle with the
     sum ``total`` and the inverse root as ``mantissa`` and ``right``. To multiply a number by the

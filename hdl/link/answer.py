@@ -16,7 +16,7 @@ class AnswerSender(Component):
     """Sends answers of ``celosia.arch.link``: the header from ``i``, the payload from ``i_bytes``.
 
     ``o`` offers the bytes of a frame one by one, as fast as they are accepted and the payload
-    arrives. Two cycles pass between frames.
+    arrives. There are two idle cycles between frames.
     """
 
     i: In(stream.Signature(ANSWER))

@@ -25,7 +25,7 @@ class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD on the array selected by the configuration's field ``array``.
 
     Weights are loaded up to one tile ahead of the activations. A tile takes one cycle for each of
-    the ``m`` rows of A if port ``a`` answers without waits and the tile's weights are in place.
+    the ``m`` rows of A if port ``a`` answers without waits and the tile's weights have been loaded.
     Loading the weights takes one cycle for each row, or for each of ``cols`` columns if transposed,
     while the previous tile computes. So a tile takes the larger of the two numbers of cycles, also
     at the change from one command to the next. Resident weights need no loading. Port ``b`` must

@@ -13,10 +13,10 @@ from celosia.hdl.stream.pipeline import delay
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
     """Return the layout that selects the part (group of bits) of each weight for a product.
 
-    ``place`` is the number of the part; part 0 has the lowest bits. ``last`` marks the last part,
-    which is signed. If ``paired`` is true, a byte of a slot can hold two 4-bit weights; ``alone``
-    is then 1 if the part is one of these two weights. The layout has no bits if weights have only
-    one part and ``paired`` is false.
+    ``place`` is the number of the part; part 0 has the lowest bits. ``last`` is 1 for the last
+    part, which is signed. If ``paired`` is true, a byte of a slot can hold two 4-bit weights;
+    ``alone`` is then 1 if the part is one of these two weights. The layout has no bits if weights
+    have only one part and ``paired`` is false.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
     alone = present(alone=paired)

@@ -18,7 +18,7 @@ class Retirement(Component):
 
     ``acc_addr`` is ``i_addr`` of ``latency`` cycles before. ``settle`` is the number of cycles from
     the accumulation of a sum until the sum can be read. ``last`` is 1 for the last vector of a
-    command. ``status.done`` follows ``last`` so late that a drain whose first request is
+    command. ``status.done`` is delayed after ``last``, so that a drain whose first request is
     ``dispatch`` cycles after ``status.done`` reads complete sums. The input ``offered`` is 1 if a
     command waits in the queue, and ``taken`` is 1 in the cycle in which a command is accepted.
     ``named`` is 1 while there is a tile to fetch, and ``waiting`` while a tile waits for a memory.

@@ -32,10 +32,11 @@ def tile_layout(config: Config) -> data.StructLayout:
     lines in B. A tile's lines begin at its ``b_addr`` plus the size of all earlier lines of the
     command, up to the last tile with ``onward`` at 1.
 
-    ``last`` marks the last tile of a command; ``parity`` alternates between commands. ``product``
-    marks tiles of a MATMUL, ``loads`` tiles whose lines are read, ``column`` tiles whose lines are
-    columns. ``single`` marks tiles with one line, ``vector`` tiles for which A has one row.
-    Products that load weights use slots 0 and 1 alternately.
+    The other fields are flags. ``last`` is 1 for the last tile of a command; ``parity`` alternates
+    between commands. ``product`` is 1 for a tile of a MATMUL, ``loads`` for a tile whose lines are
+    read, ``column`` for a tile whose lines are columns. ``single`` is 1 for a tile with one line,
+    ``vector`` for a tile for which A has one row. Products that load weights use slots 0 and 1
+    alternately.
     """
     lines = config.lines
     return data.StructLayout(

@@ -73,12 +73,13 @@ class WeightFetcher(Component):
     being read, so its weights are loaded during the products of that tile.
 
     ``o`` outputs a tile when its first line has been requested. Activations requested from the next
-    cycle on (up to ``weight_latency - sram_latency`` cycles later) find every weight in place: row
-    r of the array sees them r cycles after row 0, and line r arrives r cycles after line 0. This
-    relies on ``b``: **once it has accepted the first line of a tile it must accept the others
-    without a wait.** Before a tile it may wait for any time. An adder tree has no such skew: for a
-    tree, ``o`` outputs a tile when its last line has been requested. ``placed`` is 1 if the tile on
-    ``o`` has resident weights, so that its activations may be requested at once.
+    cycle on (up to ``weight_latency - sram_latency`` cycles later) are multiplied by the new
+    weights: row r of the array receives activations r cycles after row 0, and line r arrives r
+    cycles after line 0. This relies on ``b``: **once it has accepted the first line of a tile it
+    must accept the others without a wait.** Before a tile it may wait for any time. An adder tree
+    has no such skew: for a tree, ``o`` outputs a tile when its last line has been requested.
+    ``placed`` is 1 if the tile on ``o`` has resident weights, so that its activations may be
+    requested at once.
 
     A line in a weight format needs new bytes from ``b`` only in some cycles. A group's scales are
     read in a separate cycle before the tile's first line. If the configuration has weight formats,

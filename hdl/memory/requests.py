@@ -17,8 +17,8 @@ class Requests(Component):
     A request on ``i`` has an address ``addr`` and a tag ``note``. ``port`` returns the data
     ``2 + stages`` cycles after the request was accepted; in the same cycle the output ``note`` is
     the tag of that request. If ``stages`` is 1, requests pass a register, because the arbiter of
-    the scratchpad is far away; an answer then arrives one cycle later. Throughput is one request
-    per cycle.
+    the scratchpad is far away on the device; an answer then arrives one cycle later. Throughput is
+    one request per cycle.
     """
 
     def __init__(self, access: Access, note: ShapeLike, *, stages: int):

@@ -30,8 +30,8 @@ def written_bytes(config: Config, writer: str) -> int:
 class WriteLine(Component):
     """Moves a write of up to ``width`` bytes to its position in a bank's row.
 
-    ``mask`` marks the bytes of the row that are written, and ``data`` has their values; both are
-    combinational. Address bits below ``scratchpad_align`` are ignored.
+    A bit of ``mask`` is 1 for each byte of the row that is written, and ``data`` has the bytes'
+    values; both are combinational. Address bits below ``scratchpad_align`` are ignored.
     """
 
     def __init__(self, access: Access, *, width: int, align: int):

@@ -10,7 +10,7 @@ WHOLE = 512
 
 
 class SplitRam(Ram):
-    """A :class:`Ram` whose words beyond a power of two are in a separate memory.
+    """A :class:`Ram` made of two memories; the first has a power of two of words.
 
     A read in the cycle of a write to the same word is undefined. The depth of a block RAM times its
     width is constant, in powers of two. So 4,096 words of 64 bits are 16 RAMs of 4 bits side by

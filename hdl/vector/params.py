@@ -90,8 +90,8 @@ class ParamMemory(Component):
 
     By default, ``depth`` is the configuration field ``param_depth``. A word is written line by
     line; words beyond ``depth`` are not stored. ``start`` begins to read words, at the addresses
-    that a :class:`Walker` makes from ``walk``. ``o`` outputs one word per cycle, ahead of the beats
-    that use the words. The first word follows ``start`` by three cycles, or by four in a
+    that a :class:`Walker` makes from ``walk``. ``o`` outputs one word per cycle, before the beats
+    that use the words arrive. The first word follows ``start`` by three cycles, or by four in a
     ``registered`` machine. If the configuration has ``fused``, ``start`` may be 1 before the words
     of the current ``walk`` have been read; the next ``walk`` must then hold while ``owes`` is 1. If
     ``marked`` is true, each word has ``count``, ``row_last`` and ``last`` of its beat.

@@ -81,8 +81,8 @@ class Walker(Component):
     columns. Beats are generated tile by tile, and row by row within a tile. ``addr`` starts at
     ``base``. It moves by ``beat_step`` from beat to beat. From the beginning of one row to the next
     it moves by ``row_step``, and from one tile to the next by ``tile_step``, modulo 2**addr_width.
-    ``count`` is the number of columns in the beat. ``row_last`` marks the last beat of a tile's
-    row, ``tile_last`` the last of a tile and ``last`` the last of the walk.
+    ``count`` is the number of columns in the beat. ``row_last`` is 1 for the last beat of a tile's
+    row, ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the walk.
 
     If ``wraps`` is true and ``period`` is not 0, addresses wrap around: they stay within ``period``
     addresses from the beginning of the row in the first tile, and higher addresses are reduced by

@@ -15,7 +15,7 @@ from celosia.hdl.stream.slice import RegisterSlice
 def piece_layout(chip: SdramChip) -> data.StructLayout:
     """Return the layout of a piece: ``last + 1`` columns of one row of a bank, from ``col`` on.
 
-    ``final`` marks the last piece of a burst.
+    ``final`` is 1 for the last piece of a burst.
     """
     return data.StructLayout(
         {
