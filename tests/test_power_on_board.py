@@ -139,10 +139,15 @@ def check_text(kind: Kind, text: str, folder: Path, line_of: Callable[..., str])
         assert line == made.text == f"celosia: {folder.name}, image ok: {right}\r\n"
 
 
-SPOKEN = [kind for kind in DECODERS if kind.name in ("gpt2", "llama", "unigrams")]
+# Each kind's line is compared with the reference in test_door.py, too.
+SPOKEN = [
+    pytest.param(kind, id=kind.name, marks=[pytest.mark.long] * (kind.name != "gpt2"))
+    for kind in DECODERS
+    if kind.name in ("gpt2", "llama", "unigrams")
+]
 
 
-@pytest.mark.parametrize("kind", SPOKEN, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", SPOKEN)
 def test_a_board_prints_characters_of_several_tokens(kind, tmp_path: Path, line_of) -> None:
     pytest.importorskip("transformers")
     check_text(kind, " café 😀 שלום", tmp_path, line_of)
