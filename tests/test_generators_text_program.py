@@ -51,6 +51,19 @@ def test_steps_and_chunks_are_the_golden_models(name, config):
         assert session.choose() == np.argmax(session.logits())
 
 
+def test_a_choice_among_negative_scores() -> None:
+    options = Quantization(texts=2, length=8, places=80)
+    decoder = untrained(LLAMA.replace(vocabulary=2, layers=1), options, seed=2)
+    session = TextSession(compile_text(decoder, CONFIGS["resident"], context=8), "golden")
+    best = []
+    for token in (0, 1, 1, 0, 0, 1):
+        session.step(token)
+        best.append(int(session.logits().max()))
+        session.choose()
+    assert min(best) < 0
+    assert [turn.wrong for turn in session.turns] == [[]] * len(best)
+
+
 @pytest.mark.parametrize(("name", "config"), machines("streamed", "resident"))
 def test_keys_and_values_are_the_references(monkeypatch, name, config):
     decoder = DECODERS[name]
