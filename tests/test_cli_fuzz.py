@@ -8,6 +8,7 @@ import pytest
 
 from celosia.cli.campaign_options import Runner
 from celosia.generators.campaign.case import Case, Outcome
+from celosia.tb.models import whole_model
 from celosia.tb.verify.fuzz import graphs, lines, models, programs, traces
 
 
@@ -93,13 +94,13 @@ def test_lines() -> None:
 
 def test_a_failure_is_told_and_found_again(celosia, monkeypatch) -> None:
     """A reference that is wrong in one integer."""
-    right = models.evaluate
+    right = whole_model.evaluate
 
     def wrong(*arguments):
         tensors = right(*arguments)
         return tensors | {"output": tensors["output"] + 1} if "output" in tensors else tensors
 
-    monkeypatch.setattr(models, "evaluate", wrong)
+    monkeypatch.setattr(whole_model, "evaluate", wrong)
     mismatches = [models.run(Case("model", 1, index))["mismatch"] for index in range(8)]
     assert any(
         re.fullmatch(r"Tensor output differs from the integer reference", m) for m in mismatches
@@ -143,7 +144,8 @@ def test_programs_are_broken_in_many_ways() -> None:
     [
         (
             ("x",),
-            "Unknown kind of case 'x'; known are model, onnx, program, trace, line, files",
+            "Unknown kind of case 'x'; known are model, schedule, onnx, program, trace, line, "
+            "files",
         ),
         (
             ("--config", "micro"),

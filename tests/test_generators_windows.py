@@ -33,6 +33,14 @@ def test_every_integer_of_a_window(preset, window, shared) -> None:
     run_case(model, random_weights(rng, model), random_inputs(rng, model), config)
 
 
+def test_a_batch_has_the_window_of_each_input() -> None:
+    rng = np.random.default_rng(0)
+    model = BASE.replace(tokens=7, window=2, kv_heads=1, layers=1)
+    inputs, options = random_inputs(rng, model), Options(batch=2, search=False)
+    config = PRESETS["small"].replace(program_depth=1 << 13)
+    run_case(model, random_weights(rng, model), inputs, config, options, count=2)
+
+
 def test_a_window_on_the_circuit_takes_the_predicted_cycles() -> None:
     rng = np.random.default_rng(3)
     model = BASE.replace(tokens=37, window=6, global_tokens=3, kv_heads=1)

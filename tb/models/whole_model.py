@@ -16,11 +16,13 @@ from celosia.generators.reference.integers import evaluate, taken_in
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
     """Return a tensor without padding: the part that an inference with ``length`` tokens uses.
 
-    Scores and probabilities are [heads, sequence, sequence], other tensors [rows, columns].
+    Scores and probabilities are [heads, rows, sequence], other tensors [rows, columns].
     """
     pairs = name.rpartition(".")[2] in ("scores", "probabilities")
     if pairs and model.window:
-        return tensor * in_window(tensor.shape[-1], model.window, model.global_tokens)
+        tokens = tensor.shape[-1]  # of an input of a batch
+        seen = in_window(tokens, model.window, model.global_tokens)
+        return tensor * np.tile(seen, (tensor.shape[-2] // tokens, 1))
     if not model.variable:
         return tensor
     if pairs:
@@ -38,18 +40,19 @@ def differing(
     tensors: Mapping[str, Ints],
     values: Floats,
     bits: int = OPERAND_BITS,
+    output: Ints | None = None,
 ) -> tuple[list[str], int]:
     """Return the names of tensors that differ from the integer reference, and the number compared.
 
     ``tensors`` is the result of :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for
     the input ``values``. Nested weights, which can be read at several widths, were read with
-    ``bits`` bits. Transposed copies are not compared; tensors that the configuration never writes
-    to memory are not compared either.
+    ``bits`` bits. ``output`` are the integers that the host reads. Transposed copies are not
+    compared; tensors that the configuration never writes to memory are not compared either.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
-    expected = _stacked(
-        [evaluate(compiled.model_at(bits), each) for each in np.split(values, compiled.batch)]
-    )
+    inputs, last = np.split(values, compiled.batch), compiled.quantized.output
+    runs = [evaluate(compiled.model_at(bits), each) for each in inputs]
+    expected = _stacked(runs)
     inside = taken_in(compiled.quantized) if compiled.config.fused else set()
     copies = {name for name in tensors if name.endswith("_transposed")}
     names = (expected.keys() | tensors.keys()) - inside - copies
@@ -64,4 +67,9 @@ def differing(
             )
         )
     ]
+    if output is not None:
+        # The output may be the first rows of the last tensor.
+        ends = [run.get(last.name, [*run.values()][-1])[: last.rows] for run in runs]
+        pair = (in_use(last.name, each, model, length) for each in (output, np.concatenate(ends)))
+        wrong += [] if np.array_equal(*pair) else ["read by the host"]
     return wrong, len(names)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from celosia.arch.config import Config
 from celosia.arch.errors import InputError, ProgramError
 from celosia.arch.isa import REGISTERS
 from celosia.generators.campaign.case import Case
@@ -15,16 +16,17 @@ from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph.fewer_planes import BITS, is_nested
 from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_model
 from celosia.generators.quantize.options import INT8, MIXED
-from celosia.generators.reference.integers import evaluate, taken_in
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.sim.checker import check
 from celosia.tb.models.inference import infer
-from celosia.tb.models.whole_model import in_use
+from celosia.tb.models.whole_model import differing
 from celosia.tb.verify.fuzz import texts
 from celosia.tb.verify.fuzz.machines import circuit, random_format, random_machine, simulated
 from celosia.tb.verify.random_models import random_inputs, random_model, random_weights
 
 _TRIES = 1000  # of pairs of a machine and a model; about one in five is not refused
+UNWRITTEN = 0xA5
+"""A byte of the scratchpad that no instruction has written."""
 _TURN = 16  # cases: four are decoders; one decoder and one encoder also run on the circuit
 _DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
 
@@ -57,14 +59,7 @@ def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     config, model = random_machine(rng), random_model(rng)
     weights, inputs = random_weights(rng, model), random_inputs(rng, model)
     config = simulated(config) if on_circuit else config
-    mixed = config.array.wide and rng.random() < 0.5
-    options = Options(
-        search=False,
-        activations=MIXED if mixed else INT8,
-        sparse=config.sparse_lanes > 0,
-        wide_functions=config.wide_functions and bool(rng.integers(2)),
-        **random_format(rng, config),
-    )
+    options = random_options(rng, config)
     compiled = compile_model(model, weights, inputs, config, options)
     result = {"mismatch": differs(compiled, weights, inputs[:1]), "words": len(compiled.words)}
     if result["mismatch"] or not on_circuit:
@@ -78,6 +73,18 @@ def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     if config.throttle:
         return result  # it may be hot, which no prediction knows
     return result | {"cycles": counted, "predicted": figures["predicted_cycles"]}
+
+
+def random_options(rng: np.random.Generator, config: Config) -> Options:
+    """Return random options of an encoder's compilation, without a search."""
+    mixed = config.array.wide and rng.random() < 0.5
+    return Options(
+        search=False,
+        activations=MIXED if mixed else INT8,
+        sparse=config.sparse_lanes > 0,
+        wide_functions=config.wide_functions and bool(rng.integers(2)),
+        **random_format(rng, config),
+    )
 
 
 def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
@@ -100,30 +107,14 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
         except ProgramError as error:
             return f"The compiler's program is refused: {error}"
     golden = GoldenModel(compiled)
-    samples = [*inputs, *(inputs[-1:] if compiled.keeps else [])]
+    golden.machine.sp.fill(UNWRITTEN)
+    samples = compiled.runs([given(model, weights, sample[None])[0] for sample in inputs])
+    samples += samples[-1:] if compiled.keeps else []
     widths = BITS if is_nested(compiled.quantized) else BITS[:1]
-    for sample, bits in itertools.product(samples, widths):
-        values = given(model, weights, sample[None])[0]
-        length = compiled.length(len(values))
+    for values, bits in itertools.product(samples, widths):
         tensors = golden.tensors(values, bits)
-        expected = evaluate(compiled.model_at(bits), values)
-        inside = taken_in(compiled.quantized) if config.fused else set()
-        extra = {name for name in tensors if name.endswith("_transposed")}
-        if tensors.keys() - extra - inside != expected.keys() - inside:
-            return f"The tensors are {sorted(tensors)} instead of {sorted(expected)}"
-        for name in expected.keys() - inside:
-            pair = [in_use(name, each[name], model, length) for each in (tensors, expected)]
-            if not np.array_equal(*pair):
-                return f"Tensor {name} differs from the integer reference"
-        last = compiled.quantized.output
-        output = expected.get(last.name)
-        if output is None:
-            output = list(expected.values())[-1][: last.rows]
         data = golden.machine.read_memory(compiled.output_addr, compiled.output_count)
-        pair = [
-            in_use(last.name, each, model, length)
-            for each in (compiled.output_integers(data), output)
-        ]
-        if not np.array_equal(*pair):
-            return "The output differs from the integer reference"
+        wrong, _ = differing(compiled, tensors, values, bits, compiled.output_integers(data))
+        if wrong:
+            return f"Tensor {wrong[0]} differs from the integer reference"
     return ""
