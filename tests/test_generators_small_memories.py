@@ -54,18 +54,34 @@ def test_parts_of_columns_take_blocks_of_the_source_to_and_fro(ffn, words) -> No
     assert predict(compiled.words, config, interval=2).words_read == words
 
 
-def test_sums_of_the_stream_take_all_accumulators(monkeypatch) -> None:
-    config = PRESETS["odd"].replace(scratchpad_bytes=4096, program_depth=1 << 13, acc_depth=128)
-    model = ModelDescription(
-        name="toy", tokens=24, features=32, dim=24, layers=2, heads=4, ffn=96, placement="post"
-    )
-    half = random_case(3, model, config)
+def take_all(monkeypatch) -> None:
+    """Let sums of the stream use all accumulators."""
     series = celosia.generators.lower.schedule._series
 
     def whole(*arguments, **named):
         return [dataclasses.replace(plan, whole=True) for plan in series(*arguments, **named)]
 
     monkeypatch.setattr(celosia.generators.lower.schedule, "_series", whole)
+
+
+@pytest.mark.parametrize("depth", [16, 24, 48])
+def test_sums_that_a_norm_takes_fit_all_accumulators(monkeypatch, depth) -> None:
+    """A tile column has an odd number of rows there, one more than its sums."""
+    take_all(monkeypatch)
+    config = PRESETS["tiny"].replace(program_depth=1 << 13, acc_depth=depth, fused=True)
+    model = ModelDescription(
+        name="toy", tokens=8, features=16, dim=24, layers=1, heads=4, ffn=40, placement="post"
+    )
+    assert random_case(3, model, config).plan.whole
+
+
+def test_sums_of_the_stream_take_all_accumulators(monkeypatch) -> None:
+    config = PRESETS["odd"].replace(scratchpad_bytes=4096, program_depth=1 << 13, acc_depth=128)
+    model = ModelDescription(
+        name="toy", tokens=24, features=32, dim=24, layers=2, heads=4, ffn=96, placement="post"
+    )
+    half = random_case(3, model, config)
+    take_all(monkeypatch)
     wide = random_case(3, model, config)
     assert wide.plan == dataclasses.replace(half.plan, whole=True)
     assert not half.plan.whole

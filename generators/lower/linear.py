@@ -74,7 +74,8 @@ class LinearLayer:
         tiles = min(nt, lowering.accumulators.tiles(self.height))
         # The fewer the groups, the seldomer all rows of the stream come and go.
         self.whole = choices.whole and op.residual
-        tiles = min(nt, config.accumulators.depth // self.height) if self.whole else tiles
+        if self.whole:
+            tiles = min(nt, config.accumulators.depth // self._acc_stride(self.height))
         words = config.vector.words - SPARE_WORDS - behind_words
         fixed = 0 if op.table is None else 256
         per_tile = config.lane_groups * config.word_bytes + longest * config.array.cols
@@ -109,9 +110,13 @@ class LinearLayer:
         """Return the items of some columns: one for each block of the source if sums have room."""
         config = self.lowering.config
         nt = -(-part[1] // config.array.cols)
-        if sum(m for _, m in rows) * nt > config.accumulators.depth // (1 if self.whole else 2):
+        room = config.accumulators.depth
+        occupied = sum(self._acc_stride(m) for _, m in rows) * nt
+        if occupied > room or sum(m for _, m in rows) * nt > room // (1 if self.whole else 2):
             blocks = [_together(blocks)]
         # Sums stay in their rows from block to block.
+        if len(blocks) > 1 and occupied > room // 2:
+            self.lowering.accumulators.restart()
         sums = [
             (row, m, self.lowering.accumulators.take(self._acc_stride(m) * nt)) for row, m in rows
         ]
