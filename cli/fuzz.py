@@ -12,11 +12,12 @@ from celosia.cli.options import seed_option
 from celosia.cli.output import report, say
 from celosia.cli.tree import Command
 from celosia.generators.campaign.case import Job
-from celosia.tb.verify.fuzz import graphs, lines, models, programs, traces
+from celosia.tb.verify.fuzz import graphs, lines, models, programs, schedules, traces
 from celosia.tb.verify.fuzz.file_seeds import FORMATS
 
 CASES: dict[str, tuple[Job, dict[str, tuple[str, ...]], int]] = {
     "model": (models.run, {}, 4),
+    "schedule": (schedules.run, {}, 8),
     "onnx": (graphs.run, {}, 4),
     "program": (programs.run, {"config": ("tiny", "odd")}, 4),
     "trace": (traces.run, {"config": ("tiny", "odd")}, 4),
@@ -58,6 +59,7 @@ def fuzz(
 
     \b
     model    a random model on a random machine: integer reference, golden machine, some circuits
+    schedule a random model in several programs, made by choices that the search could take
     onnx     a random ONNX graph: its import, then the checks of model
     program  a random program, every second one broken: circuit and golden machine
     trace    a run that is reset, aborted, refused, or whose memory fails

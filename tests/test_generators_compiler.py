@@ -19,13 +19,17 @@ from celosia.generators.program.draft import Draft, Ref
 from celosia.generators.reference.floats import forward
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.tb.verify.configurations import random_config
-from celosia.tb.verify.random_models import random_inputs, random_model, random_weights
+from celosia.tb.verify.random_models import (
+    random_inputs,
+    random_model,
+    random_weights,
+    with_zero_tiles,
+)
 from tests.support.compiled_cases import (
     MODEL,
     random_case,
     refusal_or_case,
     run_case,
-    with_zero_tiles,
 )
 from tests.support.configurations import FOR_ENCODERS
 

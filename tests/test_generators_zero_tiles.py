@@ -15,8 +15,8 @@ from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.tb.machine.memory_timing import FAR
 from celosia.tb.models.trace_model import trace_compiled
-from celosia.tb.verify.random_models import random_inputs, random_weights
-from tests.support.compiled_cases import MODEL, run_case, with_zero_tiles
+from celosia.tb.verify.random_models import random_inputs, random_weights, with_zero_tiles
+from tests.support.compiled_cases import MODEL, run_case
 
 SMALL = PRESETS["small"]
 PRUNED = ("query", "key", "value", "mlp_input", "hidden", "mlp_sum")

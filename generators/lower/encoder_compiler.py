@@ -202,9 +202,16 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
 
     with again(config, scheduled):
         trial = scheduled(config, search=options.search)
+    return compiled_trial(quantized, config, trial, options.batch)
+
+
+def compiled_trial(
+    quantized: QuantizedModel, config: Config, trial: Trial, batch: int
+) -> CompiledModel:
+    """Return the compiled encoder of a trial that has ended, for ``batch`` inputs at once."""
     lowered, program = trial.placed.lowered, trial.program
     entry, result = quantized.input, quantized.output
-    output = replace(result, rows=options.batch * result.rows)
+    output = replace(result, rows=batch * result.rows)
     image = lowered.image
     end = max(len(image), lowered.output.addr + output.bytes)
     return CompiledModel(
@@ -214,7 +221,7 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         name=quantized.description.name,
         quantized=quantized,
         image=image,
-        input=replace(entry, rows=options.batch * entry.rows),
+        input=replace(entry, rows=batch * entry.rows),
         output=output,
         input_piece=lowered.input,
         output_piece=lowered.output,
@@ -222,7 +229,7 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         memory_bytes=max(end, len(image) + program.spilled_bytes),
         unit=quantized.description.unit,
         follows=quantized.description.variable and result.rows == quantized.description.sequence,
-        batch=options.batch,
+        batch=batch,
         rows=lowered.rows,
         loops=program.loops,
         plan=trial.plan,

@@ -17,7 +17,7 @@ from celosia.generators.lower.assemble import TOO_LARGE, Refusal
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.fitting import FitError
-from celosia.generators.lower.residence import weight_homes
+from celosia.generators.lower.residence import WeightHome, weight_homes
 from celosia.generators.lower.search import AHEAD, Search, Trial
 from celosia.generators.lower.weights import (
     PRODUCT_WORDS,
@@ -71,18 +71,12 @@ def schedule(
     fits. The message is from the attempt that was closest to fitting.
     """
     scheduler = Search(model, config, batch)
-    ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
-    ratios[0] = ratios[0] or [1] * sparse
-    series = partial(_series, config, ratios=ratios, sparse=sparse)
-    plain = [series(loops, together) for loops in LOOPS for together in _together(loops)]
+    plain, again, spilled = first_plans(model, config, sparse=sparse)
     chosen = _first(scheduler, plain, search=search)
     refusals, scheduler.refusals = scheduler.refusals, []
-    entry = blocks_of(model, config.bank_bytes // RELOAD_SHARES[0][0], config)[model.input.buffer]
-    if chosen is None and entry.column_step < entry.columns:
-        again = [series(loops, 1, reloads=True) for loops in RELOAD_LOOPS]
+    if chosen is None:
         chosen = _first(scheduler, again, search=search)
     if chosen is None and any(refused.stage == TOO_LARGE for refused in refusals):
-        spilled = [series(loops, TOGETHER_FIRST[0], spills=True) for loops in SPILL_LOOPS]
         chosen = _first(scheduler, spilled, search=search)
     if chosen is None and any(
         refused.stage == TOO_LARGE and refused.hopeless for refused in refusals
@@ -95,6 +89,26 @@ def schedule(
     # The attempt that got furthest.
     refusal = min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))
     raise FitError(refusal.text, *refusal.remedies)
+
+
+def first_plans(
+    model: QuantizedModel, config: Config, *, sparse: bool
+) -> tuple[list[list[Choices]], list[list[Choices]], list[list[Choices]]]:
+    """Return the plans that are tried, in series of ever smaller loads.
+
+    After the usual plans follow those that load the input again for each part of a product, empty
+    if the input is one block, and those whose blocks leave the scratchpad.
+    """
+    ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
+    ratios[0] = ratios[0] or [1] * sparse
+    series = partial(_series, config, ratios=ratios, sparse=sparse)
+    entry = blocks_of(model, config.bank_bytes // RELOAD_SHARES[0][0], config)[model.input.buffer]
+    cut = entry.column_step < entry.columns
+    return (
+        [series(loops, together) for loops in LOOPS for together in _together(loops)],
+        [series(loops, 1, reloads=True) for loops in RELOAD_LOOPS if cut],
+        [series(loops, TOGETHER_FIRST[0], spills=True) for loops in SPILL_LOOPS],
+    )
 
 
 def _first(scheduler: Search, tries: Sequence[Sequence[Choices]], *, search: bool) -> Trial | None:
@@ -130,20 +144,27 @@ def _together(loops: tuple[bool, bool, bool]) -> tuple[int, ...]:
 def _keeping(scheduler: Search, best: Trial, *, search: bool) -> Trial:
     """Return the trial with weights that stay on the chip, if possible and if no run takes longer.
 
-    These runs are those after the first one. Programs of loops, or whose blocks leave, keep
-    nothing. Nor do those of nested weights, since each run may read other bits.
+    These runs are those after the first one.
     """
-    linears = [op for op in scheduler.model.ops if isinstance(op, Linear)]
-    if best.plan.loops or best.plan.spills or is_nested(scheduler.model):
-        return best
     kept = []
-    for home in weight_homes(linears, scheduler.config)[:-1]:
+    for home in homes(scheduler.model, scheduler.config, best.plan):
         trial: Trial | Refusal = scheduler.try_out(replace(best.plan, home=home))
         if isinstance(trial, Trial):
             trial = scheduler.finish(scheduler.rebank(trial) if search else trial)
         if isinstance(trial, Trial) and trial.cycles <= best.cycles:
             kept.append(trial)
     return min(kept, key=lambda fitting: fitting.cycles, default=best)
+
+
+def homes(model: QuantizedModel, config: Config, plan: Choices) -> list[WeightHome]:
+    """Return the memories on the chip that can keep the weights of a plan's program.
+
+    Programs of loops, or whose blocks leave, keep nothing. Nor do those of nested weights, since
+    each run may read other bits.
+    """
+    if plan.loops or plan.spills or is_nested(model):
+        return []
+    return weight_homes([op for op in model.ops if isinstance(op, Linear)], config)[:-1]
 
 
 def _ratios(model: QuantizedModel, config: Config, *, looped: bool) -> list[int]:

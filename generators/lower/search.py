@@ -6,7 +6,7 @@ the traffic of weights is equal and only cycles are compared.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,8 +172,8 @@ class Search:
         placed = best.placed
         return settle(best, placed.used, placed.lowered.sizes, self.config, moved)
 
-    def improve(self, best: Trial) -> Trial:
-        """Return the best trial found by changing one choice after another."""
+    def changes(self, plan: Choices) -> Sequence[Sequence[Mapping[str, Any]]]:
+        """Return for one choice after another its other values, which may set others back."""
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]
         rows = self.model.stream.rows
@@ -185,18 +185,22 @@ class Search:
             [{"height": height, "ahead": AHEAD[0]} for height in heights],
             [
                 {"block_bytes": size, "ahead": AHEAD[0]}
-                for size in sizes[1 : 7 if best.plan.loop_parts else 5]
+                for size in sizes[1 : 7 if plan.loop_parts else 5]
             ],
             [{"ahead": ahead} for ahead in AHEAD],
             [{"input_last": True}],
         )
-        if best.plan.spills:
+        if plan.spills:
             blocks = [{"block_bytes": bank * share // 16} for share in (2, 3, 6)]
             parts = [bank * share // 32 for share in WHOLE_EIGHTHS]
             wholes = [{"blob_bytes": size, "whole": True} for size in parts]
             chunks = [{"height": height} for height in heights]
             axes = (blocks, wholes, axes[1], [{"ahead": ahead} for ahead in (0, 2, 4)], chunks)
-        for changes in axes:
+        return axes
+
+    def improve(self, best: Trial) -> Trial:
+        """Return the best trial found by changing one choice after another."""
+        for changes in self.changes(best.plan):
             start = best
             for change in changes:
                 trial = self.try_out(dataclasses.replace(start.plan, **change))

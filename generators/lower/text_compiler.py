@@ -139,7 +139,6 @@ def _compile_fitting(
     texts: int,
 ) -> TextProgram:
     """Return the programs with as many tokens at once as fit, at most ``rows``."""
-    context = cache.capacity
     name = decoder.description.name
     limit = 1 << config.memory.addr_width if memory_bytes is None else memory_bytes
     if limit < least_size(config):
@@ -147,12 +146,28 @@ def _compile_fitting(
             f"Model {name} comes to the chip in pieces of {least_size(config)} bytes, but external "
             f"memory has {limit}"
         )
+    ways = ways_of(decoder, config, cache, rows, texts)
+    compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse, texts=texts)
+    program = _first(compiled, ways, limit)
+    if program.memory_bytes > limit:
+        raise InputError(
+            f"Model {name} needs {program.memory_bytes} bytes of external memory, but it has "
+            f"{limit}"
+        )
+    return program
+
+
+def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: int) -> list[Way]:
+    """Return the ways to place a decoder's data, the preferred one first, of chunks of most rows.
+
+    At most ``rows`` tokens are in a chunk, as far as accumulators allow.
+    """
     alone = decoder.source is not None or decoder.description.head_norms
     if alone or texts > 1 or config.row_factors:
         # An answer begins with one token, as several texts do; a chunk's last row is any, and the
         # rows of its heads are no number that the host writes.
         rows = 1
-    rows = min(rows, context)
+    rows = min(rows, cache.capacity)
     alone, ways = decoder.source is None, list[Way]()
     if config.array.weight_depth > RING_SLOTS:
         # If there are too few slots for each key head alone, slots hold several.
@@ -164,14 +179,7 @@ def _compile_fitting(
         ways.append(Way(rows, rows_stay=False))
         ways += [Way(rows, rows_stay=True, decides=False)] if alone else []
         ways += [Way(rows, rows_stay=False, passing=True)] if alone and texts == 1 else []
-    compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse, texts=texts)
-    program = _first(compiled, ways, limit)
-    if program.memory_bytes > limit:
-        raise InputError(
-            f"Model {name} needs {program.memory_bytes} bytes of external memory, but it has "
-            f"{limit}"
-        )
-    return program
+    return ways
 
 
 def _first(compiled: Callable[[Way], TextProgram], ways: Sequence[Way], limit: int) -> TextProgram:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
@@ -61,6 +62,22 @@ def random_weights(rng: np.random.Generator, model: ModelDescription) -> Weights
         else:
             weights[name] = rng.normal(0, 0.3, shape)
     return weights
+
+
+def with_zero_tiles(
+    rng: np.random.Generator, weights: Weights, config: Config, share: float, of: str = ""
+) -> Weights:
+    """Return weights with zeros in a share of the tiles of each matrix whose name has ``of``."""
+    cols, rows = config.array.cols, config.array.rows
+    changed = dict(weights)
+    for name, value in weights.items():
+        if value.ndim == 2 and of in name and share:
+            shape = -(-np.array(value.shape) // [cols, rows])
+            keep = np.ones(np.prod(shape), np.bool_)
+            keep[rng.permutation(keep.size)[: round(share * keep.size)]] = False
+            tiles = keep.reshape(shape).repeat(cols, 0).repeat(rows, 1)
+            changed[name] = np.where(tiles[: value.shape[0], : value.shape[1]], value, 0)
+    return changed
 
 
 def random_inputs(

@@ -18,8 +18,10 @@ from celosia.tb.models.text_session import TextSession
 from celosia.tb.verify.fuzz.machines import circuit, random_format, random_text_machine, simulated
 from celosia.tb.verify.random_models import random_text_model
 
-_STEPS = 2  # tokens behind a prompt
-_LENGTH = 12  # tokens of a text at most
+STEPS = 2
+"""Tokens behind a prompt."""
+LENGTH = 12
+"""Most tokens of a text."""
 
 
 def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
@@ -39,20 +41,19 @@ def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     ):
         config, model = random_text_machine(rng), random_text_model(rng)
     config = simulated(config) if on_circuit else config
-    resident = config.array.weight_depth > RING_SLOTS
-    options = _options(rng, config, model, resident=resident)
+    options = random_options(rng, config, model)
     decoder = untrained(model, options, int(rng.integers(1 << 30)))
-    context = int(rng.integers(_STEPS + 1, min(_LENGTH, decoder.places) + 1))
+    context = int(rng.integers(STEPS + 1, min(LENGTH, decoder.places) + 1))
     program = compile_text(decoder, config, context=context, sparse=skips_zeros(config))
-    numbers = rng.integers(0, model.vocabulary, 2 * _LENGTH).tolist()
+    numbers = rng.integers(0, model.vocabulary, 2 * LENGTH).tolist()
     result = {"mismatch": "", "words": len(program.words)}
     session = TextSession(program, "golden")
-    wrong = _text(session, context, numbers)
+    wrong = wrong_tensors(session, context, numbers)
     if wrong or not on_circuit:
         return result | {"mismatch": f"{wrong} differ from the reference" if wrong else ""}
     with circuit(rng, program.config, program.memory_bytes) as (machine, timing):
         session = TextSession(program, machine, timing)
-        wrong = _text(session, context, numbers)
+        wrong = wrong_tensors(session, context, numbers)
     if wrong:
         result["mismatch"] = f"{wrong} of the circuit differ"
     counted = session.turns[-1].cycles
@@ -61,14 +62,15 @@ def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     return result | {"cycles": counted, "predicted": _predicted(program, context, timing)}
 
 
-def _options(
-    rng: np.random.Generator, config: Config, model: TextDescription, *, resident: bool
+def random_options(
+    rng: np.random.Generator, config: Config, model: TextDescription
 ) -> Quantization:
+    """Return random options of a decoder's quantization that suit the machine."""
     options = {
         **random_format(rng, config),
         "wide_functions": config.wide_functions and bool(rng.integers(2)),
     }
-    if config.packed_cache and resident:
+    if config.packed_cache and config.array.weight_depth > RING_SLOTS:
         options["kv_bits"] = 4
         options["whole"] = config.low_rows
         if config.block_exponents:
@@ -77,17 +79,17 @@ def _options(
         options["activations"] = MIXED
     if config.row_factors and options.get("weights", INT8) == INT8:
         options |= {"folded": True, "deferred": True}
-    return Quantization(texts=2, length=min(_LENGTH, model.positions), **options)
+    return Quantization(texts=2, length=min(LENGTH, model.positions), **options)
 
 
-def _text(session: TextSession, context: int, numbers: list[int]) -> str:
+def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str:
     """Run a prompt and some steps, and return the names of the tensors that differ."""
     if session.program.source_positions:
         session.encode(numbers[: session.program.source_positions])
     else:
         session.begin()
-    session.take(numbers[: context - _STEPS])
-    for number in numbers[-_STEPS:]:
+    session.take(numbers[: context - STEPS])
+    for number in numbers[-STEPS:]:
         session.choose()
         session.step(number)
     session.logits()

@@ -1,0 +1,229 @@
+"""Fuzzing of schedules: different programs of one random model, all with the same integers."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError, ProgramError
+from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.isa import RING_SLOTS
+from celosia.arch.rules import WIDE_SUMS
+from celosia.generators.campaign.case import Case
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.batch import batched
+from celosia.generators.lower.checks import check_factors
+from celosia.generators.lower.choices import Choices
+from celosia.generators.lower.encoder_compiler import compiled_trial
+from celosia.generators.lower.plan import MOST_ROWS
+from celosia.generators.lower.planner import plan
+from celosia.generators.lower.residence import Cache
+from celosia.generators.lower.schedule import first_plans, homes
+from celosia.generators.lower.search import Search, Trial
+from celosia.generators.lower.staging import least_size
+from celosia.generators.lower.text_compiler import PIECES, skips_zeros, ways_of
+from celosia.generators.lower.text_program import try_plan
+from celosia.generators.quantize.multipliers import held_parameters
+from celosia.generators.quantize.quantize import quantize_model
+from celosia.sim.checker import check
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.report import Report
+from celosia.tb.models.text_session import TextSession
+from celosia.tb.verify.fuzz import models, texts
+from celosia.tb.verify.fuzz.machines import random_machine, random_text_machine
+from celosia.tb.verify.random_models import (
+    random_inputs,
+    random_model,
+    random_text_model,
+    random_weights,
+    with_zero_tiles,
+)
+
+Random = np.random.Generator
+Model = TypeVar("Model", ModelDescription, TextDescription)
+
+_DECODERS = 5  # one case in so many is a decoder
+_TRIES = 1000  # of pairs of a machine and a model; about one in three is not refused
+_PLANS = 6  # that are tried for a model, and programs that run
+_PROGRAMS = 2
+_TILES = 2, 2, 3, 6  # columns of a model's matrices, at most
+_TOKENS = 9
+_DEPTH = 800  # words; longer programs are refused, most before they are made
+_CONTEXT = 7  # tokens, at most
+_ZEROS = 0.0, 0.0, 0.0, 0.7  # shares of tiles
+_BANK = 8, 13  # logarithm of a bank's bytes
+_ROWS = 64  # at least, of a decoder's sums and norms
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Run a case: several programs of one random model for a random machine, all compared.
+
+    The programs come from choices drawn among those that the search tries, whether they are fast or
+    not. The checker accepts each program, and its integers equal the reference. One case in five is
+    a decoder. The result is a dictionary: ``mismatch`` is empty if there is none, ``programs`` is
+    the number of different programs, and ``refused`` the number of refused pairs of model and
+    machine and of refused choices.
+    """
+    rng, refused = case.rng(), 0
+    outcomes = _decoder if case.index % _DECODERS == _DECODERS - 1 else _encoder
+    for _ in range(_TRIES):
+        made: set[tuple[int, ...]] = set()
+        try:
+            for words, mismatch in outcomes(rng):
+                made.add(words)
+                refused += not words
+                if mismatch:
+                    return {"mismatch": mismatch, "programs": len(made), "refused": refused}
+                if len(made - {()}) == _PROGRAMS:
+                    break
+        except InputError:
+            refused += 1
+        if made - {()}:
+            return {"mismatch": "", "programs": len(made - {()}), "refused": refused}
+    return {"mismatch": f"{_TRIES} pairs of a machine and a model were refused", "refused": refused}
+
+
+Outcomes = Iterator[tuple[tuple[int, ...], str]]
+"""Words of each program, none for refused choices, and its first error as a sentence."""
+
+
+def _encoder(rng: Random) -> Outcomes:
+    """Yield the outcomes of one encoder; raise :class:`InputError` if the pair is refused."""
+    config = random_machine(rng)
+    model = _small(rng, random_model(rng), config)
+    config = config.replace(
+        program_depth=_DEPTH,
+        acc_depth=int(rng.integers(4, 100)),
+        scratchpad_bytes=config.scratchpad.banks << int(rng.integers(*_BANK)),
+        scratchpad_align=1,
+        max_k=max(_ROWS, config.read("max_k")),
+        max_row=max(_ROWS, config.vector.longest_row),
+    )
+    weights = with_zero_tiles(rng, random_weights(rng, model), config, float(rng.choice(_ZEROS)))
+    inputs, options = random_inputs(rng, model, 2), models.random_options(rng, config)
+    quantized = quantize_model(model, weights, inputs, config, options)
+    batch = 1 + int(rng.random() < 0.2 and not model.variable)
+    search = Search(batched(quantized, batch), config, batch)
+    kinds = [kind for kind in first_plans(search.model, config, sparse=options.sparse) if kind]
+    for _ in range(_PLANS):
+        trial = search.try_out(_plan(rng, search, kinds[int(rng.integers(len(kinds)))]))
+        if isinstance(trial, Trial):
+            trial = search.finish(search.rebank(trial) if rng.random() < 0.1 else trial)
+        if not isinstance(trial, Trial):
+            yield (), ""
+            continue
+        compiled = compiled_trial(quantized, config, trial, batch)
+        wrong = models.differs(compiled, weights, inputs[:batch])
+        yield tuple(compiled.words), wrong and f"{wrong} with {trial.plan}"
+
+
+def _small(rng: Random, model: Model, config: Config) -> Model:
+    """Return a model with fewer columns and layers, mostly so few that a program is short."""
+    most = config.array.cols * int(rng.choice(_TILES))
+    kv_heads = max(1, min(model.kv_heads, most // model.head_dim))
+    heads = kv_heads * max(
+        1, min(model.heads // model.kv_heads, most // kv_heads // model.head_dim)
+    )
+    whole = model.dim == model.heads * model.head_dim
+    fields = {
+        "layers": min(model.layers, int(rng.integers(1, 4))),
+        "ffn": min(model.ffn, most),
+        "dim": heads * model.head_dim if whole else min(model.dim, most),
+        "heads": heads,
+        "kv_heads": kv_heads,
+    }
+    if isinstance(model, ModelDescription):
+        fields["tokens"] = min(model.tokens, int(rng.integers(1, _TOKENS)))
+        fields["features"] = fields["dim"] if model.features == model.dim else model.features
+    return model.replace(**fields)
+
+
+def _plan(rng: Random, search: Search, kind: list[list[Choices]]) -> Choices:
+    """Return choices that a search can come to from one of the first plans of a kind."""
+    series = kind[int(rng.integers(len(kind)))]
+    drawn = series[int(len(series) * rng.random() ** 3)]  # programs of small loads are long
+    for changes in search.changes(drawn):
+        if changes and rng.random() < 0.5:
+            drawn = replace(drawn, **changes[int(rng.integers(len(changes)))])
+    kept = homes(search.model, search.config, drawn)
+    if kept and rng.random() < 0.5:
+        drawn = replace(drawn, home=kept[int(rng.integers(len(kept)))])
+    return drawn
+
+
+def _decoder(rng: Random) -> Outcomes:
+    """Yield the outcomes of one decoder; raise :class:`InputError` if the pair is refused."""
+    config = _text_machine(rng)
+    model = random_text_model(rng)
+    while (model.gated or model.position == "rotary") and not config.vector.rotary:
+        model = random_text_model(rng)
+    model = _small(rng, model, config)
+    quantized = untrained(
+        model, texts.random_options(rng, config, model), int(rng.integers(1 << 30))
+    )
+    decoder = held_parameters(quantized, config)
+    check_factors(decoder, config, 1)
+    context = int(rng.integers(texts.STEPS + 1, min(_CONTEXT, decoder.places) + 1))
+    sinks = int(rng.integers(min(context, 3)))
+    cache = Cache(context, sinks, recompute=bool(rng.random() < 0.2))
+    numbers = rng.integers(0, model.vocabulary, 2 * texts.LENGTH).tolist()
+    for _ in range(_PLANS):
+        ways = ways_of(decoder, config, cache, MOST_ROWS, 1)
+        way = ways[int(rng.integers(len(ways)))]
+        way = replace(way, rows=int(rng.integers(1, way.rows + 1)))
+        most = max(least_size(config), int(rng.choice(PIECES)) >> int(rng.integers(10)))
+        try:
+            made = plan(decoder, config, cache, way, most, sparse=skips_zeros(config))
+            program = try_plan(made, most).program
+            fits = len(program.words) <= config.control.program_depth
+        except InputError:
+            fits = False
+        if not fits:
+            yield (), ""
+            continue
+        try:
+            wrong = texts.wrong_tensors(TextSession(program, _Checked(config)), context, numbers)
+        except ProgramError as error:
+            wrong = f"The compiler's program is refused: {error}"
+        yield tuple(program.words), wrong and f"{wrong} of the decoder with {way}, loads {most}"
+
+
+def _text_machine(rng: Random) -> Config:
+    """Return a random machine that refuses few decoders before they have a program."""
+    config = random_text_machine(rng)
+    rotary = not (config.array.cols % 2 or config.vector.lanes % 2)
+    config = config.replace(
+        operand_width=OPERAND_BITS,
+        acc_width=WIDE_SUMS,
+        max_k=max(_ROWS, config.read("max_k")),
+        max_row=max(_ROWS, config.vector.longest_row),
+        scratchpad_align=1,
+        program_depth=2 * _DEPTH,
+        **dict.fromkeys(("b_transpose", "softmax", "norm", "activation"), True),
+        rotary=rotary,
+    )
+    return config if config.array.weight_depth > RING_SLOTS else config.replace(row_factors=0)
+
+
+class _Checked(Interpreter):
+    """The golden machine, which first checks each program for races of engines."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.sp.fill(models.UNWRITTEN)
+
+    def load_program(self, words: Sequence[int]) -> None:
+        """Load a program, of which no start has been checked."""
+        super().load_program(words)
+        self._checked = set[int]()
+
+    def start(self, pc: int = 0) -> Report:
+        """Check the program from ``pc`` on with the registers of its first run, then run it."""
+        if pc not in self._checked:
+            check(self.words, self.config, pc, self.registers)
+            self._checked.add(pc)
+        return super().start(pc)

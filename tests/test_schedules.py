@@ -1,0 +1,72 @@
+"""Programs of one model by different schedules: all have the integers of the reference."""
+
+import pytest
+
+from celosia.generators.campaign.case import Case
+from celosia.generators.campaign.run import run_case
+from celosia.generators.lower import blocks, spill
+from celosia.generators.program import allocate, tokens
+from celosia.tb.verify.fuzz import schedules
+
+CASES, PARTS = 200, 20
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_schedules_give_the_same_integers(part: int) -> None:
+    outcomes = [
+        run_case(schedules.run, Case("schedule", 1, index)) for index in range(part, CASES, PARTS)
+    ]
+    assert [(str(outcome.case), outcome.message) for outcome in outcomes if outcome.failed] == []
+    assert sum(outcome.result["programs"] for outcome in outcomes) > len(outcomes)
+
+
+def overlap(monkeypatch) -> None:
+    """Only the first lifetimes of two buffers are compared."""
+    right = allocate.Use.overlaps
+
+    def overlaps(self, other) -> bool:
+        first, others = (allocate.Use(use.intervals[:1]) for use in (self, other))
+        return right(first, others)
+
+    monkeypatch.setattr(allocate.Use, "overlaps", overlaps)
+
+
+def token(monkeypatch) -> None:
+    """A command that only reads what another engine wrote does not wait."""
+    right = tokens._needs
+
+    def needs(access, clock, memories):
+        writes = access.writes if access.writes else access.reads
+        return right(tokens.Access(access.engine, [], writes), clock, memories)
+
+    monkeypatch.setattr(tokens, "_needs", needs)
+
+
+def spilled(monkeypatch) -> None:
+    """A block comes back from the row after its first one."""
+    right = spill.load
+    monkeypatch.setattr(
+        spill,
+        "load",
+        lambda place, outside, m, row_bytes, *others: right(
+            place, outside + row_bytes, m, row_bytes, *others
+        ),
+    )
+
+
+def cut(monkeypatch) -> None:
+    """The last of several parts lacks a column."""
+    right = blocks.parts
+
+    def parts(total: int, size: int) -> list[blocks.Part]:
+        *before, (first, count) = right(total, size)
+        return [*before, (first, count - 1 if before and count > 1 else count)]
+
+    monkeypatch.setattr(blocks, "parts", parts)
+
+
+@pytest.mark.parametrize("fault", [overlap, token, spilled, cut])
+def test_a_wrong_compiler_is_noticed(monkeypatch, fault) -> None:
+    fault(monkeypatch)
+    cases = (Case("schedule", 1, index) for index in range(CASES))
+    assert any(run_case(schedules.run, case).failed for case in cases)
