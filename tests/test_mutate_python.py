@@ -50,7 +50,7 @@ sys.path[:0] = [{root!r}, {folder!r}]
 from tools import python_tests
 folder = Path({folder!r})
 recorded = folder / "recorded.json"
-write = lambda: python_tests.write(recorded, python_tests.record(folder, ".", "test_box.py"))
+write = lambda: python_tests.write(recorded, python_tests.record(folder, ["."], "test_box.py"))
 list(python_tests.forked(iter([(write, 60)]), 1, folder))
 python_tests.FREE_SECONDS = 1
 tests = [f"test_box.py::test_{{name}}" for name in ("other", "first")]

@@ -22,7 +22,7 @@ from tools.python_tests import forked, record, run_changed, write
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-"""Folder and tests of each package, and the mutants that are known to change nothing."""
+"""Folders and tests of each package, and the mutants that are known to change nothing."""
 BUILD = ROOT / "build" / "mutate_python"
 PRELOADED = ("numpy", "amaranth.sim", "amaranth.back.rtlil", "click", "rich", "msgspec", "jinja2")
 """Packages that are imported once, before processes are forked."""
@@ -34,18 +34,18 @@ Lines = dict[str, dict[str, list[str]]]
 class Reach:
     """The tests of a package and the lines that each runs, by recordings that are kept."""
 
-    def __init__(self, folder: str, patterns: list[str], jobs: int) -> None:
+    def __init__(self, folders: list[str], patterns: list[str], jobs: int) -> None:
         self.seconds: dict[str, float] = {}
         self._tests: dict[str, list[str]] = {}
         self._lines: list[tuple[str, Lines]] = []
         names = {path for pattern in patterns for path in ROOT.glob(pattern)}
-        sources = "".join(path.read_text("utf-8") for path in sorted((ROOT / folder).rglob("*.py")))
+        sources = "".join((ROOT / file).read_text("utf-8") for file in modules(folders))
         recordings = {}
         for path in sorted(names):
             key = hashlib.sha256((sources + path.read_text("utf-8")).encode()).hexdigest()[:16]
             recordings[str(path.relative_to(ROOT))] = BUILD / f"{path.stem}-{key}.json"
         missing = [file for file, recording in recordings.items() if not recording.exists()]
-        calls = ((partial(_record, folder, file, recordings[file]), 600.0) for file in missing)
+        calls = ((partial(_record, folders, file, recordings[file]), 600.0) for file in missing)
         for number, status in forked(calls, jobs, BUILD):
             print(f"recorded {missing[number]}: status {status}", flush=True)
         for file, recording in recordings.items():
@@ -74,8 +74,14 @@ class Reach:
         return sorted(tests, key=lambda test: (self.seconds[test], test))
 
 
-def _record(folder: str, file: str, out: Path) -> int:
-    return write(out, record(ROOT, folder, file))
+def modules(folders: list[str]) -> list[str]:
+    """Return the paths of the modules in some folders, from the repository's root."""
+    paths = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return sorted(str(path.relative_to(ROOT)) for path in paths)
+
+
+def _record(folders: list[str], file: str, out: Path) -> int:
+    return write(out, record(ROOT, folders, file))
 
 
 def _limited(tests: list[str], seconds: dict[str, float]) -> tuple[list[str], float]:
@@ -148,9 +154,8 @@ def main() -> int:
         importlib.import_module(name)
     BUILD.mkdir(parents=True, exist_ok=True)
     package = TABLE["packages"][arguments.package]
-    reach = Reach(package["folder"], package["tests"], arguments.jobs)
-    files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / package["folder"]).rglob("*.py"))
-    mutants = draw(ROOT, files, arguments.count, arguments.seed)
+    reach = Reach(package["folders"], package["tests"], arguments.jobs)
+    mutants = draw(ROOT, modules(package["folders"]), arguments.count, arguments.seed)
     kept = BUILD / f"{arguments.package}.json"
     outcomes: dict[str, dict[str, Any]] = {}
     if arguments.survivors:

@@ -7,7 +7,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import CodeType
@@ -61,12 +61,13 @@ class _Recorder:
         return result
 
 
-def record(root: Path, folder: str, file: str) -> dict[str, object]:
+def record(root: Path, folders: Sequence[str], file: str) -> dict[str, object]:
     """Run the tests of a file and return their seconds and contexts, and those of each line.
 
     Raises :class:`RunError` if a test fails.
     """
-    measured = coverage.Coverage(data_file=None, config_file=False, include=[f"{root / folder}/*"])
+    include = [f"{root / folder}/*" for folder in folders]
+    measured = coverage.Coverage(data_file=None, config_file=False, include=include)
     plugin = _Recorder(measured)
     measured.start()
     status = pytest.main([file, *OPTIONS], plugins=[plugin])
