@@ -113,11 +113,11 @@ _LATER = {"scratchpad_align": 1, "softmax_lanes": 0, "row_factors": 0}
 def fingerprint(config: Config) -> int:
     """Return 32 bits that identify a configuration, apart from its name.
 
-    They are the first four bytes of the SHA-256 of a text with the line ``NAME = VALUE`` for each
-    field, by short names. A fingerprint must never change, so the text keeps the form of the first
-    machines' configuration files. It states a constant clock, and uses the older fields that
-    ``celosia.arch.choices`` lists. It omits newer fields at their defaults, and the constants of
-    a microcoded machine.
+    They are the first four bytes of the SHA-256 of a text. The text has a line ``NAME = VALUE`` for
+    each field, where NAME is the field's short name. A fingerprint must never change, so the text
+    keeps the form of the first machines' configuration files: a line for the clock, whose value is
+    constant, and the older fields that ``celosia.arch.choices`` lists. The text has no line for a
+    newer field at its default, or for a field that is constant in a microcoded machine.
     """
     left_out = {"requantizer"}
     if config.micro is not None:

@@ -113,12 +113,12 @@ def measure(case: Case, folder: Path) -> bool:
 
 
 def recount(case: Case, folder: Path) -> None:
-    """Count the cycles of an existing report in ``folder`` again, and update the report.
+    """Simulate again to count the cycles of an existing report in ``folder``; update the report.
 
     This is done only if the machine has not changed since the build: the report's ``configuration``
-    or ``design`` is that of the present sources. Otherwise a warning says that the old cycles are
-    kept. The report's ``sources`` is :data:`TODAY` while the design is that of the present sources.
-    If the design has changed since, the commit that added the report replaces :data:`TODAY`.
+    or ``design`` equals the one that the present source files give. Otherwise a warning says that
+    the old cycles are kept. The report's field ``sources`` is :data:`TODAY` if its ``design`` is
+    that of the present source files, otherwise the commit that added the report.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

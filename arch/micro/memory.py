@@ -1,4 +1,4 @@
-"""The map of the data memory, and the use of each core register.
+"""The map of a microcoded machine's data memory, and names of the core's registers by their use.
 
 Word addresses of the data memory, regions in ascending order:
 

@@ -142,7 +142,7 @@ class Source:
             )
 
     def rows(self, prepared: Array) -> Floats:
-        """Return the rows that the host writes for the machine, for a prepared input."""
+        """Return the rows that the host writes into external memory for a prepared input."""
         if self.description.embedding == "linear":
             return np.asarray(prepared, np.float64)
         embedded: Floats = lookup(self.description, self.weights, prepared[None])[0]

@@ -38,10 +38,10 @@ class Product:
     """Kind of the buffers that streamed weights are loaded into."""
 
     def within(self, first: int, end: int, cols: int) -> "Product | None":
-        """Return the product restricted to tile columns ``first`` to ``end`` - 1, or None if empty.
+        """Return the product's part in tile columns ``first`` to ``end`` - 1, or None if empty.
 
-        Weights in slots are divided by tile columns. Weights in memory are included as a whole if
-        their first tile column is in the range, or else not at all.
+        Weights in slots are split between tile columns. Weights in memory are never split: all of
+        them are in the part if their first tile column is in the range, otherwise none.
         """
         if not self.k_tiles:
             tile = self.held.tile

@@ -27,10 +27,10 @@ AGAIN = "again"
 
 
 def entry_at(name: str, bits: int) -> str:
-    """Return the name of the variant of entry point ``name`` that reads ``bits`` bits of weights.
+    """Return the name of the variant of entry point ``name`` that reads ``bits`` of each weight.
 
-    For 8 bits it is ``name`` itself, for fewer bits a variant for nested weights, such as
-    ``step.4``.
+    For 8 bits it is ``name`` itself. For fewer bits it is the variant that reads only the upper
+    bits of 8-bit weights, such as ``step.4``.
     """
     return name if bits == OPERAND_BITS else f"{name}.{bits}"
 

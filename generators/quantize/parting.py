@@ -88,7 +88,7 @@ class Parting:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return all figures: a dictionary from name to number or text."""
+        """Return the measured errors, and the warning if any, by name."""
         return {
             "inputs": self.inputs,
             "cosine": self.cosine,

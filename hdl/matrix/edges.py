@@ -64,12 +64,12 @@ class ActivationEdge(Component):
 
 
 class SleepEdge(Component):
-    """The array's upper edge if unused columns sleep: it enables the columns that a vector needs.
+    """The array's upper edge in a configuration with ``sleep``: disables unused columns.
 
-    A configuration with ``sleep`` disables the columns that a vector does not need, which saves
-    power. A vector with ``valid`` at 1 enables the first ``n`` columns: bit c of ``o`` is 1 c + 1
-    cycles after the vector. If ``together[c]`` is true, column c is the right column of a pair that
-    shares multipliers. It is then enabled whenever column c - 1 is enabled.
+    A vector with ``valid`` at 1 enables the first ``n`` columns: for each of these columns c, bit c
+    of ``o`` becomes 1 after ``c + 1`` cycles. Disabled columns hold their registers, which saves
+    power. If ``together[c]`` is true, column c is the right column of a pair that shares
+    multipliers. It is then enabled whenever column c - 1 is enabled.
     """
 
     def __init__(self, *, together: Sequence[bool]):

@@ -1,4 +1,4 @@
-"""Checks of memory chips that hold external memory: SDRAM, PSRAM and DDR3."""
+"""Checks that a machine's external memory fits the chip that holds it: SDRAM, PSRAM or DDR3."""
 
 from amaranth.utils import exact_log2
 

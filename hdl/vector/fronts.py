@@ -89,17 +89,18 @@ class ColumnOffset(Component):
 class SoftmaxFront(Component):
     """The front end of SOFTMAX: softmax of rows of 16-bit scores with masked columns.
 
-    Columns outside ``start_column`` to ``limit - 1`` are masked; ``start_step`` and ``limit_step``
-    move these limits from row to row. If ``diagonal_en`` is 1, ``diagonal_value`` is added to the
-    result in one column of each row: column ``diagonal`` plus the number of the row.
+    Columns outside ``start_column`` to ``limit - 1`` are masked. After each row, ``start_step`` is
+    added to the first limit and ``limit_step`` to the second. If ``diagonal_en`` is 1,
+    ``diagonal_value`` is added to the result in one column of each row: column ``diagonal`` plus
+    the number of the row.
 
     The next softmax may ``start`` before the last beat of the current one is accepted, if it
-    differs only in ``start_column`` and ``limit``. The values of these two inputs are loaded after
-    that beat, and must hold while ``owes`` is 1. A ``registered`` machine has a register before the
-    softmax unit, and one after it. If the configuration has ``row_factors``, the values are
-    exponentials that are not divided by their sum. ``factor`` then outputs the reciprocal of each
-    row's sum with its storage index, for a later command. The input ``number`` is the storage index
-    of row 0, and may differ for each ``start``.
+    differs only in ``start_column`` and ``limit``. ``owes`` is 1 from a start until both values are
+    loaded, after that beat; both inputs must hold meanwhile. A ``registered`` machine has a
+    register before the softmax unit, and one after it. If the configuration has ``row_factors``,
+    the results are exponentials that are not divided by their row's sum. ``factor`` then outputs
+    the reciprocal of each row's sum with its storage index, for a later command. The input
+    ``number`` is the storage index of row 0, and may differ for each ``start``.
     """
 
     def __init__(self, config: Config):

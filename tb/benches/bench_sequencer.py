@@ -92,10 +92,11 @@ def single(bit: int) -> int:
 
 
 def expected_words(words: list[int], start: int, registers: list[int]) -> list[dict[str, int]]:
-    """Return the command words that a program sends, by sequential execution.
+    """Execute a program's instructions one after another, and return the command words it sends.
 
-    Each word is a dictionary of ``engine``, ``first``, ``last`` and ``word``. ``registers`` are
-    updated to their values at the program's end.
+    A word is a dictionary: ``engine`` is its receiver, ``word`` its value; ``first`` and ``last``
+    are 1 for the first and the last word of a command. ``registers`` are updated to their values
+    at the program's end.
     """
     sent: list[dict[str, int]] = []
     for step in islice(run(words, start, registers), SENT_MAX):

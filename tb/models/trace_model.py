@@ -27,7 +27,7 @@ LEAST_WINDOW = 16
 
 @dataclass(frozen=True)
 class Traced:
-    """A recorded inference: its commands, each command's place in the model, its operations.
+    """A recorded inference: its commands, their places in the model, and the model's operations.
 
     ``figures`` are cycles and other measurements of the inference, a dictionary by name.
     """

@@ -1,1 +1,1 @@
-"""Import of ONNX graphs: the meaning of their nodes, and the Transformer that they compute."""
+"""Import of ONNX graphs: recognizes the operation of each node, and the Transformer."""

@@ -31,11 +31,11 @@ def explain(
     error: UnsupportedError | None,
     others: Iterable[UnsupportedError] = (),
 ) -> str:
-    """Return one sentence on why a graph cannot be imported: obstacles, remedies and nodes.
+    """Return a sentence that says why a graph cannot be imported, with remedies and the nodes.
 
-    ``reasons`` state why nodes are not supported; ``error`` states why no block of an encoder
-    computes the graph's output. ``others`` state why no block computes earlier values of the graph;
-    they are used only if no other reason is known.
+    The importer matches the values of a graph with the results of an encoder's blocks. ``reasons``
+    say why nodes are not supported, ``error`` why the graph's output matches no block's result.
+    ``others`` say the same of values before the output; they are used only without other reasons.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

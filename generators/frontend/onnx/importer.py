@@ -124,7 +124,7 @@ def is_causal(path: Path) -> bool:
 
 
 def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
-    """Return the encoder that a graph computes, and the meaning of the graph's values by name.
+    """Return the encoder that a graph computes, and the graph's recognized values by name.
 
     Raises :class:`InputError` with the names of unsupported parts.
     """

@@ -115,9 +115,9 @@ def conv(node: Node) -> View:
 
 
 def einsum(node: Node) -> View:
-    """Return the meaning of an Einsum of two operands.
+    """Return the recognized result of an Einsum of two operands.
 
-    The meaning is a linear layer, attention scores, or the context of an attention.
+    The result is a linear layer, attention scores, or the context of an attention.
     """
     equation = str(node.attribute("equation", "")).replace(" ", "")
     terms, _, target = equation.partition("->")

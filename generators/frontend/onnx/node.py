@@ -24,7 +24,7 @@ Fold = Callable[[Sequence[Any]], list[Array]]
 
 @dataclass(frozen=True)
 class Node:
-    """An ONNX node with its attributes, and the recognized meanings of its inputs."""
+    """An ONNX node with its attributes, and the recognized values of its inputs."""
 
     name: str
     kind: str

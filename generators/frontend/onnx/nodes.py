@@ -1,4 +1,4 @@
-"""Import of each type of ONNX node: computes the meaning of a node's outputs."""
+"""Import of each type of ONNX node: recognizes the operation that a node's outputs result from."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

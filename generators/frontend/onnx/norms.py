@@ -40,7 +40,7 @@ def layer_norm(node: Node) -> View:
 
 
 def mean(node: Node) -> View:
-    """Return the meaning of a ReduceMean: a mean over each token's columns, or over all tokens."""
+    """Return the result of ReduceMean: the mean over each token's columns, or over all tokens."""
     value = node.inputs[0]
     assert isinstance(value, View)
     axes = axes_of(node, value)
@@ -52,7 +52,7 @@ def mean(node: Node) -> View:
 
 
 def pooled_mean(node: Node) -> View:
-    """Return the meaning of a GlobalAveragePool of three axes: the mean of each token's columns."""
+    """Return the result of GlobalAveragePool on a 3-D input: the mean of each token's columns."""
     value = node.inputs[0]
     assert isinstance(value, View)
     if len(value.shape) != 3:
@@ -61,7 +61,7 @@ def pooled_mean(node: Node) -> View:
 
 
 def total(node: Node) -> View:
-    """Return the meaning of a ReduceSum over tokens: the sum over all valid tokens."""
+    """Return the result of ReduceSum over tokens: the sum over all valid tokens."""
     view, axes = node.view(0), axes_of(node, node.inputs[0])
     if not isinstance(view.tensor, Kept):
         raise UnsupportedError("it is not a sum over the tokens that are there")
