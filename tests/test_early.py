@@ -1,5 +1,6 @@
 """Models that do not fit are refused before their calibration."""
 
+import dataclasses
 import re
 from collections.abc import Mapping
 
@@ -10,11 +11,14 @@ from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
-from celosia.generators.lower import early
+from celosia.generators.lower import early, planner
 from celosia.generators.lower import encoder_compiler as compiler
 from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.products import Product
+from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
 from celosia.tb.verify.random_models import random_weights
+from tests.support.decoders import CONFIGS, DECODERS, LLAMA, random_decoder
 
 ENCODER = ModelDescription(
     name="deep",
@@ -185,8 +189,8 @@ def test_a_text_is_refused_by_its_first_layers(celosia, monkeypatch) -> None:
     code, out, err = celosia(*words, "64", "--out", "/nowhere")
     assert (code, out) == (2, "")
     assert re.search(
-        r"celosia: Model tales needs \d+ program words, but program_depth is 256; of the first 1 "
-        r"layers alone, it fits with program_depth=\d+",
+        r"celosia: Model tales needs at least \d+ program words, but program_depth is 256; of the "
+        r"first 1 layers alone, it fits with program_depth=\d+",
         err,
     )
     assert "Calibration" not in err
@@ -233,3 +237,30 @@ def test_rows_of_many_scores_fit_as_the_refusal_says(monkeypatch) -> None:
     monkeypatch.setattr(compiler, "check_layers", lambda *arguments: None)
     made(few.replace(max_row=40, max_k=40), 40)
     made(few, 16)
+
+
+def test_a_scratchpad_that_is_too_small_is_refused_before_weights_are_cut(monkeypatch) -> None:
+    def keep_layers(*_arguments):
+        raise AssertionError("weights are cut")
+
+    monkeypatch.setattr(planner, "_keep_layers", keep_layers)
+    config = CONFIGS["streamed"].replace(scratchpad_bytes=4096)
+    with pytest.raises(InputError, match=r"^Model llama needs \d+ scratchpad bytes and \d+ of"):
+        compile_text(DECODERS["llama"], config, context=40)
+
+
+def test_a_head_of_many_parts_takes_time_in_proportion(monkeypatch) -> None:
+    count = 0
+
+    def within(*arguments):
+        nonlocal count
+        count += 1
+        return plain(*arguments)
+
+    plain, counts = Product.within, list[int]()
+    monkeypatch.setattr(Product, "within", within)
+    for vocabulary in (256, 1024):
+        decoder = random_decoder(dataclasses.replace(LLAMA, vocabulary=vocabulary))
+        compile_text(decoder, CONFIGS["passing"], context=40)
+        counts.append(count - sum(counts))
+    assert counts[1] < 4.5 * counts[0]

@@ -55,6 +55,21 @@ class Matrix:
     places: Sequence[int] = ()
     """For each tile column, its number among the drained ones, if others are between."""
 
+    def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
+        """Return a split's products of the upper ``planes`` planes in tile columns (first, count).
+
+        Products in slots are those of all tile columns.
+        """
+        held, (first, count) = self.splits[split], tiles
+        if held[0].k_tiles:
+            return held
+
+        def place(plane: int, tile: int) -> int:
+            return bisect_left(held, (plane, tile), key=lambda part: (part.plane, part.held.tile))
+
+        ranges = [(place(plane, first), place(plane, first + count)) for plane in range(planes)]
+        return [product for begin, end in ranges for product in held[begin:end]]
+
     def columns(self, op: Linear, cols: int) -> int:
         """Return the number of columns in a row of the layer's requantized result.
 

@@ -79,8 +79,11 @@ def plan(
     _keep_rows(planned, tables, memory_bytes)
     _clear_queries(planned)
     _keep_turns(planned, tables)
+    # Weights are cut into many pieces if little of the scratchpad is left.
+    memory.check_bytes()
     _keep_layers(planned)
     memory.check_words()
+    memory.check_bytes()
     constants(stage)
     planned.setup += stage.take()
     if planned.cuts.resident:

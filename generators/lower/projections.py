@@ -182,15 +182,16 @@ class Instructions(Rules):
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
         acc = (self.sums(op, matrix.place(tiles[0])) if acc is None else acc) + (text or 0)
         stride, m = BANKS if row else self.stride(op), self.run_rows(*self._part(text, row), 0)
-        own = matrix.splits if split is None else [matrix.splits[split]]
-        parts = [part for each in own for part in each if part.plane < self.planes]
-        thin = None if low is None or own[-1] is not matrix.splits[-1] else low.first
+        last = len(matrix.splits) - 1
+        splits = range(last + 1) if split is None else [split]
+        thin = None if low is None or splits[-1] != last else low.first
         correction = matrix.correction if thin else []
         if thin and tiles[0] == 0:
             self.linear(thin, source, row=row, text=text)
             self.drain(thin, row=row, text=text)
         for run, behind, distance in matrix.runs(*tiles):
             sums = View(acc + behind * stride, distance * stride)
+            parts = [part for each in splits for part in matrix.parts(each, self.planes, run)]
             for product in self.multiply(parts, text or 0, m, sums, source, run):
                 self.stage.add(product)
             for product in self.multiply(correction, text or 0, m, sums, tiles=run):

@@ -218,6 +218,21 @@ class Memory:
         self.buffers[name] = max(size, self.buffers.get(name, 0))
         return Ref(name)
 
+    def check_bytes(self) -> None:
+        """Refuse a model whose buffers alone have more bytes than the scratchpad."""
+        if sum(self.buffers.values()) > self.config.scratchpad.bytes:
+            raise self.no_room()
+
+    def no_room(self) -> FitError:
+        """Return the refusal of a model whose buffers do not fit the scratchpad's banks."""
+        total, largest = sum(self.buffers.values()), max(self.buffers.values())
+        config = self.config
+        return FitError(
+            f"Model {self.name} needs {total} scratchpad bytes and {largest} of them in one bank, "
+            f"but scratchpad_bytes is {config.scratchpad.bytes} in banks of {config.bank_bytes}",
+            doubled(config, "scratchpad_bytes", max(total, largest * config.scratchpad.banks)),
+        )
+
     def take_slots(self, k: int, n: int) -> Slots:
         """Allocate weight slots for a matrix [k, n]; :meth:`check_slots` checks the limit later."""
         slots = Slots(self.slots, -(-k // self.config.array.rows), -(-n // self.config.array.cols))

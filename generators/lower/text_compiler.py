@@ -11,13 +11,13 @@ from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.checks import check_factors, check_texts
 from celosia.generators.lower.choices import Way
-from celosia.generators.lower.fitting import FitError, again, doubled
+from celosia.generators.lower.fitting import FitError, again
 from celosia.generators.lower.key_slots import most_key_heads, query_starts
 from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.planner import plan
 from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.staging import least_size
-from celosia.generators.lower.text_program import TextProgram, Trial, try_plan
+from celosia.generators.lower.text_program import LongError, TextProgram, Trial, try_plan
 from celosia.generators.program.image import LONGEST_ROW
 from celosia.generators.quantize.multipliers import held_parameters, refuse_held
 from celosia.generators.quantize.options import Quantization
@@ -207,19 +207,12 @@ def _first(compiled: Callable[[Way], TextProgram], ways: Sequence[Way], limit: i
 
 
 def _fitting(compiled: Callable[[Way], TextProgram], way: Way) -> TextProgram:
-    program = compiled(way)
-    config = program.config
-    if way.rows > 1 and len(program.words) > config.control.program_depth:
-        program = compiled(replace(way, rows=1))
-    depth = config.control.program_depth
-    most = max(len(program.words), *(len(fill.words) for fill in program.setup))
-    if most > depth:
-        raise FitError(
-            f"Model {program.decoder.description.name} needs {most} program words, but "
-            f"program_depth is {depth}",
-            doubled(config, "program_depth", most),
-        )
-    return program
+    try:
+        return compiled(way)
+    except LongError:
+        if way.rows == 1:
+            raise
+        return compiled(replace(way, rows=1))
 
 
 def _compile(
@@ -241,7 +234,11 @@ def _compile(
     fitting = [
         trial for trial in trials if len(trial.program.words) <= config.control.program_depth
     ]
-    return min(fitting or trials[:1], key=lambda trial: trial.cost).program
+    program = min(fitting or trials[:1], key=lambda trial: trial.cost).program
+    words = max(len(program.words), *(len(fill.words) for fill in program.setup))
+    if words > config.control.program_depth:
+        raise LongError(decoder.description.name, config, words)
+    return program
 
 
 def _most_rows(decoder: Decoder, config: Config, cache: Cache, key_heads: int) -> int:
