@@ -181,11 +181,14 @@ def compile_model(
     if not options.sparse:
         check_memory(description, weights, config, options)
 
-    def first(some: ModelDescription) -> object:
-        quantized = quantize_model(some, weights, calibration_inputs[:1], config, options)
-        return compile_quantized(quantized, config, replace(options, search=False))
-
-    check_layers(description, weights, first)
+    check_layers(
+        description,
+        weights,
+        config,
+        options,
+        lambda some: quantize_model(some, weights, calibration_inputs[:1], config, options),
+        lambda graph: compile_quantized(graph, config, replace(options, search=False)),
+    )
     quantized = quantize_model(description, weights, calibration_inputs, config, options, progress)
     return compile_quantized(quantized, config, options)
 

@@ -77,11 +77,11 @@ class LongError(FitError):
         )
 
 
-def try_plan(plan: Plan, limit: int) -> Trial:
+def try_plan(plan: Plan, limit: int, *, search: bool = True) -> Trial:
     """Return a plan's programs with the bank assignment that takes the fewest cycles.
 
-    Raises :class:`LongError`, before addresses are chosen, if instructions alone have too many
-    words.
+    Without ``search`` the first assignment is used. Raises :class:`LongError`, before addresses are
+    chosen, if instructions alone have too many words.
     """
     decoder, config = plan.decoder, plan.config
     piece, programs = plan.scores, text_entries(plan)
@@ -102,8 +102,10 @@ def try_plan(plan: Plan, limit: int) -> Trial:
         return Trial(addresses, *_expected(made, programs), made)
 
     addresses, held = _addresses(plan, used)
-    sizes = plan.memory.buffers
-    return settle(trial(addresses), used, sizes, config, lambda _, moved: trial(moved), held)
+    first, sizes = trial(addresses), plan.memory.buffers
+    if not search:
+        return first
+    return settle(first, used, sizes, config, lambda _, moved: trial(moved), held)
 
 
 def _placed(
