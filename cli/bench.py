@@ -1,4 +1,4 @@
-"""celosia bench: measurements of the machine in cycles."""
+"""celosia bench: measurements of the machine in cycles, and of the compiler."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
 from celosia.cli.bench_all import bench_all
 from celosia.cli.bench_boards import bench_boards
+from celosia.cli.bench_compiler import bench_compiler
 from celosia.cli.bench_formats import bench_formats
 from celosia.cli.bench_pins import bench_pins
 from celosia.cli.format_options import LAYER_KEYS, Formats, quantize_options
@@ -43,11 +44,12 @@ from celosia.tb.speed.toggle_bench import bench_toggles
 
 @click.group(cls=Tree)
 def bench() -> None:
-    """Measure the machine in cycles."""
+    """Measure the machine in cycles, and the compiler in seconds."""
 
 
 bench.add_command(bench_all)
 bench.add_command(bench_boards)
+bench.add_command(bench_compiler)
 bench.add_command(bench_formats)
 bench.add_command(bench_pins)
 
