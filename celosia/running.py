@@ -64,9 +64,10 @@ def run_files(
     check_single(files)
     if loss is not None:
         check_measured(model)
-    loaded = load(model, tokens=tokens)
-    assert isinstance(loaded.source, Source)
-    chosen, samples, labels = read_inputs(model, loaded.source, files, count)
+    with show(f"Reading {model}"):
+        loaded = load(model, tokens=tokens)
+        assert isinstance(loaded.source, Source)
+        chosen, samples, labels = read_inputs(model, loaded.source, files, count)
     begin = time.perf_counter()
     program = compile_encoder(
         loaded,

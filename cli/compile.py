@@ -113,31 +113,32 @@ def compile_command(
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
     timing: MemoryTiming = values["timing"]
     written: Mapping[str, str | bytes] = {}
-    if folder is not None:
-        written = files(
-            program.code,
-            program.with_model.source,
-            program.made,
-            inputs,
-            names=program.names,
-            steps=values["steps"],
-            verilog=with_verilog,
-            c="c" in added,
-            testbench="testbench" in added,
-            attachment=attachment,
-            top=name,
-            timing=timing,
-            bits=program.bits,
-            origin=program.with_model.origin(folder),
-        )
-        write_files(folder, written, outdated(folder, written))
-    result = _figures(program, timing, None if text else len(inputs) * used) | {
-        "seconds": seconds,
-        "processor_seconds": worked,
-        "peak_bytes": peak_bytes(),
-        "folder": None if folder is None else str(folder),
-        "files": {name: len(content) for name, content in written.items()},
-    }
+    with progress(f"Files and figures of {model}"):
+        if folder is not None:
+            written = files(
+                program.code,
+                program.with_model.source,
+                program.made,
+                inputs,
+                names=program.names,
+                steps=values["steps"],
+                verilog=with_verilog,
+                c="c" in added,
+                testbench="testbench" in added,
+                attachment=attachment,
+                top=name,
+                timing=timing,
+                bits=program.bits,
+                origin=program.with_model.origin(folder),
+            )
+            write_files(folder, written, outdated(folder, written))
+        result = _figures(program, timing, None if text else len(inputs) * used) | {
+            "seconds": seconds,
+            "processor_seconds": worked,
+            "peak_bytes": peak_bytes(),
+            "folder": None if folder is None else str(folder),
+            "files": {name: len(content) for name, content in written.items()},
+        }
     hidden = ("files", "calibration", "plan")
     shown = {name: value for name, value in result.items() if name not in hidden}
     report(f"{model} on {program.config.name}", [shown], result)
@@ -186,9 +187,10 @@ def _encoder(
     formats: Formats = values["formats"]
     options = encoder_options(formats, config, values)
     bits = formats.one_bits("A model is compiled to begin")
-    loaded = load(model, tokens=values["tokens"])
-    assert isinstance(loaded.source, Source)
-    samples = export_inputs(model, loaded.source, input_files(values), values["count"])
+    with progress(f"Reading {model}"):
+        loaded = load(model, tokens=values["tokens"])
+        assert isinstance(loaded.source, Source)
+        samples = export_inputs(model, loaded.source, input_files(values), values["count"])
     names = samples.names if values["names"] is None else read_names(values["names"], loaded.source)
     program = compile_encoder(
         loaded,

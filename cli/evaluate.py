@@ -165,7 +165,8 @@ def _perplexity(
     count = values["count"]
     if count is not None and count > len(texts):
         raise InputError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
-    source = load_text(model)
+    with progress(f"Reading {model}"):
+        source = load_text(model)
     options = Quantization(**quantized(values, source.description, config), texts=samples)
     asked = source.description.name, source, config, options, formats.loss, progress
     options, summary = search_formats(*asked)
