@@ -57,12 +57,7 @@ def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
             for writing, regions in enumerate((access.reads, access.writes))
             for region in regions
         ]
-        # Reads conflict with writes, and writes with reads as well.
-        latest = np.max(
-            [each[1 - writing :].max(axis=(0, 2, 3)) for writing, each in cells], axis=0
-        )
-        latest = np.where(latest > clock, latest, 0)
-        latest[engine] = 0
+        latest = _needs(engine, clock, cells)
         explicit = {ends[other][0] for other in access.after}
         for source, count in [ends[other] for other in access.after]:
             latest[source] = max(latest[source], count)
@@ -92,6 +87,19 @@ def _units(accesses: Sequence[Access]) -> dict[Memory, int]:
             stride = region.stride if region.m > 1 else 0
             units[region.memory] = math.gcd(units.get(region.memory, 0), region.addr, stride)
     return {memory: unit for memory, unit in units.items() if unit}
+
+
+def _needs(
+    engine: Engine, clock: NDArray[np.int64], cells: Sequence[tuple[int, NDArray[np.int32]]]
+) -> NDArray[np.int64]:
+    """Return the last step of each engine that conflicts with a step and is not ordered yet.
+
+    ``cells`` are the last steps at each region of the step, with 1 for a region that it writes.
+    """
+    # Reads conflict with writes, and writes with reads as well.
+    latest = np.max([each[1 - writing :].max(axis=(0, 2, 3)) for writing, each in cells], axis=0)
+    latest[engine] = 0
+    return np.where(latest > clock, latest, 0)
 
 
 def insert_tokens(program: Sequence[Instruction], config: Config) -> list[Instruction]:
