@@ -86,10 +86,12 @@ def compile_command(
 
     The command shows the predicted cycles, and the time and memory that compiling took. It writes
     the program, the memory image, and model.json with addresses, shapes, scales and cycles. The
-    expected outputs in a testbench or in C are integers of the golden machine. Without --inputs, a
-    model of the digits gets its test images, and an encoder of texts is calibrated on sentences.
-    celosia run, evaluate, flash and host run accept the folder as their model. Files that an
-    earlier call wrote to the folder are removed, unless they were changed since.
+    expected outputs in a testbench or in C are integers of the golden machine. Without --inputs and
+    --calibration, files that come with the package are used. These are images for an encoder of
+    handwritten digits, and sentences for an encoder of texts. The commands celosia run,
+    evaluate, flash and host run accept the folder as their model. Files that an earlier call wrote
+    to the folder are removed if the new call does not write them. A file that was changed since
+    then is kept.
     """
     check_modules(None, top)
     if folder is not None:
@@ -160,8 +162,8 @@ _ICARUS = 15_000
 def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
     """Return a sentence that suggests Verilator if a testbench takes over a minute under Icarus.
 
-    Otherwise return None. ``cycles`` are the predicted cycles of the testbench. If they are None,
-    they are unknown, and None is returned. ``top`` is the name of the top module.
+    Otherwise return None. ``cycles`` is the predicted number of the testbench's cycles; if it is
+    None (not known), the result is None. ``top`` is the name of the top module.
     """
     elements = config.array.rows * config.array.cols
     seconds = 0 if cycles is None else cycles * elements / _ICARUS
@@ -174,7 +176,7 @@ def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has held (bytes)."""
+    """Return the largest amount of memory that this process has used at any time (bytes)."""
     # Linux counts in units of 1024 bytes, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
