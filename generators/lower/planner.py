@@ -61,10 +61,14 @@ def plan(
 
     Setup programs load at most ``memory_bytes`` bytes each; a run processes ``texts`` texts. If
     ``sparse`` is true, streamed weights are coded as sparse matrices where this makes products
-    faster. If weights stay on the chip and the rows of the embedding do not, or the reverse,
-    external memory has two images: data that are loaded once, and data that every run reads.
+    faster; otherwise all weights are dense.
 
-    Raises :class:`InputError` if the data do not fit, or the configuration lacks a unit.
+    The weights may stay on the chip, and so may the rows of the embedding. If exactly one of the
+    two stays, external memory has two images: data that setup loads once, and data that every run
+    reads.
+
+    Raises :class:`InputError` if the data do not fit, or if the configuration lacks a unit that the
+    decoder needs.
     """
     check_decoder(decoder, config, cache, way.rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
