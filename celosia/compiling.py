@@ -141,6 +141,8 @@ def compile_encoder(
     machine = config if fixed else equipped(config, options)
     options, summary = search_formats(model.name, None, machine, options, loss, show)
     machine = config if fixed else equipped(config, options)
+    if memory_bytes is not None and not options.sparse:
+        check_memory(source.description, source.weights, machine, options, memory_bytes)
     with show(f"{model.name} on {config.name}") as update:
         code = compile_model(source.description, source.weights, inputs, machine, options, update)
         if memory_bytes is not None:

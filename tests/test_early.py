@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from celosia import compiling
 from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.description import ModelDescription
@@ -19,6 +20,7 @@ from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.generators.lower.products import Product
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
+from celosia.models import load
 from celosia.tb.verify.random_models import random_weights
 from tests.support.decoders import CONFIGS, DECODERS, GPT, LLAMA, random_decoder
 
@@ -320,3 +322,16 @@ def test_layers_behind_the_first_ones_are_counted_before_calibration(monkeypatch
     with pytest.raises(InputError, match=r"^never$"):
         _check_deep(DEEP, config, refuse)
     _check_deep(unequal, config, refuse)
+
+
+def test_the_memory_of_an_encoders_host_is_compared_before_calibration(monkeypatch) -> None:
+    def compile_model(*_arguments):
+        raise AssertionError("calibrated")
+
+    monkeypatch.setattr(early, "MANY", 0)
+    monkeypatch.setattr(compiling, "compile_model", compile_model)
+    message = r"^Model digits needs at least \d+ bytes of external memory for its weights, but "
+    with pytest.raises(InputError, match=message + "external memory has 1024; "):
+        compiling.compile_encoder(
+            load("digits"), PRESETS["small"], [], Options(), memory_bytes=1024
+        )
