@@ -85,9 +85,10 @@ def check_memory(
 def check_units(
     model: Description, weights: Weights, config: Config, options: Quantization
 ) -> None:
-    """Check that a configuration has the units that a large model needs.
+    """Raise :class:`InputError` if a configuration lacks a unit that a large model needs.
 
-    Raises :class:`InputError` with the configuration fields to set.
+    The error names the configuration fields to set. A model with fewer than :data:`MANY` weights is
+    not checked here but by the compiler.
     """
     if sum(weights[name].size for name in _linear_weights(model)) >= MANY:
         check_described(model, config, wide_functions=options.wide_functions)
@@ -133,12 +134,14 @@ def check_layers(
 ) -> None:
     """Refuse a large model that does not fit a configuration.
 
-    ``quantize`` returns the graph of the model's first layers, and ``compile`` raises
-    :class:`FitError` if a graph does not fit. The graph is that of the whole model, with the
-    first layers' numbers, if all layers are alike. Otherwise it is that of the first layers: a
-    program of all layers is at least as long, and needs at least as much memory.
+    ``quantize`` returns the graph of a model with only the first layers. ``compile`` compiles a
+    graph, and raises :class:`FitError` if it does not fit. If all layers are alike, the compiled
+    graph has all layers: the last of the quantized layers is repeated. Otherwise it has the first
+    layers only. The check is valid in this case too: a program of all layers is at least as long,
+    and needs at least as much memory.
 
-    Raises :class:`InputError` with a change of the configuration that fits the graph.
+    Raises :class:`InputError` with a change of the configuration with which the compiled graph
+    fits.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:
