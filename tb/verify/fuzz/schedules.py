@@ -1,4 +1,4 @@
-"""Fuzzing of schedules: different programs of one random model, all with the same integers."""
+"""Fuzzing of schedules: different programs of a random model must compute the same integers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -61,13 +61,16 @@ _ROWS = 64  # at least, of a decoder's sums and norms
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: several programs of one random model for a random machine, all compared.
+    """Run a case: compile several programs of one random model for a random machine.
 
-    The programs come from choices drawn among those that the search tries, whether they are fast or
-    not. The checker accepts each program, and its integers equal the reference. One case in seven
-    is a decoder. The result is a dictionary: ``mismatch`` is empty if there is none, ``programs``
-    is the number of different programs, and ``refused`` the number of refused pairs of model and
-    machine and of refused choices.
+    Each program is compiled with random choices among those that the compiler's search tries,
+    whether they are fast or not. The checker must accept each program, and the tensors that the
+    golden machine computes with it must equal the integer reference. One case in seven is a
+    decoder, the others are encoders.
+
+    The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none.
+    ``programs`` is the number of different programs. ``refused`` counts the pairs of a model and a
+    machine that the compiler refused, and the choices that it refused.
     """
     rng, refused = case.rng(), 0
     outcomes = _decoder if case.index % _DECODERS == _DECODERS - 1 else _encoder
@@ -220,7 +223,7 @@ class _Checked(Interpreter):
         self.sp.fill(models.UNWRITTEN)
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Load a program, whose starts are checked again."""
+        """Load a program, and forget the entry points that were checked before."""
         super().load_program(words)
         self._checked = set[int]()
 
