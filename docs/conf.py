@@ -46,6 +46,7 @@ def setup(app):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         with Path(app.outdir, "peakrdl", "css", "layout.css").open("a", encoding="utf-8") as style:
-            style.write("table { display: block; overflow-x: auto; }\n")
+            style.write("table { display: block; max-width: calc(100vw - 60px); ")
+            style.write("overflow-x: auto; width: fit-content; }\n")
 
     app.connect("build-finished", add_registers)
