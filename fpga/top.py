@@ -104,7 +104,8 @@ class BoardTop(Component):
             payload=PAYLOAD_BYTES,
         )
         chips = (sdram, ddr3, psram, flash)
-        self.inputs = f"{self.config.to_toml()}{self.identity}{chips}{link}{divisor}{timeout}{baud}"
+        given = (self.identity, chips, link, divisor, timeout, baud)
+        self.inputs = f"{self.config.to_toml()}{given}"
         self._memory: Component
         pins: dict[str, Member] = {}
         self._chip = "sdram"

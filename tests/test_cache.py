@@ -255,6 +255,7 @@ def test_a_circuit_is_converted_once_for_its_inputs(monkeypatch, folder) -> None
     board = with_sdram(get_board("ulx3s_25f"))
     given = {"clock": 50_000_000, "memory_bytes": 4096, "divisor": 4, "timeout": 99}
     others = ({"clock": 40_000_000}, {"memory_bytes": 8192}, {"divisor": 5}, {"timeout": 98})
+    others += ({"divisor": 49, "timeout": 9},)  # the same digits
     tops = [BoardTop(PRESETS["tiny"], **given | other) for other in ({}, *others, {"link": "spi"})]
     tops += [
         BoardTop(PRESETS["micro"], **given),
@@ -264,5 +265,9 @@ def test_a_circuit_is_converted_once_for_its_inputs(monkeypatch, folder) -> None
         assert kept_verilog(top, "top") == "module top"
     assert converted == [top.inputs for top in tops]
     assert kept_verilog(tops[0], "other") == "module other"
+    count = len(converted)
+    for prefix in (None, "None"):
+        kept_verilog(tops[0], "third", prefix)
+    assert len(converted) == count + 2
     files = {str(path.relative_to(PACKAGE)) for path in circuit_files(BoardTop.__module__)}
     assert {"fpga/top.py", "hdl/link/uart.py", "hdl/memory/sdram/controller.py"} <= files

@@ -173,6 +173,41 @@ class Shared(Component):
         return m
 
 
+class Private(Component):
+    """Adds a private number. ``o`` is the sum."""
+
+    def __init__(self, number: int, init: int):
+        self.__number = number
+        super().__init__({"i": In(4), "o": Out(4, init=init)})
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.d.sync += self.o.eq(self.i + self.__number)
+        return m
+
+
+class Privates(Component):
+    """Sums of three numbers."""
+
+    i: In(4)
+    o: Out(4)
+
+    def elaborate(self, _platform):
+        m = Module()
+        value = self.i
+        for part in (Private(1, 2), Private(3, 2), Private(3, 5), Private(3, 5)):
+            m.submodules += part
+            m.d.comb += part.i.eq(value)
+            value = part.o
+        m.d.comb += self.o.eq(value)
+        return m
+
+
+def test_private_attributes_and_initial_values_of_ports_are_in_a_modules_key() -> None:
+    names = list(modules(to_verilog(Privates(), "top")))
+    assert names == ["top", "top_Private_3", "top_Private_2", "top_Private"]
+
+
 def test_a_shared_expression_is_one_cell() -> None:
     verilog = to_verilog(Shared())
     assert verilog.count(" + ") == 1

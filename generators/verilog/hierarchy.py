@@ -122,18 +122,20 @@ class _Hierarchy:
 def circuit_key(component: Component) -> Any:
     """Return a key of everything that a component's module depends on, or None if unknown.
 
-    The key has the class, the attributes and the ports, without private attributes of base classes.
+    The key has the class, the attributes and the ports, without private attributes of Amaranth.
     """
     ports = set(component.signature.members)
+    bases = (base for base in type(component).mro() if base.__module__.startswith("amaranth."))
+    private = tuple(f"_{base.__name__}__" for base in bases)
     values = {
         name: value
         for name, value in vars(component).items()
-        if name not in ports and not re.match(r"_[A-Z]\w*__", name)
+        if name not in ports and not name.startswith(private)
     }
     if not all(_is_plain(value) for value in values.values()):
         return None
     shapes = tuple(
-        (path, member.flow, value.shape())
+        (path, member.flow, value.shape(), repr(member.init))
         for path, member, value in component.signature.flatten(component)
     )
     return type(component), tuple(sorted(values.items())), shapes

@@ -38,7 +38,7 @@ def kept_verilog(component: Component, top: str, prefix: str | None = None) -> s
         text = to_verilog(component, top, prefix)
         (folder / "top.v").write_text(text, encoding="utf-8")
 
-    names = (kind.__qualname__, top, str(prefix))
+    names = (kind.__qualname__, top, repr(prefix))  # a prefix can be "None"
     key = digest(circuit_digest(kind.__module__), *names, str(inputs))
     # Amaranth warns of components that are never converted, by their representation.
     unused = {"message": re.escape(repr(component)), "category": UnusedElaboratable}
