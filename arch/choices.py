@@ -63,9 +63,25 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():
         asked = {name: value for name, value in values.items() if EARLIER.get(name) == choice}
-        if asked:
+        # A choice of the wrong type stays as it is, and is refused with all other values.
+        if asked and isinstance(after[choice], str):
             after[choice] = _option(choice, options, options.get(after[choice], {}) | asked)
     return after
+
+
+def check_agreement(changes: Mapping[str, Any]) -> None:
+    """Raise :class:`InputError` if changes have a choice and an older field that contradict.
+
+    ``changes`` maps short names of configuration fields to values.
+    """
+    for name, value in changes.items():
+        choice = EARLIER.get(name, "")
+        option = CHOICES[choice].get(str(changes[choice]), {}) if choice in changes else {}
+        if option.get(name, value) != value:
+            raise InputError(
+                f"Field {choice} {_shown(changes[choice])} has {name} {_shown(option[name])}, but "
+                f"{name} is {_shown(value)}; write only {choice}"
+            )
 
 
 def _option(choice: str, options: dict[str, dict[str, Any]], asked: dict[str, Any]) -> str:

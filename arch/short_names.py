@@ -10,7 +10,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from celosia.arch.choices import EARLIER, EARLIER_PATHS, chosen
+from celosia.arch.choices import EARLIER, EARLIER_PATHS, check_agreement, chosen
 from celosia.arch.errors import InputError, check_known
 from celosia.arch.fields import Fields
 
@@ -112,16 +112,15 @@ def flat(config: Fields) -> dict[str, Any]:
 
     :data:`ABSENT` has the values for the fields of absent units.
     """
-    return {short: value(config, short) for short in PATHS}
-
-
-def value(config: Fields, short: str) -> Any:
-    """Return the value of a configuration field by its short name, as in :func:`flat`."""
-    record, _, name = PATHS[short].partition(".")
-    held = getattr(config, record)
-    if name:
-        return ABSENT[short] if held is None else getattr(held, name)
-    return held if record == "name" else held is not None
+    values: dict[str, Any] = {}
+    for short, path in PATHS.items():
+        record, _, name = path.partition(".")
+        held = getattr(config, record)
+        if name:
+            values[short] = ABSENT[short] if held is None else getattr(held, name)
+        else:
+            values[short] = held if path == "name" else held is not None
+    return values
 
 
 def switch(record: str) -> str:
@@ -209,8 +208,10 @@ def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     """Return the values of all fields of a configuration after some are changed.
 
     ``values`` and ``changes`` map short names of fields to values. If a change removes a unit, the
-    unit's other fields get their values from :data:`ABSENT`.
+    unit's other fields get their values from :data:`ABSENT`. Raises :class:`InputError` if a
+    choice and an older field of the changes contradict.
     """
+    check_agreement(changes)
     after = chosen({**values, **changes})
     for record in OPTIONAL:
         unit = switch(record)

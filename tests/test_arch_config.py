@@ -5,7 +5,7 @@ import re
 import pytest
 
 from celosia.arch.config import Config
-from celosia.arch.errors import InputError
+from celosia.arch.errors import InputError, InputTypeError
 from celosia.arch.presets import PRESETS, load
 from celosia.arch.records import Softmax
 from celosia.arch.short_names import PATHS, RECORDS
@@ -290,6 +290,21 @@ def test_a_single_element_is_a_machine():
             "No operands has operand_width 8 and zero_points false and wide_operands true; write "
             "operands as one of int2, int3, int4, int5, int6, int7, int8, affine2, affine3, "
             "affine4, affine5, affine6, affine7, affine8, affine16",
+        ),
+        (
+            {"sleep": True, "gating": "none"},
+            InputError,
+            "Field gating 'none' has sleep false, but sleep is true; write only gating",
+        ),
+        (
+            {"observe": "all", "control.trace": False},
+            InputError,
+            "Field observe 'all' has trace true, but trace is false; write only observe",
+        ),
+        (
+            {"gating": ["none"], "sleep": True},
+            InputTypeError,
+            "Field gating must be a string, not ['none']",
         ),
         (
             {"operands": "affine16", "acc_width": 30},

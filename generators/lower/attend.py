@@ -1,8 +1,4 @@
-"""Attention of all texts that a decoder's run processes.
-
-The instructions compute queries, keys and values, the probabilities, and the contexts (sums of
-values weighted by probabilities). The output projection is not included.
-"""
+"""Attention of all texts that a decoder's run processes, from the projections to the contexts."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,11 +15,9 @@ from celosia.generators.program.draft import Ref
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
-    """Add instructions that compute a source's keys and values for one layer of the decoder.
+    """Add instructions that compute and store a source's keys and values for a decoder layer.
 
-    The source is the text that the encoder of an encoder-decoder reads. ``key`` and ``value`` are
-    the linear layers that compute its keys and values. The results stay in the layer's cache, so
-    that later runs of the decoder attend to them.
+    The source is the text that the encoder of an encoder-decoder reads.
     """
     cached = Cached(make, make.plan.kept[key.target.name][0])
     for projection in (key, value):
@@ -35,14 +29,13 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
 
 
 def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> None:
-    """Add the instructions of an attention ``op`` for all texts of a run.
+    """Add the instructions of an attention for all texts of a run, without the output projection.
 
     The instructions compute queries, keys and values from normalized rows, and then probabilities
-    and contexts. Contexts are the sums of values weighted by probabilities. The output projection
-    is not included. ``waiting`` has the linear layers that compute queries, keys and values. Each
-    is a pair of the layer and the list of rowwise operations after it. If the attention is to a
-    source, an earlier run has computed its keys and values. Then ``waiting`` has only the layer of
-    the queries. If the cache stores inputs of the attention instead of keys and
+    and contexts. Contexts are the sums of values weighted by probabilities. ``waiting`` has the
+    linear layers that compute queries, keys and values, each with the rowwise operations after it.
+    If keys and values are those of a source, an earlier run has computed them, and ``waiting`` has
+    only the layer of the queries. If the cache stores inputs of the attention instead of keys and
     values, the keys and values of all tokens are computed from these inputs.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]

@@ -1,4 +1,4 @@
-"""Memory locations of a decoder's data, and the registers in which the host passes addresses."""
+"""On-chip addresses of a decoder's tensors, and the registers with a token's addresses."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -51,10 +51,7 @@ MOST_TEXTS = (REGISTERS - 1) // TEXT_REGISTERS
 
 
 def of_text(register: int, text: int) -> int:
-    """Return the register of text number ``text`` that has the purpose of ``register``.
-
-    ``register`` is the number of a register of the first text.
-    """
+    """Return the register of a text that corresponds to ``register`` of the first text."""
     return register + TEXT_REGISTERS * text
 
 
@@ -127,7 +124,7 @@ class Cache:
 class Slots:
     """Weight slots of a matrix [k, n].
 
-    The tile in tile row ``kt`` and tile column ``nt`` is in slot ``first + nt * k_tiles + kt``.
+    Row ``kt`` of tile column ``nt`` is in slot ``first + nt * k_tiles + kt``.
     """
 
     first: int
@@ -137,7 +134,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Kept:
-    """Weight slots or addresses of one text's keys and values, for one attention."""
+    """On-chip addresses or weight slots of one text's keys and values, for one attention."""
 
     name: str
     """Suffix of the buffers' names, for keys and values in the scratchpad."""
@@ -165,28 +162,19 @@ class Kept:
 
     @property
     def count(self) -> Given:
-        """Operand for the number of cache slots that the last token of a run attends to.
-
-        It is a register that the host writes before each run.
-        """
+        """Number of cache slots that the last token of a run attends to."""
         return Given(of_text(self.register, self.text), self.capacity)
 
     def line(self, register: Register) -> int | Given:
-        """Return the row or column of a weight slot at which a run's first token is appended.
-
-        The result is the text's register that corresponds to ``register``, or 0 if no tokens are
-        appended. No tokens are appended if each run computes the keys and values of all tokens, or
-        if they are those of a source.
-        """
+        """Return the row or column of a weight slot from which a run's tokens are appended."""
         own = of_text(register, self.text)
         return Given(own, 0) if self.grows and not self.made else 0
 
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the weight slot to which a run's first token is appended.
 
-        The result is ``first``, the tensor's first slot, plus the value of the text's register that
-        corresponds to ``register``. It is only ``first`` if each run computes the keys and values
-        of all tokens, or if they are those of a source.
+        The result is ``first``, the tensor's first slot, plus the value of the text's ``register``.
+        If each run computes the keys and values of all tokens, the result is ``first``.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -205,9 +193,9 @@ class Words:
 
 @dataclass
 class Memory:
-    """Allocates parts of a configuration's memories permanently to the data of one model.
+    """The permanently allocated parts of a configuration's memories.
 
-    The methods raise :class:`FitError` for data that do not fit.
+    Raises :class:`FitError` for data that do not fit.
     """
 
     name: str
@@ -230,32 +218,14 @@ class Memory:
         self.buffers[name] = max(size, self.buffers.get(name, 0))
         return Ref(name)
 
-    def check_bytes(self) -> None:
-        """Refuse a model whose buffers alone have more bytes than the scratchpad."""
-        if sum(self.buffers.values()) > self.config.scratchpad.bytes:
-            raise self.no_room()
-
-    def no_room(self) -> FitError:
-        """Return the refusal of a model whose buffers do not fit the scratchpad's banks."""
-        total, largest = sum(self.buffers.values()), max(self.buffers.values())
-        config = self.config
-        return FitError(
-            f"Model {self.name} needs {total} scratchpad bytes and {largest} of them in one bank, "
-            f"but scratchpad_bytes is {config.scratchpad.bytes} in banks of {config.bank_bytes}",
-            doubled(config, "scratchpad_bytes", max(total, largest * config.scratchpad.banks)),
-        )
-
     def take_slots(self, k: int, n: int) -> Slots:
-        """Allocate weight slots for a matrix [k, n], and return them.
-
-        They may be more than the configuration has; :meth:`check_slots` finds this out.
-        """
+        """Allocate weight slots for a matrix [k, n]; :meth:`check_slots` checks the limit later."""
         slots = Slots(self.slots, -(-k // self.config.array.rows), -(-n // self.config.array.cols))
         self.slots += slots.k_tiles * slots.n_tiles
         return slots
 
     def check_slots(self) -> None:
-        """Raise :class:`FitError` if more weight slots are allocated than the configuration has."""
+        """Refuse a model that needs more weight slots than the configuration has."""
         if self.slots > self.config.array.weight_depth:
             raise FitError(
                 f"Model {self.name} with its keys and values needs {self.slots} weight slots of "
@@ -266,12 +236,12 @@ class Memory:
             )
 
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
-        """Allocate parameter words [words, bytes]; return their place in the parameter memory.
+        """Allocate parameter words [words, bytes], without a limit.
 
-        They may be more than the memory has; :meth:`check_words` finds this out. ``early`` is true
-        for parameters with which SOFTMAX and NORM requantize sums from the accumulators. If the
-        machine reserves the first ``pre_depth`` words of the memory for such parameters, they are
-        placed there. All other parameters are placed after the reserved words.
+        :meth:`check_words` compares the sum of all allocations with the configuration. ``early`` is
+        true for parameters with which SOFTMAX and NORM requantize sums from the accumulators. If
+        the machine has separate words for such parameters, they are the first words of the
+        parameter memory.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words
@@ -280,7 +250,7 @@ class Memory:
         return Words(first, len(words))
 
     def check_words(self) -> None:
-        """Raise :class:`FitError` if more parameter words are allocated than the machine has."""
+        """Refuse a model that needs more parameter words than the configuration has."""
         early = sum(map(len, self.early))
         if early > self.config.pre_depth:
             raise FitError(
@@ -296,10 +266,9 @@ class Memory:
             )
 
     def take_tables(self, tables: Sequence[Ints]) -> list[int]:
-        """Allocate table slots for the layers' activation tables; return the slot of each table.
+        """Allocate consecutive table slots for the layers' activation tables; return the slots.
 
-        The slots are consecutive. However, equal tables share a slot if all tables are equal, or if
-        not all of them fit.
+        If the tables do not all fit, equal tables share a slot.
         """
         alike = all(np.array_equal(table, tables[0]) for table in tables)
         if alike or len(self.tables) + len(tables) > self.config.table_slots:
@@ -308,10 +277,7 @@ class Memory:
         return list(range(len(self.tables) - len(tables), len(self.tables)))
 
     def take_table(self, table: Ints) -> int:
-        """Return the number of a slot for an activation table.
-
-        It is the slot of an equal table if there is one, otherwise a slot that is newly allocated.
-        """
+        """Allocate a slot for an activation table; equal tables share a slot."""
         for slot, other in enumerate(self.tables):
             if np.array_equal(table, other):
                 return slot
@@ -326,10 +292,7 @@ class Memory:
 
 
 def check_at_once(name: str, config: Config, words: int) -> None:
-    """Raise :class:`FitError` if the parameter memory has fewer than ``words`` words.
-
-    ``words`` is the number of parameter words that a model's instructions need at the same time.
-    """
+    """Refuse a model if instructions need more parameter words together than the memory has."""
     if words > config.vector.words:
         raise FitError(
             f"Model {name} needs {words} parameter words at once, but param_depth is "

@@ -1,6 +1,4 @@
-"""Bench of the load and store engines: random commands copy rows between models of two memories.
-
-The two memories are the external memory and the scratchpad.
+"""Bench of the load and store engines: random rows between a memory and a scratchpad of bytes.
 
 Parameters: ``engine`` (``load`` or ``store``); ``config`` (fields that differ from the preset
 ``small``); ``commands`` (the number of commands); ``stall`` (probability in each cycle that a port
@@ -89,7 +87,7 @@ class Machine:
     def pause(self, probability: float | None = None) -> bool:
         """Return at random whether a port pauses in this cycle.
 
-        A pause has the probability ``probability``, or ``stall`` if ``probability`` is None.
+        The probability of a pause is ``stall`` by default.
         """
         probability = self.stall if probability is None else probability
         return bool(probability and self.random.random() < probability)
@@ -142,11 +140,7 @@ class Machine:
         self.next_word = self.cycle + self.timing.interval
 
     def take_request(self) -> list[int]:
-        """Return a list of the word addresses of the burst that the engine requests in this cycle.
-
-        If it requests none, the list is empty. Assert that the burst is aligned, is within memory
-        and does not cross a burst boundary.
-        """
+        """Return the word addresses of the burst requested in this cycle."""
         if not self.fires("memory__request"):
             return []
         burst = unpack(burst_layout(self.config.memory), self.get("memory__request__payload"))
@@ -305,10 +299,7 @@ def store_side(
 
 @cocotb.test()
 async def rows_arrive(dut: Any) -> None:
-    """Each command writes its rows to the destination memory and changes no other byte.
-
-    A load writes to the scratchpad, a store to external memory. Commands end in order.
-    """
+    """Every row is written to the other memory, no other byte changes; commands end in order."""
     await _run(dut, parameters())
 
 

@@ -1,4 +1,4 @@
-"""Bench of power-on: the circuit must run or refuse flash images as the golden model does."""
+"""Bench of power-on: good and bad flash images against the golden model."""
 
 from typing import Any
 
@@ -85,10 +85,9 @@ class _Board:
 
 @cocotb.test(timeout_time=_LIMIT * 30 * PERIOD_NS, timeout_unit="ns")
 async def images_are_carried_out(dut: Any) -> None:
-    """For each image, the circuit sends the golden model's text and host link requests.
+    """For each image, circuit and golden model send the same text and the same link requests.
 
-    The text goes to the serial line. The circuit refuses exactly the images that the golden model
-    refuses.
+    Both also refuse the same images.
     """
     random = rng()
     for image, status, answers in images(random):

@@ -48,9 +48,8 @@ TRIES = 8
 
 
 class Surroundings:
-    """Test environment of the vector engine.
+    """Test environment of the vector engine: models of the memories, with checks of its ports.
 
-    It models the scratchpad and the accumulators, and checks the engine's requests and status.
     ``sp`` and ``acc`` are the contents of the scratchpad and the accumulators.
     """
 

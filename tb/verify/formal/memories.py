@@ -1,4 +1,4 @@
-"""Properties of memories (reads return the value written last) and the scratchpad's arbiters."""
+"""Properties of memories and their arbiters."""
 
 from types import ModuleType
 

@@ -1,1 +1,1 @@
-"""Fuzzing: random files, models, graphs, programs and bus traffic, whose results are checked."""
+"""Fuzzing: random cases for files, models, graphs, programs and links, each with its check."""

@@ -1,4 +1,4 @@
-"""Small valid files of every input format, and a Celosia command that reads each of them."""
+"""Small valid files of every input format, with the command that reads each."""
 
 import json
 import shutil
