@@ -53,9 +53,9 @@ class Config(Fields):
         a property of this class (``line_bytes``). A path into an absent record gives None.
         """
         if name in PATHS:
-            return self.flat()[name]
+            return short_names.value(self, name)
         if name in EARLIER:
-            return CHOICES[EARLIER[name]][self.flat()[EARLIER[name]]][name]
+            return CHOICES[EARLIER[name]][short_names.value(self, EARLIER[name])][name]
         value: Any = self
         for part in name.split("."):
             value = None if value is None else getattr(value, part)

@@ -3,13 +3,11 @@
 An instruction is a header word and one word per operand, all of 32 bits, least significant bit
 first:
 
-======== =======================================================================
-header   bits 4:0 opcode; 8:5 pop, one bit per engine; 12:9 push, one bit per
-         engine; 15:13 zero; 31:16 flags
-operand  bits 27:0 immediate, two's complement; 31:28 register; register 0 is 0.
-         The value is immediate plus register, modulo 2**28. It is signed, except
-         that an address of external memory is unsigned.
-======== =======================================================================
+- header: bits 4:0 opcode; 8:5 pop, one bit per engine; 12:9 push, one bit per engine; 15:13 zero;
+  31:16 flags
+- operand: bits 27:0 immediate, two's complement; 31:28 register; register 0 is 0. The value is
+  immediate plus register, modulo 2**28. It is signed, except that an address of external memory is
+  unsigned.
 
 Tokens synchronize the engines. An engine starts an instruction only after it has received one token
 from each engine in the instruction's ``pop``. When the instruction has completed, the engine sends

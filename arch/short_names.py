@@ -112,15 +112,16 @@ def flat(config: Fields) -> dict[str, Any]:
 
     :data:`ABSENT` has the values for the fields of absent units.
     """
-    values: dict[str, Any] = {}
-    for short, path in PATHS.items():
-        record, _, name = path.partition(".")
-        held = getattr(config, record)
-        if name:
-            values[short] = ABSENT[short] if held is None else getattr(held, name)
-        else:
-            values[short] = held if path == "name" else held is not None
-    return values
+    return {short: value(config, short) for short in PATHS}
+
+
+def value(config: Fields, short: str) -> Any:
+    """Return the value of a configuration field by its short name, as in :func:`flat`."""
+    record, _, name = PATHS[short].partition(".")
+    held = getattr(config, record)
+    if name:
+        return ABSENT[short] if held is None else getattr(held, name)
+    return held if record == "name" else held is not None
 
 
 def switch(record: str) -> str:

@@ -141,6 +141,8 @@ def compile_encoder(
     machine = config if fixed else equipped(config, options)
     options, summary = search_formats(model.name, None, machine, options, loss, show)
     machine = config if fixed else equipped(config, options)
+    if memory_bytes is not None and not options.sparse:
+        check_memory(source.description, source.weights, machine, options, memory_bytes)
     with show(f"{model.name} on {config.name}") as update:
         code = compile_model(source.description, source.weights, inputs, machine, options, update)
         if memory_bytes is not None:
@@ -206,7 +208,7 @@ def compile_decoder(
     if not fixed:
         machine = equipped(config, options, options.batch * (1 + described.heads))
 
-    def programs(decoder: Decoder) -> TextProgram:
+    def programs(decoder: Decoder, *, search: bool = True) -> TextProgram:
         own = machine if fixed else paired(machine, decoder)
         room = options.context or min(decoder.places, own.vector.longest_row)
         return compile_text(
@@ -218,13 +220,19 @@ def compile_decoder(
             sparse=options.sparse,
             recompute=options.recompute,
             texts=options.batch,
+            search=search,
         )
 
     if not options.sparse:
         check_memory(described, source.weights, machine, options, memory_bytes)
     with show("First layers"):
         check_layers(
-            described, source.weights, lambda some: programs(source.first_layers(some, options))
+            described,
+            source.weights,
+            machine,
+            options,
+            lambda some: source.first_layers(some, options),
+            lambda graph: programs(graph, search=False),
         )
     with show("Calibration") as update:
         decoder, parting = source.calibrate(texts, options, update)

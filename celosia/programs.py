@@ -1,4 +1,4 @@
-"""Compiled models, encoders and language models alike: run, compare, save and export them."""
+"""Compiled encoders and language models, which can be run, compared, saved and exported."""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,10 @@ from celosia.tb.models.text_session import TextSession
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(Shown):
-    """Results of a program's run on inputs: outputs, cycles, and the number of wrong tensors."""
+    """Results of a program's run on inputs: outputs, cycles, and the number of wrong tensors.
+
+    A tensor is wrong if it differs from that of the golden machine.
+    """
 
     outputs: list[NDArray[np.float64]]
     """Output of the whole model for each input, in the model's unit; for a language model the
@@ -56,7 +59,10 @@ class Run(Shown):
     """The machine's counters summed over the run, by the names of ``celosia.arch.registers``."""
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return a table of the run's numbers: inputs, cycles, mismatches and compared tensors."""
+        """Return the table of a run, one line for each number that is known.
+
+        The numbers are those of inputs, measured cycles, mismatches and compared tensors.
+        """
         own = {"inputs": len(self.outputs), "cycles": self.cycles}
         return facts(**own, mismatches=self.mismatches, tensors=self.tensors)
 
@@ -123,24 +129,30 @@ class Program(Shown):
 
     @property
     def cycles(self) -> int | None:
-        """Predicted cycles of an encoder's inference, or of a text's token at the last position.
+        """Predicted number of cycles of one run of the program.
 
-        The memory timing is :data:`celosia.tb.machine.memory_timing.FAR`. None for a microcoded
-        machine.
+        A run is an inference of an encoder. For a language model it is the processing of a token at
+        the last position. The prediction is made for an external memory with the
+        timing :data:`celosia.tb.machine.memory_timing.FAR`. It is None for a microcoded machine.
         """
         return self.predicted(FAR)
 
     def predicted(self, timing: MemoryTiming) -> int | None:
-        """Return the prediction of :attr:`cycles` for an external memory with this timing.
+        """Return the same prediction as :attr:`cycles`, for an external memory with ``timing``.
 
-        Refreshes of the memory are not included.
+        The prediction leaves out the refreshes of the memory. It is None for a microcoded machine.
         """
         if self.config.micro is not None:
             return None
         return self.code.predict_whole(timing.latency, timing.interval, bits=self.bits)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the table that a printed program shows: model, configuration, sizes and cycles."""
+        """Return the table that ``print`` shows for a program.
+
+        It has a line each for the model's name, the configuration, the entry points, the size of
+        the program, the size of its data and the predicted cycles. A line with a warning is added
+        if the quantized model's outputs are far from the float model's.
+        """
         warning = None if self.parting is None else self.parting.warning or None
         return facts(
             model=self.name,
@@ -153,14 +165,15 @@ class Program(Shown):
         )
 
     def run(self, inputs: Inputs, on: str = "golden", *, timing: MemoryTiming = FAR) -> Run:
-        """Run the program on inputs and compare each tensor with the golden machine.
+        """Run the program on inputs, and compare its tensors with those of the golden machine.
 
-        ``inputs`` are as :meth:`celosia.Model.floats` accepts them. If the program was opened
-        without its model, they are rows of the machine's input, [tokens, features] each. ``on`` is
-        ``golden``, ``verilator``, ``icarus`` or the port of a board, such as ``/dev/ttyUSB0``. If
-        ``on`` is ``golden``, the program runs on the golden machine, and the reference for its
-        tensors is integer arithmetic on the whole model. ``timing`` is the timing of external
-        memory in a simulation.
+        ``inputs`` have the form that :meth:`celosia.Model.floats` accepts. If an encoder was opened
+        without its model, each input is a matrix [tokens, features] of the machine's input. ``on``
+        names the machine: ``golden``, the simulators ``verilator`` and ``icarus``, or the port of a
+        board, such as ``/dev/ttyUSB0``. If it is ``golden``, the golden machine's tensors are
+        compared with an integer evaluation of the whole model. On a machine without a trace port,
+        such as a board, only outputs are compared. ``timing`` is the timing of external memory in a
+        simulation.
 
         Raises :class:`InputError` if an input does not fit or the machine is unknown, and
         :class:`RunError` if a run fails.
@@ -193,9 +206,12 @@ class Program(Shown):
         progress: Progress | None = None,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> Inferences:
-        """Run an encoder on rows of the machine's input; return outputs, cycles and mismatches.
+        """Run an encoder on inputs of the machine; return outputs, cycles and mismatches.
 
-        A mismatch is a tensor that differs from the golden machine's.
+        Each entry of ``rows`` is one input, a matrix [tokens, features]. ``on`` is a machine, or
+        the name of one as for :meth:`run`. Run i reads only the upper ``bits[i % len(bits)]`` bits
+        of nested weights, which can be read at several widths. A mismatch is a tensor that differs
+        from the golden machine's.
         """
         code = self._traced(on)
         assert isinstance(code, EncoderHost)
@@ -262,13 +278,14 @@ class Program(Shown):
         timing: MemoryTiming = FAR,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> dict[str, Any]:
-        """Continue one or two texts; return a dictionary of texts and measurements.
+        """Continue one or two prompts; return the texts and measurements in a dictionary.
 
-        Two texts are continued at once, one token of each per run. The dictionary has the entries
-        of :func:`celosia.tb.models.run_text.run_text` or, for two texts, of
+        Two texts are continued at once: each run of the machine processes one token of each text.
+        For one text the dictionary has the entries of
+        :func:`celosia.tb.models.run_text.run_text`, and for two texts those of
         :func:`celosia.tb.models.run_texts.run_texts`. It also has the entries of the attribute
         ``made``, which describe the model's quantization. Run i of the machine reads only the upper
-        ``bits[i % len(bits)]`` bits of nested weights.
+        ``bits[i % len(bits)]`` bits of nested weights, which can be read at several widths.
 
         Raises :class:`InputError` if a text cannot be continued, or the program is compiled for
         another number of texts.
@@ -358,19 +375,28 @@ class Program(Shown):
 
     @property
     def float_source(self) -> Source:
-        """The float model from which an encoder was compiled; not defined for a language model."""
+        """The float model from which an encoder was compiled.
+
+        Reading it fails for a language model, and for an encoder that was opened without its model.
+        """
         assert self.model is not None, "the program was opened with its float model"
         assert isinstance(self.model.source, Source)
         return self.model.source
 
     @property
     def float_name(self) -> str:
-        """The name or path of the float model; the program's name if it was opened without it."""
+        """The name or path of the float model.
+
+        If the program was opened without the float model, this is the program's name.
+        """
         return self.name if self.model is None else self.model.name
 
     @property
     def with_model(self) -> Model:
-        """The program's float model; :class:`InputError` if the program was opened without it."""
+        """The program's float model.
+
+        Raises :class:`InputError` if the program was opened without it.
+        """
         if self.model is None or self.options is None:
             raise InputError(
                 f"Program {self.name} was opened from a folder, without its float model; load and "
@@ -392,13 +418,16 @@ class Program(Shown):
         inputs: Inputs | None = None,
         steps: int = 4,
     ) -> Path:
-        """Write the program's files for use elsewhere, all or none; return the folder.
+        """Write the files with which others can run the program into a folder; return the folder.
 
-        The folder gets the saved program. If ``verilog`` is true, it also gets the accelerator's
-        Verilog; if ``c`` is true, a driver and the model in C; if ``testbench`` is true, a test
-        bench. Driver and test bench run the model on ``inputs``, by default on its examples. For a
+        The saved program is always written. If ``verilog`` is true, the accelerator's Verilog is
+        added. If ``c`` is true, a driver in C and the model as C arrays are added. If ``testbench``
+        is true, the Verilog and a test bench are added. The driver and the test bench run the model
+        on ``inputs``; if these are None, an encoder runs on example inputs of its model. For a
         language model ``inputs`` are prompts, and each prompt is continued by ``steps`` tokens.
-        Raises :class:`InputError` if an input does not fit or the folder cannot be written.
+
+        If a file cannot be written, none is. Raises :class:`InputError` if an input does not fit
+        the model, or if the folder cannot be written.
         """
         rows: Sequence[Any] = ()
         if (c or testbench) and isinstance(self.code, TextHost):

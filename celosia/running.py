@@ -1,4 +1,4 @@
-"""Runs of encoders: every tensor is compared, and outputs are measured against the float model."""
+"""Runs of encoders, whose tensors and outputs are compared with the golden and float models'."""
 
 import time
 from collections.abc import Sequence
@@ -27,7 +27,11 @@ from celosia.tb.models.run_inputs import NO_FILES, Files, cosine, cut_inputs, re
 
 @dataclass(frozen=True)
 class Ran:
-    """Results of an encoder's runs: figures by name, and the model's output for each input."""
+    """Results of an encoder's runs, as :func:`measure` returns them.
+
+    ``figures`` is a dictionary from the name of each measurement to its value. ``outputs`` has the
+    whole model's output for each input, and ``program`` is the compiled encoder.
+    """
 
     figures: dict[str, Any]
     outputs: list[NDArray[np.float64]]
@@ -49,13 +53,14 @@ def run_files(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Ran:
-    """Compile a model and run it on inputs of a file: the first ``count``, or all if it is None.
+    """Compile an encoder, run it on the inputs in a file, and return measurements and outputs.
 
-    Without a file a model of the digits runs on the images of the test split. ``machine`` is a
-    simulator's name, or a connected machine with ``memory_bytes`` bytes of external memory. For a
-    simulator, units that the options need are added to ``config``; for a connected machine
-    ``config`` is not changed. ``options`` and ``loss`` are those of :func:`celosia.compile`. The
-    figures in the result and all other arguments are those of :func:`measure`.
+    The encoder runs on the first ``count`` inputs, or on all of them if ``count`` is None. If
+    ``files`` has no inputs, an encoder for handwritten digits runs on the package's test images.
+    ``machine`` is a simulator's name, or a connected machine with ``memory_bytes`` bytes of
+    external memory. For a simulator, units that the options need are added to ``config``; for a
+    connected machine ``config`` is not changed. ``options`` and ``loss`` are those of
+    :func:`celosia.compile`. The result and all other arguments are those of :func:`measure`.
 
     Raises :class:`InputError` if the model, the simulator, a file or the count cannot be used.
     """
@@ -64,9 +69,10 @@ def run_files(
     check_single(files)
     if loss is not None:
         check_measured(model)
-    loaded = load(model, tokens=tokens)
-    assert isinstance(loaded.source, Source)
-    chosen, samples, labels = read_inputs(model, loaded.source, files, count)
+    with show(f"Reading {model}"):
+        loaded = load(model, tokens=tokens)
+        assert isinstance(loaded.source, Source)
+        chosen, samples, labels = read_inputs(model, loaded.source, files, count)
     begin = time.perf_counter()
     program = compile_encoder(
         loaded,
@@ -95,9 +101,10 @@ def run_folder(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Ran:
-    """Run a compiled encoder on the inputs of a file; the program must have its float model.
+    """Run a compiled encoder on the inputs in a file, and return measurements and outputs.
 
-    Inputs, arguments and the figures in the result are those of :func:`run_files`.
+    The program must have been opened with its float model. The arguments and the result are those
+    of :func:`run_files`.
     """
     check_single(files)
     source = program.float_source
@@ -118,19 +125,21 @@ def measure(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Ran:
-    """Run a compiled encoder on prepared inputs, and return measurements (figures) and outputs.
+    """Run a compiled encoder on preprocessed inputs, and return measurements and outputs.
 
     The program must have been opened with its float model. Run i reads only the upper ``bits[i %
-    len(bits)]`` bits of nested weights. Every run processes as many tokens as the model was
-    compiled for, also if the input is shorter. The figures are a dictionary with the entries of
-    :meth:`celosia.tb.models.inference.Inferences.figures`, and with the entries below.
+    len(bits)]`` bits of nested weights, which can be read at several widths. Every run processes as
+    many tokens as the model was compiled for, even if the input is shorter. The measurements are
+    the dictionary ``figures``. It has the entries of
+    :meth:`celosia.tb.models.inference.Inferences.figures`, and the entries below.
 
     ``cosine_mean`` and ``cosine_worst`` are the mean and the least cosine between an output and the
-    float model's output; both include the steps that the host computes. ``similarities`` are the
-    cosines between the first output, or the mean of its rows, and each other output.
-    ``predictions`` has the number of the largest column of each output, or is None if outputs are
-    not single rows of several columns. If labels are given, ``accuracy`` is the fraction of outputs
-    whose largest column is the label. ``float_accuracy`` is this fraction for the float model.
+    float model's output. Both outputs include the steps that the host computes. ``similarities``
+    lists the cosines between the first output and each other output; an output of several rows is
+    replaced by the mean of its rows. ``predictions`` lists the index of the largest column of each
+    output. It is None if outputs are not single rows of several columns. If ``labels`` are given,
+    ``accuracy`` is the fraction of outputs whose largest column is the label. ``float_accuracy`` is
+    this fraction for the float model.
     ``host`` has the names of the host's steps. ``calibration`` compares integer and float outputs
     on the first calibration inputs (:class:`celosia.generators.quantize.parting.Parting`).
     """
@@ -171,9 +180,9 @@ def measure(
 
 
 def check_single(files: Files) -> None:
-    """Check that inputs are given by at most one file or option.
+    """Raise :class:`InputError` if ``files`` gives inputs in several ways.
 
-    Raises :class:`InputError` otherwise.
+    The ways are a file of inputs, a file of texts with their classes, and random inputs.
     """
     if sum(map(bool, (files.inputs, files.answers, files.random))) > 1:
         raise InputError("Options --inputs and --answers exclude each other")

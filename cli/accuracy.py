@@ -1,4 +1,4 @@
-"""celosia verify accuracy: nonlinear units and formats against float64."""
+"""celosia verify accuracy: measure errors of nonlinear units and number formats."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""celosia bench: measurements of the machine in cycles."""
+"""celosia bench: commands that count the machine's cycles in benchmarks, or time the compiler."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
 from celosia.cli.bench_all import bench_all
 from celosia.cli.bench_boards import bench_boards
+from celosia.cli.bench_compiler import bench_compiler
 from celosia.cli.bench_formats import bench_formats
 from celosia.cli.bench_pins import bench_pins
 from celosia.cli.format_options import LAYER_KEYS, Formats, quantize_options
@@ -43,11 +44,12 @@ from celosia.tb.speed.toggle_bench import bench_toggles
 
 @click.group(cls=Tree)
 def bench() -> None:
-    """Measure the machine in cycles."""
+    """Count the machine's cycles in benchmarks; time the compiler."""
 
 
 bench.add_command(bench_all)
 bench.add_command(bench_boards)
+bench.add_command(bench_compiler)
 bench.add_command(bench_formats)
 bench.add_command(bench_pins)
 
@@ -79,17 +81,20 @@ def gemm(
 ) -> None:
     """Compile linear layers of random weights, and run them.
 
-    A layer has the size MxKxN, or the size of every product in BERT, ViT, GPT-2 or Llama whose name
-    contains NAME; `all` selects every product. Operands and result are in external memory.
+    With MxKxN, one layer runs, which multiplies an input [M, K] by weights [K, N]. With NAME, a
+    layer runs for each matrix product in BERT, ViT, GPT-2 or Llama whose name contains NAME; `all`
+    selects every product. Operands and result are in external memory.
 
     cycles and utilization count from the array's first request for an operand to its last sum in
     the accumulators. total_cycles and total_utilization count the whole run, from start to halt.
-    utilization is the products per cycle as a share of the array's peak. With --sparsity, a
-    share of the weights is zero, and the weights are in the scratchpad.
+    utilization is the number of products per cycle, divided by the number of the array's
+    elements. With --sparsity, the given share of the weights is zero, and the weights are in the
+    scratchpad.
 
-    With --toggles the command counts the register bits that change in each cycle of the run; bits
-    of memories do not count. Each row of the table is for one engine, or for the registers of one
-    memory. The row `engines` is the sum for matrix engine, vector engine and accumulators.
+    With --toggles the command runs the layer on machines without and with the field sleep. It
+    counts the register bits that change in the cycles of each run; bits of memories do not count.
+    Each row of the table is for one engine, or for the registers of one memory. The row `engines`
+    is the sum for matrix engine, vector engine and accumulators.
     """
     if not re.fullmatch("[-x0-9]+", words[0]):
         refuse_given("named products", "sparsity", "toggles", "file")
@@ -191,7 +196,12 @@ def decode(
     sparsity: float,
     simulator: str,
 ) -> None:
-    """Compile a decoder of one layer, and process one token, with weights from external memory."""
+    """Compile a decoder of one layer with random weights, and count the cycles of one token.
+
+    The machine reads the weights from external memory. DIM is the number of columns of the layer,
+    FFN the inner width of its feed-forward network. The token attends to POSITIONS earlier tokens
+    and to itself.
+    """
     dim, ffn = sizes["dim"], sizes["ffn"]
     bits = formats.one_bits("A layer is measured")
     options = Quantization(**formats.quantization)

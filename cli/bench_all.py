@@ -1,4 +1,4 @@
-"""celosia bench all: run the benchmark command of every figure that this project publishes."""
+"""celosia bench all: run every benchmark with a result that this project publishes."""
 
 import json
 import shlex
@@ -23,7 +23,10 @@ from celosia.tb.machine.toolchain import environment
 
 @dataclass(frozen=True)
 class Case:
-    """A benchmark: the command to run, the result to show, and published results of others."""
+    """A benchmark: the command to run, the name of its result to show, and results for comparison.
+
+    The results for comparison are those that others published.
+    """
 
     words: str
     """The command's words after ``celosia``, without ``--json``."""
@@ -121,7 +124,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def sections(page: str) -> dict[str, str]:
-    """Return a dictionary from the headings of a Markdown page to the tables below them."""
+    """Return a dictionary from each ``##`` heading of a Markdown page to the text below it."""
     parts = (part.partition("\n") for part in page.split("\n## ")[1:])
     return {heading: rest.strip() for heading, _, rest in parts}
 
@@ -138,10 +141,11 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return commands and their figures as a Markdown table.
+    """Return a Markdown table with a line for each benchmark: its command and its results.
 
-    Each entry of ``rows`` becomes a line. If the first entry has a table of its results under the
-    key ``rows``, the result is this entry's command and that table; other entries are ignored.
+    ``rows`` are the benchmarks' table lines, as :func:`measure` returns them. If the first one has
+    a separate table under the key ``rows``, the text is the first benchmark's command and that
+    table; the other benchmarks are left out.
     """
     lines = []
     if "rows" in rows[0]:

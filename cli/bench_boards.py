@@ -39,12 +39,13 @@ def bench_boards(
 ) -> None:
     """Build every board's machine, or machines with TEXT in their names; write reports and tables.
 
-    Reports are in docs/reports, tables in docs/boards/placements.md and README.md. A board is not
-    built again if design, tools and seed are those of its existing report, so an interrupted
-    command can be repeated. For such a board the command only counts the report's cycles again, in
-    a simulation. With --kept no board is built; only the cycles of reports are counted again,
-    for each machine that has not changed since its report. Some designs are built with three seeds;
-    the report is of the best seed, and lists the results of all seeds.
+    The reports are written to docs/reports, the tables to docs/boards/placements.md and README.md.
+    A machine is not built again if its design, tools and seed are those of its existing report, so
+    an interrupted command can be repeated. For such a machine the command only simulates the board,
+    and updates the cycles in the report. With --kept no machine is built: the command only updates
+    the cycles in the report of each machine that has not changed since its report. Some designs are
+    built with three seeds. Their report describes the result of the best seed, and lists the
+    frequencies of all seeds.
     """
     folder = REPORTS
     check_folder(folder)

@@ -38,7 +38,11 @@ _SIZE = "DIMxFFNxPOSITIONS"
 
 @dataclass(frozen=True)
 class Format:
-    """A number format of weights and activations, and the layers and machine to measure it."""
+    """A number format of weights and activations, and how it is measured.
+
+    It is measured on a machine with the configuration ``config``, which runs a decoder of
+    ``layers`` layers.
+    """
 
     name: str
     place: str
@@ -53,7 +57,10 @@ class Format:
 
 
 def read_formats() -> Iterator[Format]:
-    """Yield the formats in formats.toml; their machines are preset ``small`` with some changes."""
+    """Yield the number formats that formats.toml describes.
+
+    Each is measured on the preset ``small`` with the fields changed that the file gives for it.
+    """
     text = (Path(__file__).parent / "formats.toml").read_text(encoding="utf-8")
     for place, group in tomllib.loads(text).items():
         for case in group["cases"]:
@@ -75,12 +82,14 @@ def bench_formats(
 ) -> None:
     """Run decoder layers in every number format, or in formats with NAME in their names.
 
-    Each row of the table has the figures of one format: the processing of one token, as in bench
-    decode, on a machine derived from the preset small. The model has one layer with weights from
-    external memory, or two layers with all weights in the array's weight slots. share is the row's
-    cycles, divided by the cycles of the first row with weights in the same memory. slots is the
-    number of weight slots in use, for weights, keys and values. Area is that of the matrix engine,
-    with weight slots and zero-skip unit, on an ECP5 device.
+    Each row of the table is for one format. The command measures the processing of one token, as
+    celosia bench decode does, on the preset small with some fields changed. The model has one
+    layer with weights in external memory, or two layers with all weights in the array's weight
+    slots. share is the row's cycles, divided by the cycles of the first row with weights in the
+    same memory. slots is the number of weight slots that contain weights, keys or values. luts,
+    multipliers and block_rams are the resources of the matrix engine on an ECP5 device. They
+    include the weight slots, and the zero-skip unit if the machine has one. With --no-area they
+    are left out.
     """
     sized = bool(words) and words[0][0].isdigit() and "x" in words[0]
     sizes = read_size(_SIZE, words[0] if sized else "96x256x64", {})
@@ -132,10 +141,10 @@ def _measure(case: Format, simulator: str, **sizes: int) -> dict[str, Any]:
 
 @functools.cache
 def measured_area(config: Config) -> dict[str, int]:
-    """Return the device resources that a configuration's matrix engine needs, a dictionary by name.
+    """Return the number of each device resource that a configuration's matrix engine needs.
 
-    The keys are ``luts``, ``multipliers`` and ``block_rams``. Raises :class:`InputError` if Yosys
-    is not installed.
+    The result is a dictionary with the keys ``luts``, ``multipliers`` and ``block_rams``. The
+    device is that of :data:`BOARD`. Raises :class:`InputError` if Yosys is not installed.
     """
     unit = SparseMatrixEngine(config) if config.sparse_lanes else make_unit(_UNIT, config)
     device = get_board(BOARD).device

@@ -1,4 +1,4 @@
-"""celosia bench pins: run a model in a simulation of a board that includes its pins."""
+"""celosia bench pins: run a model on a simulated board, with the memory chip on its pins."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -58,12 +58,13 @@ def bench_pins(
     mhz: float | None,
     formats: Formats,
 ) -> None:
-    """Process a token, or run an encoder, in a simulation of a board that includes its pins.
+    """Process a token, or run an encoder, on a simulated board with the memory chip on its pins.
 
-    MODEL is a language model by name, such as stories15M: a model of this shape, with random
-    weights, processes one token. With --inputs, MODEL is an encoder, which runs on the file's first
-    input. The weights are in the board's SDRAM, DDR3 or PSRAM when the simulation starts. Exits
-    with code 1 if a result of the board differs from the result of the golden machine.
+    Without --inputs, MODEL names the shape of a language model, such as stories15M. A model of
+    this shape with random weights then processes one token. With --inputs, MODEL is an encoder,
+    which runs on the file's first input. The weights are in the board's SDRAM, DDR3 or PSRAM when
+    the simulation starts. The command exits with code 1 if a result of the board differs from the
+    result of the golden machine.
     """
     board, config = target
     if mhz is not None:
@@ -116,10 +117,11 @@ def _token(
 def encode_at_pins(
     model: str, inputs: Path, board: Board, config: Config, formats: Formats
 ) -> dict[str, Any]:
-    """Run an encoder on a file's first input on a simulated board; return a dictionary of figures.
+    """Run an encoder on a simulated board, with the first input of a file; return measurements.
 
-    The figures for memory are those of :func:`decode_at_pins`. Raises :class:`InputError` if the
-    file is no input of the model, or the model does not fit the board.
+    The result is a dictionary from name to measurement. ``reached_share``, ``reading_share`` and
+    ``moving_share`` are those of :func:`decode_at_pins`. Raises :class:`InputError` if the file is
+    not an input of the model, or if the model does not fit the board.
     """
     loaded = load(model)
     source = loaded.source
@@ -183,15 +185,17 @@ def decode_at_pins(
     context: int,
     position: int,
 ) -> dict[str, Any]:
-    """Process the token after ``position`` earlier tokens on a simulated board with a memory chip.
+    """Process one token on a simulated board with a memory chip, and return measurements.
 
-    Keys and values of the earlier tokens are zeros; cycles do not depend on them. The result is a
-    dictionary of figures. A figure whose name ends in ``_share`` is an average data rate, divided
-    by the peak rate of the memory chip. ``reached_share`` is the rate of LOAD in the cycles in
-    which the load engine works. ``weights_share`` is the rate at which all weights are read once in
-    the cycles of the token. ``reading_share`` and ``moving_share`` are rates at the pins of an SDR
-    SDRAM, and are None for other chips. ``reading_share`` is the rate while only reads are pending,
-    and ``moving_share`` the rate while reads or writes are pending.
+    The token follows ``position`` earlier tokens. Their keys and values are zeros, since cycles do
+    not depend on them. The result is a dictionary from name to measurement. An entry whose name
+    ends in ``_share`` is an average data rate, divided by the peak rate of the memory chip.
+    ``reached_share`` is the rate at which LOAD instructions read, averaged over the cycles in which
+    the load engine works. It is None if the configuration has no counters. ``weights_share`` is the
+    size of all weights, divided by the cycles of the token. ``reading_share`` and ``moving_share``
+    are rates at the pins of an SDR SDRAM, and are None for other chips. ``reading_share`` is the
+    rate while only reads are pending, and ``moving_share`` the rate while reads or writes are
+    pending.
 
     Raises :class:`InputError` if the model does not fit the board.
     """

@@ -1,4 +1,4 @@
-"""celosia board: a board's complete top level in a simulation, with a serial port."""
+"""celosia board: simulate a board's complete top level, to which a host connects by a port."""
 
 import contextlib
 import tempfile
@@ -79,11 +79,11 @@ def _modelled(core: Core) -> ModelledDdr3:
 def opened(
     board: Board, config: Config, image: bytes = b""
 ) -> Iterator[tuple[SimulatedBoard, Device]]:
-    """Yield a simulated board, and the device object of its machine; all memories hold zeros.
+    """Yield a simulated board, and the :class:`Device` object that controls its machine.
 
-    If ``image`` is not empty, the board must have a memory chip, which holds the image from the
-    start. The device object then skips the host's first write of the same data, because the link is
-    slow.
+    If ``image`` is empty, external memory contains zeros at the start. Otherwise the board must
+    have a memory chip, which contains the image at the start. The device object then skips the
+    host's first write of the same data, because the link is slow.
     """
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         contents = Path(folder) / "image.bin"

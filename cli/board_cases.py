@@ -54,7 +54,7 @@ class Case:
         return resolve_board(self.board, self.config, self.changes, "uart", self.memory)
 
     def design(self) -> str:
-        """Return the digest of all inputs of the build: the field ``design`` of its report."""
+        """Return the digest of all inputs of the build, which its report has as ``design``."""
         board, config = self.target()
         seeds = range(self.seed, self.seed + self.seeds)
         if self.unit is None:
@@ -88,7 +88,10 @@ CASES = (*BOARD_CASES, *MACHINES, *UNITS)
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return the reports in a folder, a dictionary by file name, in the order of :data:`CASES`."""
+    """Return the reports in a folder, in the order of :data:`CASES`.
+
+    The result is a dictionary from file name to report. Builds without a report are left out.
+    """
     files = {case.file: folder / case.file for case in CASES}
     return {
         name: json.loads(file.read_text(encoding="utf-8"))
@@ -98,7 +101,11 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def older_sources(file: Path, design: str) -> str:
-    """Return the commit that added a report of a given design, or "older" if none is known."""
+    """Return the commit that added the report ``file`` of a given design, as a text.
+
+    ``design`` is the field ``design`` of the report. The text is "older" if no such commit is
+    known.
+    """
     command = ["git", "log", "-1", "--format=commit %h", f"-S{design}", "--", file.name]
     done = subprocess.run(command, cwd=file.parent, capture_output=True, encoding="utf-8")
     return done.stdout.strip() or "older"

@@ -41,10 +41,10 @@ def resolve_board(
 ) -> tuple[Board, Config]:
     """Return the board that the options name, and its machine's configuration.
 
-    Two fields depend on the board. ``packed`` is true if the device's multipliers are wide enough
-    for each to serve two columns of the array. ``registered``, the registers between distant units,
-    is that of the board's default machine. A TOML file or ``--set`` that gives one of these fields
-    takes precedence.
+    Two fields of the configuration depend on the board, unless a TOML file or ``--set`` gives
+    them. ``packed`` is set to true if each multiplier of the device is wide enough for two columns
+    of the array. ``registered``, which adds registers between distant units, is copied from the
+    board's default machine.
     """
     board = get_board(name, link)
     if memory == "sdram":
@@ -68,9 +68,10 @@ def resolve_board(
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     """Return a board that runs the model in its flash at power-on, and the machine's configuration.
 
-    ``target`` has the board and the configuration. If the configuration is the board's default, it
-    is replaced by one that leaves room for the circuit that reads the flash. Any other
-    configuration is unchanged. ``kind`` is the flash's read mode, such as ``qspi``.
+    ``target`` is the pair of the original board and its machine's configuration. If this
+    configuration is the board's default, it is replaced by one that leaves room for the circuit
+    that reads the flash. Any other configuration is returned unchanged. ``kind`` is the flash's
+    read mode, such as ``qspi``.
     """
     board, config = target
     reading_board = with_flash(board, kind)

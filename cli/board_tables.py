@@ -45,10 +45,11 @@ def _spread(seeds: Mapping[str, float | None]) -> str | None:
 
 
 def boards_table(by_file: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the boards' tables, and then a line for each machine that does not fit.
+    """Yield the lines of two Markdown tables of the boards' machines.
 
-    A first table has resources, clocks and inference rates. Token rates are in a second table,
-    which has only the machines with room for a language model.
+    ``by_file`` is a dictionary from file name to report. The first table has resources, clocks and
+    inference rates. The second table has token rates, only for machines with room for a language
+    model. After the tables there is a line for each machine that does not fit its device.
     """
     cases = [case for case in CASES if case.unit is None and case.file in by_file]
     reports = [by_file[case.file] for case in cases]
@@ -75,7 +76,11 @@ def _named(title: str, case: Case, report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary_table(by_file: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a short table of the boards' default machines that fit."""
+    """Yield the lines of a short Markdown table of the boards' default machines.
+
+    ``by_file`` is a dictionary from file name to report. Machines that do not fit their device are
+    left out.
+    """
     names = ("board", "device", "LUT4s", "multipliers", "block RAMs", "clock MHz")
     rates = [name.replace("_", " ") for name in RATES]
     reports = [by_file[case.file] for case in CASES if case in BOARD_CASES and case.file in by_file]
@@ -84,7 +89,10 @@ def summary_table(by_file: Mapping[str, Any]) -> Iterator[str]:
 
 
 def units_table(reports: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the table of units that are built alone."""
+    """Yield the lines of the Markdown table of units that are built without the rest of a machine.
+
+    ``reports`` is a dictionary from file name to report.
+    """
     rows = []
     for case in UNITS:
         if case.file in reports:
@@ -112,10 +120,11 @@ TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table
 
 
 def refresh(page: str, reports: Mapping[str, Any], name: str) -> str:
-    """Return the Markdown text ``page`` in which new tables, made of reports, replace the old ones.
+    """Return the Markdown text ``page`` with its tables replaced by new ones.
 
-    A comment in the page marks the beginning of each table, and a second comment its end. ``name``
-    is the page's name in messages. Raises :class:`InputError` if the page has no such comments.
+    The new tables are made from ``reports``, a dictionary from file name to report. A comment in
+    the page marks the beginning of each table, and a second comment its end. ``name`` is the page's
+    name in messages. Raises :class:`InputError` if the page has no such comments.
     """
     places = 0
     for table, make in TABLES.items():

@@ -1,4 +1,4 @@
-"""celosia build: a bitstream for a board, or a unit alone on its device."""
+"""celosia build: make a bitstream for a board, or place and route one unit without the rest."""
 
 import json
 import re
@@ -55,11 +55,12 @@ def build(
     mhz: float | None,
     folder: Path,
 ) -> None:
-    """Synthesize, place and route a board's machine, and make its bitstream, in 5 to 20 minutes.
+    """Synthesize, place and route a board's machine, and make its bitstream.
 
-    The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
-    tools' logs. If the folder already has these files for the same design, nothing is built; only
-    the report's cycles are counted again, on the simulated board.
+    A build takes 5 to 20 minutes. It writes the bitstream, the report, the floorplan, the Verilog,
+    the constraints and the tools' logs to the folder. If the folder already has these files for the
+    same design, nothing is built; the command only simulates the board, and updates the cycles in
+    the report.
     """
     board, config = target
     if flash is not None:

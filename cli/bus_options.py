@@ -32,9 +32,11 @@ _OPTIONS = (
 
 
 def add_option(**kinds: str) -> Adder:
-    """Return a decorator that adds ``--add KIND``; the command gets the set of kinds as ``added``.
+    """Return a decorator that adds the option ``--add KIND[,...]`` to a command.
 
-    ``kinds`` maps each allowed kind to its description in the help text.
+    With the option the user selects the kinds of files that the command adds to its output. The
+    command gets the set of these kinds as its argument ``added``. ``kinds`` maps each allowed kind
+    to its description in the help text.
     """
 
     def read(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> set[str]:

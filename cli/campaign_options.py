@@ -1,4 +1,4 @@
-"""Options of commands that run campaigns, and the run of a campaign with a progress bar.
+"""Options of commands that run campaigns, and a class that runs them with a progress bar.
 
 A campaign is a series of independent cases, such as random programs, run in several processes.
 """
@@ -40,7 +40,13 @@ class Runner:
         fields: Mapping[str, str] | None = None,
         chunk: int = 1,
     ) -> list[Outcome]:
-        """Run a campaign of ``count`` cases with a progress bar, and return the outcomes."""
+        """Run a campaign of ``count`` cases with a progress bar; return the outcome of each case.
+
+        ``kind`` is the campaign's name, ``seed`` the seed of its cases, and ``fields`` the values
+        that its cases share. ``job`` is the function that runs one case. A worker process runs
+        ``chunk`` cases at a time. Cases whose outcomes are in the file ``results`` are not run
+        again.
+        """
         campaign = Campaign(kind, seed, fields or {}, sources())
         with Store(self.results) as store, progress(f"Cases of {kind}") as tell:
             return list(

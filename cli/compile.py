@@ -86,10 +86,12 @@ def compile_command(
 
     The command shows the predicted cycles, and the time and memory that compiling took. It writes
     the program, the memory image, and model.json with addresses, shapes, scales and cycles. The
-    expected outputs in a testbench or in C are integers of the golden machine. Without --inputs, a
-    model of the digits gets its test images, and an encoder of texts is calibrated on sentences.
-    celosia run, evaluate, flash and host run accept the folder as their model. Files that an
-    earlier call wrote to the folder are removed, unless they were changed since.
+    expected outputs in a testbench or in C are integers of the golden machine. Without --inputs and
+    --calibration, files that come with the package are used. These are images for an encoder of
+    handwritten digits, and sentences for an encoder of texts. The commands celosia run,
+    evaluate, flash and host run accept the folder as their model. Files that an earlier call wrote
+    to the folder are removed if the new call does not write them. A file that was changed since
+    then is kept.
     """
     check_modules(None, top)
     if folder is not None:
@@ -113,31 +115,32 @@ def compile_command(
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
     timing: MemoryTiming = values["timing"]
     written: Mapping[str, str | bytes] = {}
-    if folder is not None:
-        written = files(
-            program.code,
-            program.with_model.source,
-            program.made,
-            inputs,
-            names=program.names,
-            steps=values["steps"],
-            verilog=with_verilog,
-            c="c" in added,
-            testbench="testbench" in added,
-            attachment=attachment,
-            top=name,
-            timing=timing,
-            bits=program.bits,
-            origin=program.with_model.origin(folder),
-        )
-        write_files(folder, written, outdated(folder, written))
-    result = _figures(program, timing, None if text else len(inputs) * used) | {
-        "seconds": seconds,
-        "processor_seconds": worked,
-        "peak_bytes": peak_bytes(),
-        "folder": None if folder is None else str(folder),
-        "files": {name: len(content) for name, content in written.items()},
-    }
+    with progress(f"Files and figures of {model}"):
+        if folder is not None:
+            written = files(
+                program.code,
+                program.with_model.source,
+                program.made,
+                inputs,
+                names=program.names,
+                steps=values["steps"],
+                verilog=with_verilog,
+                c="c" in added,
+                testbench="testbench" in added,
+                attachment=attachment,
+                top=name,
+                timing=timing,
+                bits=program.bits,
+                origin=program.with_model.origin(folder),
+            )
+            write_files(folder, written, outdated(folder, written))
+        result = _figures(program, timing, None if text else len(inputs) * used) | {
+            "seconds": seconds,
+            "processor_seconds": worked,
+            "peak_bytes": peak_bytes(),
+            "folder": None if folder is None else str(folder),
+            "files": {name: len(content) for name, content in written.items()},
+        }
     hidden = ("files", "calibration", "plan")
     shown = {name: value for name, value in result.items() if name not in hidden}
     report(f"{model} on {program.config.name}", [shown], result)
@@ -159,8 +162,8 @@ _ICARUS = 15_000
 def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
     """Return a sentence that suggests Verilator if a testbench takes over a minute under Icarus.
 
-    Otherwise return None. ``cycles`` are the predicted cycles of the testbench. If they are None,
-    they are unknown, and None is returned. ``top`` is the name of the top module.
+    Otherwise return None. ``cycles`` is the predicted number of the testbench's cycles; if it is
+    None (not known), the result is None. ``top`` is the name of the top module.
     """
     elements = config.array.rows * config.array.cols
     seconds = 0 if cycles is None else cycles * elements / _ICARUS
@@ -173,7 +176,7 @@ def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has held (bytes)."""
+    """Return the largest amount of memory that this process has used at any time (bytes)."""
     # Linux counts in units of 1024 bytes, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -186,9 +189,10 @@ def _encoder(
     formats: Formats = values["formats"]
     options = encoder_options(formats, config, values)
     bits = formats.one_bits("A model is compiled to begin")
-    loaded = load(model, tokens=values["tokens"])
-    assert isinstance(loaded.source, Source)
-    samples = export_inputs(model, loaded.source, input_files(values), values["count"])
+    with progress(f"Reading {model}"):
+        loaded = load(model, tokens=values["tokens"])
+        assert isinstance(loaded.source, Source)
+        samples = export_inputs(model, loaded.source, input_files(values), values["count"])
     names = samples.names if values["names"] is None else read_names(values["names"], loaded.source)
     program = compile_encoder(
         loaded,

@@ -23,7 +23,12 @@ FUNCTIONAL = "functional"
 
 @dataclass
 class Found:
-    """Result of a coverage measurement."""
+    """Result of a coverage measurement.
+
+    ``points`` is a dictionary from the kind of point (line, toggle or functional) to the number of
+    points reached and the number of all points. ``holes`` are descriptions of points that were not
+    reached. ``failures`` are the outcomes of cases that failed.
+    """
 
     points: dict[str, tuple[int, int]] = field(default_factory=dict)
     holes: list[str] = field(default_factory=list)
@@ -51,12 +56,14 @@ def coverage(
 ) -> None:
     """Run benches of units, and test programs; show the coverage points that were not reached.
 
-    Without UNIT, benches of all units run. A point of `line` is a block, or one outcome of a
-    condition or choice. A point of `toggle` is a change of a bit, from 0 to 1 or back. If several
-    units or configurations contain the same module, its points count once. A point of `functional`
-    is a combination: an instruction, one of its flags, one of its sizes at a bound (such as the
-    largest), and a memory timing. These points are counted only without UNIT, or with the UNIT
-    `functional`, which counts no others.
+    Without UNIT, benches of all units run. There are three kinds of coverage points. A point of
+    `line` is a block of Verilog, or one outcome of a condition or choice. A point of `toggle` is a
+    change of a bit, from 0 to 1 or back. If several units or configurations contain the same
+    module, its points count once. A point of `functional` is a combination of an instruction, one
+    of its flags, one of its sizes at a bound (such as the largest), and a memory timing.
+
+    Without UNIT, points of all kinds are counted. With the UNIT `functional`, only points of
+    `functional` are counted; with any other UNIT, only those of `line` and `toggle`.
     """
     alone = FUNCTIONAL in units
     if alone and len(units) > 1:

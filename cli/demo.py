@@ -1,4 +1,4 @@
-"""celosia demo: classify images on a simulated machine, with a table and a picture."""
+"""celosia demo: classify images on a simulated machine, print a table and draw a picture."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,9 +26,12 @@ SMALLER_COUNT = 3
 @click.command(cls=Command, example="", reports=False)
 @click.argument("picture", metavar="[PICTURE]", type=FILE, default=Path("build/demo.png"))
 def demo(picture: Path) -> None:
-    """Classify the digits' test split with two Transformers on the Verilated `small` machine.
+    """Classify images of handwritten digits with two Transformers on a simulated machine.
 
-    PICTURE is the file for a picture, by default build/demo.png.
+    The machine has the configuration `small`. The images are the test split of the data set.
+    Verilator simulates the machine; if it is missing, Icarus or the golden machine runs fewer
+    images. The command prints accuracies and cycles, and draws images with their predictions and
+    the cycles to the file PICTURE, by default build/demo.png.
     """
     check_ending(picture, (".png", ".svg", ".pdf"))
     check_folder(picture.parent, [picture.name])

@@ -1,4 +1,4 @@
-"""The entry point of the command ``celosia``, which handles interrupts from the first import on."""
+"""The entry point of the command ``celosia``; it handles interrupts also during imports."""
 
 import importlib
 
@@ -7,6 +7,6 @@ from celosia.cli.interrupts import answered
 
 
 def main() -> None:
-    """Run :func:`celosia.cli.main.main`, and handle interrupts while it is imported."""
+    """Import and run :func:`celosia.cli.main.main`, and handle interrupts from the import on."""
     with answered(end_processes, starting):
         importlib.import_module("celosia.cli.main").main()

@@ -76,12 +76,14 @@ def evaluate(
     simulator: str,
     **values: Any,
 ) -> None:
-    """Measure the accuracy or perplexity of MODEL on data, as integers and as floats.
+    """Measure the accuracy or perplexity of MODEL on data, both quantized and in floats.
 
-    With --answers or --inputs, the model runs on a machine, and every tensor is compared with that
-    of the golden machine. With --text the golden model computes the integers. Without data, the
-    command measures the distance between integer and float outputs three times: with activation
-    functions as lookup tables, with activation functions in INT16, and with attention in INT16.
+    With --answers or --inputs, the quantized model runs on a simulated machine, and its tensors are
+    compared with those of the golden machine. With --text, the golden model computes the quantized
+    model's outputs, and the command reports perplexity. Without these options, the command measures
+    the distance between the outputs of the quantized model and of the float model. It does this
+    three times: with activation functions as lookup tables, with activation functions in INT16, and
+    with attention in INT16.
     """
     check_simulator(simulator)
     data = [name for name in ("answers", "inputs") if values[name]]
@@ -165,7 +167,8 @@ def _perplexity(
     count = values["count"]
     if count is not None and count > len(texts):
         raise InputError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
-    source = load_text(model)
+    with progress(f"Reading {model}"):
+        source = load_text(model)
     options = Quantization(**quantized(values, source.description, config), texts=samples)
     asked = source.description.name, source, config, options, formats.loss, progress
     options, summary = search_formats(*asked)

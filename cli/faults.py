@@ -38,10 +38,10 @@ def faults(
 ) -> None:
     """Flip a random bit of the circuit in a random cycle of each inference; report the effects.
 
-    All bits of registers and memories are equally likely, and all cycles. MODEL is a model that
-    `celosia run` takes. Each row of the table is for an engine or a memory of the machine. With
-    UNIT, the name of a row, only bits of this engine or memory are flipped; UNIT may also be `all
-    registers`.
+    All bits of registers and memories are equally likely, and so are all cycles. MODEL is any model
+    that `celosia run` accepts. The table has a row for each engine and memory of the machine. UNIT
+    is the name of a row: only bits of this engine or memory are flipped. If UNIT is `all
+    registers`, only bits of registers are flipped.
     """
     fields = {"model": model, "config": source, "set": ";".join(overrides)}
     fields |= {UNITS: ";".join(units)} if units else {}

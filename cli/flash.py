@@ -63,13 +63,16 @@ def flash(
     steps: int,
     file: Path | None,
 ) -> None:
-    """Load the bitstream of a build into a board, through the board's usual loader.
+    """Load the bitstream of a build into a board, or write it to the flash together with a model.
 
-    If FOLDER is given, which celosia compile wrote, its model is written to the board's flash,
-    together with the bitstream. If the bitstream was built with --flash, the board loads the model
-    at power-on, runs it on the inputs, and sends a line of text with their classes. Without
-    --inputs, the inputs are from the test split of the digits. A language model instead continues
-    the prompt with the likeliest tokens.
+    The command calls the board's usual loader. Without FOLDER it loads the bitstream of --from into
+    the FPGA. FOLDER is a folder that celosia compile wrote. With it, the command writes the model
+    to the board's flash, and also the bitstream if --from is given.
+
+    If the bitstream was built with --flash, the board loads the model at power-on and runs it on
+    the inputs. It then sends a line of text with the classes of the inputs. Without --inputs, the
+    inputs are test images of handwritten digits. A language model instead continues the prompt with
+    the likeliest tokens, and the board sends the text.
     """
     board = get_board(name)
     if model is None:

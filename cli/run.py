@@ -24,7 +24,7 @@ from celosia.cli.options import (
     seed_option,
     simulator_option,
 )
-from celosia.cli.output import as_json
+from celosia.cli.output import as_json, progress
 from celosia.cli.paths import MODEL
 from celosia.cli.prompt_options import prompts_option
 from celosia.cli.text_options import (
@@ -116,7 +116,8 @@ def folder_program(folder: str) -> Program:
         raise InputError(
             f"Option {stated[0]} is not for {folder}, which is compiled; give it to celosia compile"
         )
-    return open_compiled(folder)
+    with progress(f"Reading {folder}"):
+        return open_compiled(folder)
 
 
 def refuse_other_kind(model: str, *, text: bool) -> None:

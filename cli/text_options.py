@@ -1,6 +1,7 @@
 """Options of the commands that continue a text, and their conversion to library arguments."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,16 +53,24 @@ class Continuation:
         A single text is printed as it grows, unless ``quiet``.
         """
         loud = not quiet and len(prompts) == 1
-        result = program.continue_texts(
-            prompts,
-            self.steps,
-            machine,
-            sampling=self.sampling,
-            seed=seed,
-            show=(lambda piece: say(piece, nl=False)) if loud else None,
-            timing=timing,
-            bits=bits,
-        )
+        with ExitStack() as waiting:
+            waiting.enter_context(progress(f"{program.name} on {program.config.name}"))
+
+            def show(piece: str) -> None:
+                # From here on the text itself grows.
+                waiting.close()
+                say(piece, nl=False)
+
+            result = program.continue_texts(
+                prompts,
+                self.steps,
+                machine,
+                sampling=self.sampling,
+                seed=seed,
+                show=show if loud else None,
+                timing=timing,
+                bits=bits,
+            )
         if loud:
             say()
         return result
@@ -132,7 +141,8 @@ def compiled_text(
     :class:`InputError` before any work if the model cannot continue one of the ``prompts`` by
     ``steps`` tokens.
     """
-    loaded, calibration = load(model), values["calibration"]
+    with progress(f"Reading {model}"):
+        loaded, calibration = load(model), values["calibration"]
     assert isinstance(loaded.source, TextSource)
     options = TextOptions(
         **quantized(values, loaded.source.description, config),

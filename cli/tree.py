@@ -13,6 +13,9 @@ from celosia.arch.errors import InputError
 from celosia.arch.packages import missing
 from celosia.cli.output import as_json
 
+_WHOLE = 1000
+"""More characters than a first sentence has, so that click does not cut it."""
+
 
 class Command(click.Command):
     """A command whose help text begins with an example.
@@ -109,17 +112,16 @@ class Tree(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands under their headings."""
-        if not self.headings:
-            super().format_commands(ctx, formatter)
-        for heading, names in self.headings.items():
+        """Write the commands under their headings, each with the first sentence of its help."""
+        headings = self.headings or {"Commands": self.list_commands(ctx)}
+        for heading, names in headings.items():
             with formatter.section(heading):
                 rows = [(name, self._short(ctx, name)) for name in names]
                 formatter.write_dl(rows)
 
     def _short(self, ctx: click.Context, name: str) -> str:
         command = self.get_command(ctx, name)
-        return "" if command is None else command.get_short_help_str(60)
+        return "" if command is None else command.get_short_help_str(_WHOLE)
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:

@@ -8,6 +8,9 @@ project = "Celosia"
 author = "The Celosia authors"
 html_title = "Celosia"
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["celosia.css"]
+html_show_copyright = False
 
 extensions = [
     "myst_parser",
@@ -42,5 +45,8 @@ def setup(app):
             path = Path(app.outdir, "peakrdl", name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+        with Path(app.outdir, "peakrdl", "css", "layout.css").open("a", encoding="utf-8") as style:
+            style.write("table { display: block; max-width: calc(100vw - 60px); ")
+            style.write("overflow-x: auto; width: fit-content; }\n")
 
     app.connect("build-finished", add_registers)

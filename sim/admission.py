@@ -385,16 +385,22 @@ def _check_region(step: Step, kind: str, region: Region, config: Config) -> None
             f"{step} {kind} {region.memory} from {low} to {high - 1}, but it has {size}"
         )
     if region.memory == "sp" and region.m * region.count:
-        starts = region.addr + region.stride * np.arange(region.m, dtype=np.int64)
-        ends = starts + region.count - 1
         flat = step.opcode in (Opcode.PARAMS, Opcode.TABLE)
-        if not flat and np.any(starts // config.bank_bytes != ends // config.bank_bytes):
+        if not flat and _crosses(region, low, high, config.bank_bytes):
             raise ProgramError(
                 f"{step} {kind} a scratchpad row that crosses a bank of {config.bank_bytes} bytes"
             )
         _check_starts(step, kind, "scratchpad", region, config.scratchpad.align)
     if region.memory == "dram":
         _check_starts(step, kind, "external", region, config.mem_bytes)
+
+
+def _crosses(region: Region, low: int, high: int, bank: int) -> bool:
+    """Return whether a row of a region from cell ``low`` to ``high`` - 1 is in two banks."""
+    if low // bank == (high - 1) // bank:
+        return False
+    starts = region.addr + region.stride * np.arange(region.m, dtype=np.int64)
+    return bool(np.any(starts // bank != (starts + region.count - 1) // bank))
 
 
 def _check_starts(step: Step, kind: str, memory: str, region: Region, align: int) -> None:

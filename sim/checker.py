@@ -27,17 +27,6 @@ Counts = NDArray[np.int32]
 _ENGINES = len(Engine)
 
 
-class _History:
-    """Step counts of each engine's last read and last write of every cell, 0 for none.
-
-    The operating system allocates memory only for the cells that a program accesses.
-    """
-
-    def __init__(self, cells: int):
-        self.read: Counts = np.zeros((_ENGINES, cells), np.int32)
-        self.written: Counts = np.zeros((_ENGINES, cells), np.int32)
-
-
 class Memories:
     """The last step of each engine that read or wrote each cell of every memory.
 
@@ -50,48 +39,23 @@ class Memories:
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
         self._config = config
         self._units: Mapping[Memory, int] = {"dram": config.mem_bytes, **units}
-        self._histories: dict[Memory, _History] = {}
+        self._histories: dict[Memory, Counts] = {}
 
-    def _region(self, region: Region) -> Region:
-        """Return a region in the units of its memory's history."""
-        unit = self._units.get(region.memory, 1)
-        if unit == 1:
-            return region
-        addr, stride, count = region.addr // unit, region.stride // unit, -(-region.count // unit)
-        return Region(region.memory, addr, stride, region.m, count)
+    def cells(self, region: Region) -> Counts:
+        """Return a view of the last steps at a region's cells, [2, engines, m, count].
 
-    def _history(self, memory: Memory) -> _History:
-        if memory not in self._histories:
-            cells = -(-sizes(self._config)[memory] // self._units.get(memory, 1))
-            self._histories[memory] = _History(cells)
-        return self._histories[memory]
-
-    def latest(self, region: Region, *, writes_only: bool) -> Clock:
-        """Return each engine's last step that accessed a cell of the region: its number, [engines].
-
-        If ``writes_only`` is true, only steps that wrote a cell are counted, otherwise also those
-        that read a cell. The number is 0 if there is no such step.
+        The first index is 0 for reads and 1 for writes; a cell without such a step has 0.
         """
-        region = self._region(region)
-        history = self._history(region.memory)
-        latest: Clock = _cells(history.written, region).max(axis=(1, 2)).astype(np.int64)
-        if writes_only:
-            return latest
-        return np.asarray(np.maximum(latest, _cells(history.read, region).max(axis=(1, 2))))
-
-    def note(self, region: Region, engine: Engine, count: int, *, writing: bool) -> None:
-        """Record that step number ``count`` of an engine read or wrote a region."""
-        region = self._region(region)
-        history = self._history(region.memory)
-        _cells(history.written if writing else history.read, region)[engine] = count
-
-
-def _cells(history: Counts, region: Region) -> Counts:
-    """Return a view [engines, m, count] of a history [engines, cells] at a region."""
-    engine, cell = history.strides
-    shape = len(history), region.m, region.count
-    strides = engine, region.stride * cell, cell
-    return np.ndarray(shape, history.dtype, history, region.addr * cell, strides)
+        unit = self._units.get(region.memory, 1)
+        if region.memory not in self._histories:
+            # The operating system allocates memory only for the cells that a program accesses.
+            cells = -(-sizes(self._config)[region.memory] // unit)
+            self._histories[region.memory] = np.zeros((2, _ENGINES, cells), np.int32)
+        history = self._histories[region.memory]
+        kind, engine, cell = history.strides
+        shape = 2, _ENGINES, region.m, -(-region.count // unit)
+        strides = kind, engine, region.stride // unit * cell, cell
+        return np.ndarray(shape, history.dtype, history, region.addr // unit * cell, strides)
 
 
 def check(
@@ -155,23 +119,13 @@ def _check_hazards(
 ) -> None:
     for writing, touched in enumerate(regions(step, config)):
         for region in touched:
-            _check_region(step, region, bool(writing), clock, memories, seen)
-            memories.note(region, step.engine, count, writing=bool(writing))
-
-
-def _check_region(
-    step: Step,
-    region: Region,
-    writing: bool,
-    clock: Clock,
-    memories: Memories,
-    seen: Mapping[tuple[Engine, int], Step],
-) -> None:
-    for kind, writes_only in [("write", True)] + [("read", False)] * writing:
-        latest = memories.latest(region, writes_only=writes_only)
-        for engine in Engine:
-            if engine != step.engine and latest[engine] > clock[engine]:
-                raise ProgramError(
-                    f"{step} {'writes' if writing else 'reads'} {region.memory} without waiting "
-                    f"for the {kind} of {seen[engine, int(latest[engine])]}"
-                )
+            cells = memories.cells(region)
+            for kind in ("write", "read")[: 1 + writing]:
+                latest = cells[int(kind == "write")].max(axis=(1, 2))
+                for engine in Engine:
+                    if engine != step.engine and latest[engine] > clock[engine]:
+                        raise ProgramError(
+                            f"{step} {'writes' if writing else 'reads'} {region.memory} without "
+                            f"waiting for the {kind} of {seen[engine, int(latest[engine])]}"
+                        )
+            cells[writing, step.engine] = count

@@ -36,6 +36,14 @@ def test_the_help_has_every_command_under_a_heading(celosia) -> None:
     assert sorted(listed) == sorted(COMMANDS)
 
 
+@pytest.mark.parametrize("group", ["", "bench", "verify", "host"])
+def test_a_list_of_commands_has_whole_sentences(celosia, group: str) -> None:
+    _, text, _ = celosia(*group.split(), "--help")
+    commands = text.split("Options:")[1]
+    assert commands.count("...") == 0
+    assert commands.rstrip().endswith(".")
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_every_help_begins_with_an_example_that_is_parsed(celosia, name: str) -> None:
     command = EVERY[name]

@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from tools.manual import manual
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [path for path in DOCS.rglob("*.md") if path.parent.name != "decisions"]
+ALL = sorted(DOCS.rglob("*.md"))
+PAGES = [path for path in ALL if path.parent.name != "decisions"]
 FILE = re.compile(
     r"`((?:arch|cli|docs|examples|fpga|generators|hdl|sim|tb|tests|tools)/[\w./-]+\.\w+)`"
 )
@@ -59,3 +61,12 @@ def test_files_and_names_on_pages_exist():
 def test_pages_have_at_most_2000_words():
     for page in PAGES:
         assert len(page.read_text(encoding="utf-8").split()) <= 2000, page.name
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda path: path.stem)
+def test_a_page_has_no_emphasis_inside_a_word_and_no_picture_without_a_description(page):
+    html = MarkdownIt().enable("table").render(page.read_text(encoding="utf-8"))
+    assert not re.findall(r"\w<(?:em|strong)>|</(?:em|strong)>\w", html), (
+        "write a power as 2\\*\\*8"
+    )
+    assert 'alt=""' not in html

@@ -1,20 +1,28 @@
 """Models that do not fit are refused before their calibration."""
 
+import dataclasses
 import re
 from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
+from celosia import compiling
 from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
-from celosia.generators.lower import early
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.graph.templates import deepened
+from celosia.generators.lower import early, planner
 from celosia.generators.lower import encoder_compiler as compiler
 from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.products import Product
+from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
+from celosia.models import load
 from celosia.tb.verify.random_models import random_weights
+from tests.support.decoders import CONFIGS, DECODERS, GPT, LLAMA, random_decoder
 
 ENCODER = ModelDescription(
     name="deep",
@@ -134,8 +142,8 @@ def test_a_program_that_is_too_long_is_refused_by_its_first_layers(monkeypatch) 
     seen.clear()
     with pytest.raises(
         InputError,
-        match=r"^Model deep needs a program of at least \d+ words, but program_depth is 128; of "
-        r"the first 2 layers alone, it fits with program_depth=\d+",
+        match=r"^Model deep needs a program of at least \d+ words, but program_depth is 128; "
+        r"it fits with program_depth=\d+",
     ):
         compile_model(ENCODER, weights, inputs, config.replace(program_depth=128))
     assert seen == [(2, 1)]
@@ -185,8 +193,8 @@ def test_a_text_is_refused_by_its_first_layers(celosia, monkeypatch) -> None:
     code, out, err = celosia(*words, "64", "--out", "/nowhere")
     assert (code, out) == (2, "")
     assert re.search(
-        r"celosia: Model tales needs \d+ program words, but program_depth is 256; of the first 1 "
-        r"layers alone, it fits with program_depth=\d+",
+        r"celosia: Model tales needs at least \d+ program words, but program_depth is 256; "
+        r"it fits with program_depth=\d+",
         err,
     )
     assert "Calibration" not in err
@@ -233,3 +241,97 @@ def test_rows_of_many_scores_fit_as_the_refusal_says(monkeypatch) -> None:
     monkeypatch.setattr(compiler, "check_layers", lambda *arguments: None)
     made(few.replace(max_row=40, max_k=40), 40)
     made(few, 16)
+
+
+def test_a_scratchpad_that_is_too_small_is_refused_before_weights_are_cut(monkeypatch) -> None:
+    def keep_layers(*_arguments):
+        raise AssertionError("weights are cut")
+
+    monkeypatch.setattr(planner, "_keep_layers", keep_layers)
+    config = CONFIGS["streamed"].replace(scratchpad_bytes=4096)
+    with pytest.raises(InputError, match=r"^Model llama needs \d+ scratchpad bytes and \d+ of"):
+        compile_text(DECODERS["llama"], config, context=40)
+
+
+def test_a_head_of_many_parts_takes_time_in_proportion(monkeypatch) -> None:
+    count = 0
+
+    def within(*arguments):
+        nonlocal count
+        count += 1
+        return plain(*arguments)
+
+    plain, counts = Product.within, list[int]()
+    monkeypatch.setattr(Product, "within", within)
+    for vocabulary in (256, 1024):
+        decoder = random_decoder(dataclasses.replace(LLAMA, vocabulary=vocabulary))
+        compile_text(decoder, CONFIGS["passing"], context=40)
+        counts.append(count - sum(counts))
+    assert counts[1] < 4.5 * counts[0]
+
+
+DEEP = dataclasses.replace(LLAMA, layers=5)
+PAIR = dataclasses.replace(GPT, source_layers=1, source_positions=8)
+
+
+@pytest.mark.parametrize("model", [LLAMA, GPT, PAIR], ids=["llama", "gpt", "pair"])
+def test_a_repeated_layer_makes_the_program_of_the_whole_model(model) -> None:
+    deep, how = dataclasses.replace(model, layers=4), Quantization(texts=1, length=4)
+    few, whole = untrained(model, how), untrained(deep, how)
+    config = CONFIGS["resident"].replace(weight_depth=2048, table_slots=16)
+    made = [
+        compile_text(decoder, config, context=24, search=False)
+        for decoder in (whole, deepened(few, deep))
+    ]
+    words, slots, sizes = zip(
+        *((len(each.words), each.slots, len(each.setup[-1].image)) for each in made), strict=True
+    )
+    assert words[0] == words[1]
+    assert slots[0] == slots[1]
+    assert sizes[0] == sizes[1]
+
+
+def _check_deep(model, config, compile=compile_text) -> None:
+    early.check_layers(
+        model,
+        Large(model),
+        config,
+        Quantization(),
+        lambda some: untrained(some, Quantization(texts=1, length=4)),
+        lambda graph: compile(graph, config, context=24, search=False),
+    )
+
+
+def test_layers_behind_the_first_ones_are_counted_before_calibration(monkeypatch) -> None:
+    monkeypatch.setattr(early, "MANY", 0)
+    config = CONFIGS["resident"].replace(weight_depth=256)
+    message = (
+        r"527 weight slots of 8 x 8, but weight_depth is 256; it fits with weight_depth=527, or"
+    )
+    with pytest.raises(InputError, match=message):
+        _check_deep(DEEP, config)
+    # Of layers that differ the first ones alone are compiled, and these fit.
+    unequal = dataclasses.replace(DEEP, rotated="10")
+    _check_deep(unequal, config)
+    with pytest.raises(InputError, match=r"of the first 2 layers alone, it fits with weight_depth"):
+        _check_deep(unequal, config.replace(weight_depth=64))
+
+    def refuse(*_arguments, **_options):
+        raise InputError("never")
+
+    with pytest.raises(InputError, match=r"^never$"):
+        _check_deep(DEEP, config, refuse)
+    _check_deep(unequal, config, refuse)
+
+
+def test_the_memory_of_an_encoders_host_is_compared_before_calibration(monkeypatch) -> None:
+    def compile_model(*_arguments):
+        raise AssertionError("calibrated")
+
+    monkeypatch.setattr(early, "MANY", 0)
+    monkeypatch.setattr(compiling, "compile_model", compile_model)
+    message = r"^Model digits needs at least \d+ bytes of external memory for its weights, but "
+    with pytest.raises(InputError, match=message + "external memory has 1024; "):
+        compiling.compile_encoder(
+            load("digits"), PRESETS["small"], [], Options(), memory_bytes=1024
+        )

@@ -5,6 +5,9 @@ import sys
 
 from celosia.arch.presets import PRESETS
 from celosia.generators.lower.encoder_compiler import Options, compile_quantized
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.program import loops
+from tests.support.decoders import CONFIGS, LLAMA, random_decoder
 from tests.test_generators_schedule import MODEL, quantized
 
 
@@ -31,3 +34,15 @@ def calls(layers: int) -> int:
 def test_eight_more_equal_layers_cost_little() -> None:
     few, many = calls(4), calls(12)
     assert many < 1.25 * few
+
+
+def test_instructions_of_equal_layers_of_a_decoder_are_checked_once(monkeypatch) -> None:
+    checked = list[int]()
+    monkeypatch.setattr(loops, "check_step", lambda *_arguments: checked.append(1))
+    counts = []
+    for layers in (3, 8):
+        checked.clear()
+        decoder = random_decoder(dataclasses.replace(LLAMA, layers=layers))
+        compile_text(decoder, CONFIGS["passing"], context=40)
+        counts.append(len(checked))
+    assert counts[1] < 1.05 * counts[0]

@@ -6,6 +6,21 @@ import pytest
 
 from tools.pictures import FOLDER, OTHERS, SOURCES, bars, draw, shown
 
+TEXT_WIDTH = 736
+"""Width of the text of the documentation's site (pixels)."""
+
+
+def text_size(svg: str) -> float:
+    """Return the size of a picture's smallest letters on the documentation's site (pixels)."""
+    (width,) = re.findall(r'^<svg .*viewBox="0 0 ([\d.]+) ', svg, re.MULTILINE)
+    sizes = re.findall(r'font(?:-size)?[=:] ?"?([\d.]+)', svg)
+    return min(map(float, sizes)) * TEXT_WIDTH / float(width)
+
+
+def test_letters_of_the_picture_of_the_machine_are_readable() -> None:
+    svg = (FOLDER.parent / "machine.svg").read_text(encoding="utf-8")
+    assert text_size(svg.partition("<title>")[0] + svg.partition("</defs>")[2]) >= 12
+
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_picture_shows_today_s_figures(name: str) -> None:
@@ -16,6 +31,7 @@ def test_a_picture_shows_today_s_figures(name: str) -> None:
     for other in {bar["beside"] for bar in SOURCES[name]["bars"] if "beside" in bar}:
         assert f"{other} ({OTHERS[other]['source']})" in written
     assert len(text) < 60_000
+    assert text_size(text) >= 12
 
 
 def test_a_bar_is_as_long_as_its_value() -> None:

@@ -35,9 +35,9 @@ def token(monkeypatch) -> None:
     """A command that only reads what another engine wrote does not wait."""
     right = tokens._needs
 
-    def needs(access, clock, memories):
-        writes = access.writes if access.writes else access.reads
-        return right(tokens.Access(access.engine, [], writes), clock, memories)
+    def needs(engine, clock, cells):
+        written = [(writing, each) for writing, each in cells if writing]
+        return right(engine, clock, written or cells)
 
     monkeypatch.setattr(tokens, "_needs", needs)
 

@@ -12,12 +12,14 @@ This page is made from `arch/isa.py`: `python -m tools.manual > docs/isa.md`.
 
 def manual() -> str:
     """Return the manual page as Markdown."""
+    assert _isa_summary is not None
+    words = _isa_summary.partition("\n\n")[2].replace("``", "`")
     body = "\n".join(_section(definition) for definition in DEFINITIONS.values())
     operands = "".join(f"| `{name}` | {text} |\n" for name, text in OPERAND_MEANINGS.items())
-    return (
-        f"{_HEAD}```text\n{_isa_summary}```\n\n## Operands\n\n"
-        f"| operand | meaning |\n|---|---|\n{operands}\n## Instructions\n\n{body}"
-    )
+    return _HEAD + (
+        f"{words}\n## Operands\n\n| operand | meaning |\n|---|---|\n{operands}\n"
+        f"## Instructions\n\n{body}"
+    ).replace("*", r"\*")
 
 
 def _section(definition: Definition) -> str:

@@ -63,7 +63,7 @@ def shown(value: float) -> str:
 def draw(picture: Mapping[str, Any]) -> Figure:
     """Return a picture: horizontal bars with their values, and published ranges beside them."""
     labels, values = zip(*bars(picture), strict=True)
-    figure = Figure(figsize=(8, 1.0 + 0.32 * len(labels)), layout="constrained")
+    figure = Figure(figsize=(7.6, 1.0 + 0.32 * len(labels)), layout="constrained")
     axes = figure.subplots()
     drawn = axes.barh(range(len(labels)), values, 0.62, color=OURS, log=picture.get("log", False))
     axes.bar_label(drawn, [shown(value) for value in values], padding=4, fontsize=9)
@@ -79,7 +79,9 @@ def draw(picture: Mapping[str, Any]) -> Figure:
         )
     if any("beside" in bar for bar in picture["bars"]):
         axes.plot([], [], color=OURS, linewidth=6, label="Celosia, simulated")
-        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    if picture.get("log"):
+        axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.margins(x=0.12, y=0.02)

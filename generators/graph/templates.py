@@ -1,18 +1,24 @@
-"""Comparison of layers: equal layers differ only in names, scales and parameters."""
+"""Equal layers, which differ only in names, scales and parameters: comparison and repetition."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from celosia.arch.formats import WeightFormat
-from celosia.generators.graph.operations import Attention, Op
+from celosia.generators.graph.operations import Attention
+from celosia.generators.graph.quantized import D, Graph
+from celosia.generators.graph.rebuilt import Part, rebuilt
 from celosia.generators.graph.tensors import Tensor
 
 
-def are_alike(layers: Sequence[tuple[Op, ...]]) -> bool:
-    """Return whether all layers of a model compile to equal instructions, except for addresses."""
+def are_alike(layers: Sequence[tuple[Any, ...]]) -> bool:
+    """Return whether all layers of a model compile to equal instructions, except for addresses.
+
+    A layer is the operations of a graph in integers, or the nodes of a float graph.
+    """
     return len({_template(layer) for layer in layers}) <= 1
 
 
@@ -31,3 +37,36 @@ def _template(part: Any) -> Any:
         # Heads that are alike share their parameter words.
         return type(part), members, isinstance(part, Attention) and part.alike
     return part
+
+
+def deepened(graph: Graph[D], model: D) -> Graph[D]:
+    """Return the graph of a model's first layers with all layers: the last one is repeated."""
+    last = len(graph.layers) - 1
+    more, source = range(1, model.layers - last), graph.source
+    if source is not None:
+        # It makes the keys and values of each layer.
+        own = tuple(op for op in source.after if op.target.name.startswith(f"layers.{last}."))
+        after = source.after + tuple(op for count in more for op in _later(own, count))
+        source = replace(source, after=after)
+    return replace(
+        graph,
+        description=model,
+        output=_later(graph.output, len(more)),
+        layers=graph.layers + tuple(_later(graph.layers[last], count) for count in more),
+        after=_later(graph.after, len(more)),
+        source=source,
+    )
+
+
+def _later(part: Part, count: int) -> Part:
+    """Return a part of a graph whose tensors have the names of those ``count`` layers later."""
+
+    def named(name: re.Match[str]) -> str:
+        return f"layers.{int(name[1]) + count}."
+
+    def renamed(tensor: Any) -> Tensor | None:
+        if not isinstance(tensor, Tensor):
+            return None
+        return replace(tensor, name=re.sub(r"^layers\.(\d+)\.", named, tensor.name))
+
+    return rebuilt(part, renamed)

@@ -9,7 +9,10 @@ BANKS = 2
 
 
 class Accumulators:
-    """Allocates accumulator rows: temporarily for the next product, or permanently for a name."""
+    """Allocates accumulator rows for the sums of a program's products.
+
+    Temporary rows are reused by later products. Permanent rows belong to sums with a name.
+    """
 
     def __init__(self, config: Config, model: str):
         self.depth, self.model, self.config = config.accumulators.depth, model, config
@@ -31,12 +34,12 @@ class Accumulators:
         return first
 
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
-        """Allocate ``rows`` accumulator rows to ``name`` permanently, and return the first row.
+        """Allocate ``rows`` rows permanently to the sums named ``name``, and return the first row.
 
         A name that already has rows keeps them. The number of the first row is even. ``later`` is
-        true for names whose sums are computed after the sums of all other names have been
-        requantized. Such names get rows from the last row down, other names from row 0 up. So rows
-        of a name with ``later`` may overlap rows of a name without it. Raises :class:`FitError` if
+        true for sums that are computed after the sums of all other names have been requantized.
+        Such sums get rows from the last row down, all other sums get rows from row 0 up. So rows
+        of a sum with ``later`` may overlap rows of a sum without it. Raises :class:`FitError` if
         there are too few rows.
         """
         if name not in self._named:
@@ -53,12 +56,16 @@ class Accumulators:
         return self._named[name]
 
     def height(self, m: int) -> int:
-        """Return the number of rows of a part, if ``m`` rows are cut into the fewest equal parts.
+        """Return the number of rows that are multiplied at once in a product with ``m`` rows.
 
-        The rows of a part must fit half of the accumulators.
+        The product's rows are cut into the fewest equal parts such that the rows of a part fit half
+        of the accumulators. The result is the number of rows of such a part.
         """
         return even(m, min(m, self.depth // 2))
 
     def tiles(self, height: int) -> int:
-        """Return how many tile columns of ``height`` rows fit half the accumulators, at least 1."""
+        """Return how many tile columns of a product with ``height`` rows fit half the accumulators.
+
+        The result is 1 if not even one tile column fits.
+        """
         return max(1, self.depth // 2 // height)

@@ -1,4 +1,8 @@
-"""Assembly of a lowered model: loads are placed, buffers get addresses, words are encoded."""
+"""Assembly of a lowered encoder into a program.
+
+Loads are moved ahead of the instructions that use them, buffers get scratchpad addresses, and
+instructions are encoded as words.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,10 +30,11 @@ TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why an encoder's program does not fit, and how much memory it needs.
+    """The reason why an encoder's program does not fit the configuration.
 
-    ``excess`` is the number of scratchpad bytes, weight slots or program words that the program
-    needs. It is 0 if memory suffices, but the program's loops cannot be encoded.
+    ``excess`` is the amount that the program needs of the memory that is too small: bytes of the
+    scratchpad, weight slots, or words of the program memory. It is 0 if all memories suffice, but
+    the program's loops cannot be encoded.
     """
 
     stage: int

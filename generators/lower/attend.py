@@ -1,4 +1,8 @@
-"""Attention of all texts that a decoder's run processes, from the projections to the contexts."""
+"""Attention of all texts that a decoder's run processes.
+
+The instructions compute queries, keys and values, the probabilities, and the contexts (sums of
+values weighted by probabilities). The output projection is not included.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,9 +19,11 @@ from celosia.generators.program.draft import Ref
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
-    """Add instructions that compute and store a source's keys and values for a decoder layer.
+    """Add instructions that compute a source's keys and values for one layer of the decoder.
 
-    The source is the text that the encoder of an encoder-decoder reads.
+    The source is the text that the encoder of an encoder-decoder reads. ``key`` and ``value`` are
+    the linear layers that compute its keys and values. The results stay in the layer's cache, so
+    that later runs of the decoder attend to them.
     """
     cached = Cached(make, make.plan.kept[key.target.name][0])
     for projection in (key, value):
@@ -29,13 +35,14 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
 
 
 def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> None:
-    """Add the instructions of an attention for all texts of a run, without the output projection.
+    """Add the instructions of an attention ``op`` for all texts of a run.
 
     The instructions compute queries, keys and values from normalized rows, and then probabilities
-    and contexts. Contexts are the sums of values weighted by probabilities. ``waiting`` has the
-    linear layers that compute queries, keys and values, each with the rowwise operations after it.
-    If keys and values are those of a source, an earlier run has computed them, and ``waiting`` has
-    only the layer of the queries. If the cache stores inputs of the attention instead of keys and
+    and contexts. Contexts are the sums of values weighted by probabilities. The output projection
+    is not included. ``waiting`` has the linear layers that compute queries, keys and values. Each
+    is a pair of the layer and the list of rowwise operations after it. If the attention is to a
+    source, an earlier run has computed its keys and values. Then ``waiting`` has only the layer of
+    the queries. If the cache stores inputs of the attention instead of keys and
     values, the keys and values of all tokens are computed from these inputs.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]

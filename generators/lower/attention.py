@@ -18,11 +18,12 @@ WRITTEN = ("wide_out", "per_tensor")
 
 
 def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
-    """Return the steps of both series, interleaved so that products run during softmaxes.
+    """Return the steps of ``probabilities`` and ``contexts`` in one list.
 
-    The order is probabilities 0, probabilities 1, contexts 0, probabilities 2, contexts 1, and so
-    on. Step i of ``probabilities`` computes scores and their softmax. Step i of ``contexts``
-    multiplies values by results of ``probabilities`` up to step i.
+    They are interleaved so that products run during softmaxes: probabilities 0, probabilities 1,
+    contexts 0, probabilities 2, contexts 1, and so on. Step i of ``probabilities`` computes scores
+    and their softmax. Step i of ``contexts`` multiplies values by results of ``probabilities`` up
+    to step i.
     """
     order: list[T] = [*probabilities[:1]]
     for ahead, behind in zip_longest(probabilities[1:], contexts):
@@ -42,10 +43,11 @@ def score(
 ) -> Draft:
     """Return the instruction that multiplies ``m`` queries of a head by ``n`` keys.
 
-    ``keys`` is a view of the scratchpad, in which keys are rows, or the number of the first weight
-    slot, in which keys are columns. If several heads share a slot, ``above`` is the number of slot
-    rows above this head's keys; each query then begins with that number of zeros. ``names`` are
-    further flags of the instruction.
+    The products are written to the accumulators at ``sums``. ``keys`` is a view in the scratchpad,
+    where each key is a row, or the number of the first weight slot that holds the keys. In slots
+    each key is a column. If several heads share a slot, ``above`` is the number of slot rows above
+    this head's keys; each query then begins with that number of zeros. ``names`` are further flags
+    of the instruction.
     """
     flags = names if isinstance(keys, int) else ("b_transpose", *names)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
@@ -99,7 +101,8 @@ def mix(
 ) -> Draft:
     """Return the instruction that multiplies a head's probabilities by ``n`` columns of values.
 
-    ``values`` is a view of ``k`` rows in the scratchpad, or the number of the first weight slot.
+    The products are written to the accumulators at ``sums``. ``values`` is a view of ``k`` rows in
+    the scratchpad, or the number of the first weight slot that holds these values.
     """
     zeros = {"a_zero": op.probability_zero, "b_zero": op.value.zero}
     return product(probabilities, values, sums, m, k, n, *flags, **zeros)

@@ -59,9 +59,10 @@ class _Read:
 def conflicts(
     drafts: Sequence[Draft], timeline: Sequence[Span], config: Config
 ) -> dict[Pair, float]:
-    """Return the cost of placing each pair of buffers in one bank (cycles).
+    """Return the cost (cycles) of placing two buffers in one bank, for each pair of buffers.
 
-    ``timeline`` contains the first and end cycle of every instruction.
+    The result is a dictionary from pair to cost. It omits pairs that are never read at the same
+    time. ``timeline`` has for each instruction its first cycle and the cycle after its last.
     """
     costs: dict[Pair, float] = defaultdict(float)
     matrix: list[_Read] = []
@@ -126,8 +127,9 @@ def settle(
 ) -> T:
     """Return the fastest program found by repeatedly moving buffers to other banks.
 
-    Each round starts from the timeline of the best program so far. ``moved`` returns a program with
-    given addresses, or None if none exists. Buffers in ``held`` are not moved.
+    Each round starts from the timeline of the best program so far. It calls ``moved`` with that
+    program and the new addresses. ``moved`` returns the program with these addresses, or None if
+    there is no such program. ``held`` has the buffers that must not move, with their addresses.
     """
     for _ in range(REBANKS):
         costs = conflicts(best.drafts, best.timeline, config)
@@ -159,7 +161,10 @@ class Banks:
             self.near[buffer][other] = self.near[other][buffer] = cycles
 
     def run(self) -> dict[str, int]:
-        """Return the improved address of each buffer, or the old addresses if no exchange helps."""
+        """Move and exchange buffers between banks, and return a dictionary from buffer to address.
+
+        The result is the old addresses if no move and no exchange lowers the cost.
+        """
         for _ in range(ROUNDS):
             # What suffers most comes first.
             names = sorted(self.near, key=lambda name: (-self._cost(name, self.bank[name]), name))

@@ -12,11 +12,15 @@ from celosia.generators.graph.tensors import Tensor
 
 
 def batched(model: QuantizedModel, count: int) -> QuantizedModel:
-    """Return the model for a batch of ``count`` inputs; tensors have ``count`` times the rows.
+    """Return a model that computes ``count`` inputs in one run.
 
-    Row ``i * rows + j`` is row j of input i. Weights are not repeated, so that each is loaded once
-    for all inputs. Raises :class:`InputError` if the count is not positive, if inputs differ in
-    length, or if a model reads or writes single rows of a sequence.
+    Each tensor has ``count`` times the rows of the model's tensor. If the model's tensor has
+    ``rows`` rows, row ``i * rows + j`` is row j of input i. Weights are not repeated, so that each
+    weight is loaded once for all inputs.
+
+    Raises :class:`InputError` if the count is not positive, or if a count above 1 is impossible.
+    It is impossible for models whose inputs may differ in length, and for models that process
+    single rows of a sequence, such as a class token.
     """
     description = model.description
     if count < 1:

@@ -33,12 +33,18 @@ def even(total: int, most: int) -> int:
 
 
 def parts(total: int, size: int) -> list[Part]:
-    """Cut ``total`` into parts (first, count) of ``size``; the last part may be smaller."""
+    """Return the list of parts (first, count) that ``total`` elements have if cut by ``size``.
+
+    Each part has ``size`` elements; the last part may be smaller.
+    """
     return [(first, min(size, total - first)) for first in range(0, total, size)]
 
 
 def cut(total: int, marks: Iterable[int]) -> list[Part]:
-    """Return (first, count) of each part, if ``total`` is cut at the positions ``marks``."""
+    """Return the list of parts (first, count) of ``total`` elements cut at positions ``marks``.
+
+    Marks outside the range are ignored.
+    """
     edges = sorted({0, total, *(mark for mark in marks if 0 < mark < total)})
     return [(first, last - first) for first, last in itertools.pairwise(edges)]
 
@@ -58,7 +64,10 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 
 @dataclass(frozen=True)
 class Blocks:
-    """Division of a buffer into blocks; the buffer contains several tensors at different times."""
+    """Division of a buffer into blocks.
+
+    A buffer may hold several tensors one after another, and all are divided in the same way.
+    """
 
     buffer: str
     rows: int
@@ -133,10 +142,11 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return a tensor's division into blocks of columns.
 
-    If the tensor has more than ``most`` bytes, the width of its blocks is a multiple of a number in
-    ``units``, the preferred number first. The first number is chosen whose columns have at most
-    ``most`` bytes, and blocks have at most ``most`` bytes. If the columns of every number have more
-    bytes, the width is the last number.
+    A tensor of at most ``most`` bytes is one block. Otherwise the width of a block is a multiple of
+    a number in ``units``, which lists numbers of columns in order of preference. The first number
+    is used for which that many columns have at most ``most`` bytes. The tensor is then cut into the
+    fewest equal blocks of at most ``most`` bytes. If no number fits, the width is
+    the last number, and blocks are larger than ``most`` bytes.
     """
     step = tensor.columns
     if tensor.bytes > most:
@@ -194,9 +204,9 @@ def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
 
 
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
-    """Return how every buffer of a model is divided into blocks, by buffer name.
+    """Return a dictionary from the name of each buffer of a model to its division into blocks.
 
-    If possible, a block has at most ``most`` bytes.
+    A block has at most ``most`` bytes, unless its smallest possible size is larger.
     """
     buffers: dict[str, _Buffer] = {}
 

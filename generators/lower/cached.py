@@ -14,7 +14,10 @@ from celosia.generators.quantize.options import NARROW_BITS
 
 
 class Cached:
-    """Makes the instructions that store keys and values, and the operands that read them."""
+    """Makes the instructions that store one attention's keys and values for one text.
+
+    It also makes the operands with which other instructions read these keys and values.
+    """
 
     def __init__(self, make: Instructions, kept: Kept):
         self.make, self.plan, self.kept = make, make.plan, kept
@@ -34,15 +37,19 @@ class Cached:
         self.lower = frozenset({"lower"}) if lower else frozenset[str]()
 
     def recall(self) -> None:
-        """Load an attention's keys and values from external memory, if they are stored there."""
+        """Add instructions that load the attention's keys and values into the scratchpad.
+
+        Nothing is added if external memory does not hold the keys and values.
+        """
         for name, addr in self.kept.outside.items():
             stride = self.plan.cache_strides[name]
             self.stage.add(load(Ref(name), addr, self.kept.count, stride))
 
     def remember(self) -> None:
-        """Store the new tokens' inputs of an attention in the cache, instead of keys and values.
+        """Add instructions that store the attention's inputs for the new tokens in the cache.
 
-        Each run computes the keys and values of all tokens from the inputs.
+        The inputs are the rows from which keys and values are computed. The cache holds them
+        instead of keys and values, and each run computes the keys and values of all tokens anew.
         """
         (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
         dim, inputs = self.model.dim, View(Ref("h"), self.model.dim)
@@ -52,10 +59,10 @@ class Cached:
         self.keep()
 
     def keep(self) -> None:
-        """Store the new tokens' keys and values, if the cache is in external memory.
+        """Add instructions that copy the new tokens' keys and values to external memory.
 
-        If the cache contains inputs of the attention instead of keys and values, the new tokens'
-        inputs are stored.
+        Nothing is added if the cache is not in external memory. If the cache holds inputs of the
+        attention instead of keys and values, the new tokens' inputs are copied.
         """
         for addr, place, stride in self._moved():
             self.stage.add(store(place, addr, self.m, stride))
@@ -79,7 +86,11 @@ class Cached:
             yield replace(view.place, base=addr), view.place, view.stride
 
     def target(self, name: str) -> View:
-        """Return the view to which new ``keys``, ``values`` or ``inputs`` are written."""
+        """Return the scratchpad view to which instructions write the new tokens' rows of ``name``.
+
+        ``name`` is ``keys``, ``values`` or ``inputs``. Keys and values are written there before
+        they are appended to weight slots, if the cache is in weight slots.
+        """
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
         view, register = self._buffer(name), Register.VALUE if name == "values" else Register.KEY
@@ -154,11 +165,12 @@ class Cached:
         return head % self.plan.way.key_heads * self.key_dim
 
     def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:
-        """Return (first column, columns, operand, flags) of each part of the values of a key head.
+        """Return the parts of a key head's values, a list of (first column, count, operand, flags).
 
-        If values are in weight slots, each tile column is a part, and its operand is the number of
-        its first slot. If values are in the scratchpad, all columns are one part, and its operand
-        is a view of rows.
+        ``count`` is the number of columns. A product uses ``operand`` and ``flags`` to read the
+        part. If values are in weight slots, each tile column is a part, and its operand is the
+        number of its first slot. If values are in the scratchpad, all columns are one part, and its
+        operand is a view of rows.
         """
         if self.plan.cuts.resident:
             tiles = len(self.kept.values[head])

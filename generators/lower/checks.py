@@ -21,7 +21,10 @@ from celosia.generators.quantize.options import MIXED, NARROW_BITS
 
 
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
-    """Refuse an encoder that a configuration cannot run, whatever the tiling."""
+    """Raise an error if a configuration cannot run an encoder, whichever tiling is chosen.
+
+    The error is :class:`InputError`, or :class:`FitError` if other configuration fields may help.
+    """
     _check_units([quantized], config)
     check_factors(quantized, config, 0)
     _check_rows([quantized], config)
@@ -30,7 +33,13 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
 
 
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
-    """Refuse a decoder that needs a missing unit, or whose sums or context are too long."""
+    """Raise an error if a configuration or a cache does not suit a decoder.
+
+    Among the reasons are a missing unit, and sums or rows that are longer than the configuration
+    allows. Others are a cache of more tokens than the model supports, and a chunk of ``rows``
+    tokens that is too large. The error is :class:`InputError`, or :class:`FitError` if other
+    configuration fields may help.
+    """
     model = decoder.description
     graphs = [decoder] if decoder.source is None else [decoder, decoder.source]
     _check_units(graphs, config)
@@ -57,7 +66,11 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
 
 
 def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
-    """Refuse several texts in a run if the model or the cache does not support them."""
+    """Raise :class:`InputError` if a run cannot process ``texts`` texts at once.
+
+    The number must be in the supported range. Several texts are not possible for an
+    encoder-decoder, or if each run computes the keys and values of all tokens anew.
+    """
     if not 1 <= texts <= MOST_TEXTS:
         raise InputError(f"Texts of a run must be from 1 to {MOST_TEXTS}, not {texts}")
     if texts == 1:
@@ -126,7 +139,7 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 
 
 def value_block(model: TextDescription, config: Config) -> int:
-    """Return how many columns of values share an exponent in a machine's weight slots."""
+    """Return the number of columns of values that share one exponent in a row of a weight slot."""
     return 2 * min(config.array.cols, model.head_dim)
 
 
@@ -171,10 +184,12 @@ def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
 def check_described(
     model: ModelDescription | TextDescription, config: Config, *, wide_functions: bool
 ) -> None:
-    """Refuse, before calibration, a model that needs units which a configuration lacks.
+    """Raise :class:`InputError` if a configuration lacks a unit that a model needs.
 
-    Raises :class:`InputError` with the configuration fields to set. Needs that follow from
-    quantization are checked later, when the integer model exists.
+    This check needs no calibration. The error names the configuration fields to set.
+    ``wide_functions`` is true if activation functions will be polynomials of INT16 values, and
+    false if they will be tables. Needs that follow from quantization are checked later, when the
+    integer model exists.
     """
     functions = {model.activation} - {"relu"}
     if isinstance(model, ModelDescription) and model.head_hidden:

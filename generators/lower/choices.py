@@ -50,7 +50,10 @@ class Choices:
 
     @property
     def coded(self) -> bool:
-        """True if weights may be stored as sparse matrices, where the zero-skip unit is faster."""
+        """True if a matrix may be stored in sparse form, for the zero-skip unit, if that is faster.
+
+        If false, all matrices are stored in dense form.
+        """
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_smaller(self, other: "Choices") -> bool:

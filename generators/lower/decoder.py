@@ -27,7 +27,10 @@ STREAM = Ref("x")
 
 @dataclass
 class Layers(Instructions):
-    """Makes all instructions of a program, of a decoder or of an encoder-decoder's encoder."""
+    """Makes all instructions of one program.
+
+    The program is that of a decoder, or that of the encoder in an encoder-decoder.
+    """
 
     _nodes: list[Node] = field(default_factory=list)
     _waiting: list[Product] = field(default_factory=list)
@@ -57,12 +60,13 @@ class Layers(Instructions):
     def embed(
         self, row: int, word: int, place: int, first: Ref | Given = STREAM, *, behind: int = 0
     ) -> None:
-        """Add the lookup of a token's embedding, and the addition of its position if learned.
+        """Add the instruction that looks up a token's embedding.
 
-        The register number ``word`` contains the offset of the token's row in the vocabulary. The
-        register number ``place`` contains the offset of a position's row in the table of positions.
-        The token's position is ``behind`` positions after that position. The result is written to
-        the row number ``row`` from ``first`` on.
+        If the model has learned positions, the instruction also adds the embedding of the token's
+        position. Register ``word`` holds the byte offset of the token's row in the vocabulary.
+        Register ``place`` holds the byte offset of a row in the table of positions. The token's
+        position is ``behind`` rows after that row. The result is written ``row`` rows after the
+        address ``first``.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -94,10 +98,11 @@ class Layers(Instructions):
         return place
 
     def layers(self) -> None:
-        """Add the instructions of all layers, with the first norm of the residual stream.
+        """Add the instructions of all layers, and before them the norm of the first layer's input.
 
         Layers are iterations of a loop if weights stay on the chip, or if requantization parameters
-        are streamed from external memory like weights. Each iteration ends with the norm of the
+        are streamed from external memory like weights. Otherwise they follow each other without a
+        loop. Each layer ends with the norm of the
         next layer's input, or of the output head's input. If this is the encoder of an
         encoder-decoder, the layers are followed by instructions that compute the keys and values
         for all layers of the decoder.
@@ -243,10 +248,11 @@ class Layers(Instructions):
                 self.multiply_ready((op, *behind)[-1].target, ready)
 
     def head(self, text: int = 0) -> None:
-        """Add the output head: the scores of the vocabulary for one token.
+        """Add the output head, which computes the vocabulary's scores for one token.
 
-        In a chunk this is the last token. If a run has several texts, it is the token of text
-        number ``text``.
+        In a run of a chunk, this token is the last one of the chunk. In a run of several texts, it
+        is the token of text number ``text``. The scores are written to the buffer ``logits``, or to
+        external memory if requantization parameters are streamed.
         """
         if self.plan.way.passing:
             self._passing_head()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
@@ -14,18 +13,18 @@ from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph import network
 from celosia.generators.graph.network import Description
+from celosia.generators.graph.quantized import D, Graph
+from celosia.generators.graph.templates import are_alike, deepened
 from celosia.generators.lower.checks import check_described
 from celosia.generators.lower.fitting import FitError, remedy
 from celosia.generators.lower.weights import tiles_used
 from celosia.generators.quantize.options import INT8, Quantization
 
 LAYERS = 2
-"""Layers of the reduced model that is compiled first: a program's layers are alike."""
+"""Layers that are quantized first, to compile a model like the whole one before calibration."""
 MANY = 1 << 22
-"""Number of weights from which on some layers are compiled before calibration, since it takes long;
+"""Number of weights from which on a model is compiled before its calibration, which takes long;
 and number of scores from which on their rows are checked first."""
-
-D = TypeVar("D", bound=Description)
 
 
 def check_memory(
@@ -52,10 +51,7 @@ def check_memory(
     if sum(weights[name].size for name in names) < MANY:
         return
     least = _least_bytes(weights, names, options)
-    if least <= limit or any(
-        not tiles_used(weights[name].T != 0, config.array.rows, config.array.cols).all()
-        for name in names
-    ):
+    if least <= limit or _leaves_out(weights, names, config):
         return
     widest = RANGES["mem_addr_width"][1]
     room = f"external memory has {limit}"
@@ -89,9 +85,10 @@ def check_memory(
 def check_units(
     model: Description, weights: Weights, config: Config, options: Quantization
 ) -> None:
-    """Check that a configuration has the units that a large model needs.
+    """Raise :class:`InputError` if a configuration lacks a unit that a large model needs.
 
-    Raises :class:`InputError` with the configuration fields to set.
+    The error names the configuration fields to set. A model with fewer than :data:`MANY` weights is
+    not checked here but by the compiler.
     """
     if sum(weights[name].size for name in _linear_weights(model)) >= MANY:
         check_described(model, config, wide_functions=options.wide_functions)
@@ -127,27 +124,59 @@ def check_rows(model: ModelDescription, config: Config) -> None:
         )
 
 
-def check_layers(model: D, weights: Weights, compile: Callable[[D], object]) -> None:
-    """Refuse a large model whose first layers alone do not fit.
+def check_layers(
+    model: D,
+    weights: Weights,
+    config: Config,
+    options: Quantization,
+    quantize: Callable[[D], Graph[D]],
+    compile: Callable[[Graph[D]], object],
+) -> None:
+    """Refuse a large model that does not fit a configuration.
 
-    ``compile`` compiles a model, and raises :class:`FitError` if the model does not fit. The check
-    is valid for the whole model: a program of all layers is at least as long as a program of the
-    first layers, and needs at least as much memory.
+    ``quantize`` returns the graph of a model with only the first layers. ``compile`` compiles a
+    graph, and raises :class:`FitError` if it does not fit. If all layers are alike, the compiled
+    graph has all layers: the last of the quantized layers is repeated. Otherwise it has the first
+    layers only. The check is valid in this case too: a program of all layers is at least as long,
+    and needs at least as much memory.
 
-    Raises :class:`InputError` with a change of the configuration that fits the first layers.
+    Raises :class:`InputError` with a change of the configuration with which the compiled graph
+    fits.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:
         return
-    first: D = replace(model, layers=LAYERS)
     try:
-        compile(first)
-    except FitError as error:
-        clause = remedy(error)
-        raise InputError(f"{error}; of the first {LAYERS} layers alone, {clause}") from None
+        graph = quantize(replace(model, layers=LAYERS))
     except InputError:
         # Numbers may differ from layer to layer, so only the whole model decides.
         return
+    whole = _repeats(model, weights, config, options)
+    try:
+        compile(deepened(graph, model) if whole else graph)
+    except FitError as error:
+        part = "" if whole else f"of the first {LAYERS} layers alone, "
+        raise InputError(f"{error}; {part}{remedy(error)}") from None
+    except InputError:
+        if whole:
+            raise
+
+
+def _repeats(model: Description, weights: Weights, config: Config, options: Quantization) -> bool:
+    """Return whether all layers of a model have equal operations, formats, and tiles of weights."""
+    layers = network.network(model).layers
+    formats = [
+        [options.chosen.get(node.weight) for node in layer if isinstance(node, network.Linear)]
+        for layer in layers
+    ]
+    alike = are_alike(layers) and all(each == formats[0] for each in formats)
+    return alike and not _leaves_out(weights, _linear_weights(model), config)
+
+
+def _leaves_out(weights: Weights, names: list[str], config: Config) -> bool:
+    """Return whether a tile of weights is zero."""
+    rows, cols = config.array.rows, config.array.cols
+    return any(not tiles_used(weights[name].T != 0, rows, cols).all() for name in names)
 
 
 def _linear_weights(model: Description) -> list[str]:

@@ -95,7 +95,10 @@ class CompiledModel(EncoderHost):
         return coarser(self.quantized, bits)
 
     def length(self, rows: int | None) -> int:
-        """Return the sequence length for an input of ``rows`` rows, by default the longest."""
+        """Return the sequence length (tokens) for an input of ``rows`` rows.
+
+        The result is the longest length if ``rows`` is None, or if the model has a fixed length.
+        """
         model, source = self.quantized.description, self.quantized.input
         return model.sequence - (0 if rows is None or not model.variable else source.rows - rows)
 
@@ -122,7 +125,11 @@ class CompiledModel(EncoderHost):
         return len(self.image) - self.output_piece.size - missing * source.stride - kept
 
     def macs(self, rows: int | None = None) -> int:
-        """Return the useful multiply-accumulates of a run, for an input of ``rows`` rows."""
+        """Return the number of multiply-accumulates that the results of a run need.
+
+        Products of padding are not counted. The input has ``rows`` rows, by default the largest
+        number.
+        """
         return self.batch * self.quantized.macs(self.length(rows))
 
     @property
@@ -131,10 +138,10 @@ class CompiledModel(EncoderHost):
         return 1 if self.quantized.description.variable else self.input.rows
 
     def beside(self, rows: int) -> Request:
-        """Return the data that the host writes besides an input of ``rows`` rows.
+        """Return the data that the host writes in addition to an input of ``rows`` rows.
 
-        The data are the values of registers, and the constants of a mean over a variable number of
-        rows.
+        The data are the values of sequencer registers. If the model averages a sequence of variable
+        length, they are also the constants in external memory with which it averages this length.
         """
         length, writes = self.length(rows), list[tuple[int, bytes]]()
         if self.pool_piece is not None:
@@ -146,9 +153,11 @@ class CompiledModel(EncoderHost):
     def parting(
         self, weights: Weights, samples: Samples, progress: Progress | None = None
     ) -> Parting:
-        """Return the deviation of the integer model's outputs from those of the float model.
+        """Return the distance between the outputs of the integer model and of the float model.
 
-        It is measured on the first :data:`COMPARED` inputs in ``samples``.
+        ``weights`` are the float model's weights. The distance is measured on the first
+        :data:`COMPARED` inputs in ``samples``. ``progress`` is called with the number of inputs
+        done and the number of all inputs.
         """
         some = [np.asarray(values) for values in samples[:COMPARED]]
         return parting(self.quantized, weights, some, progress=progress)
@@ -164,14 +173,15 @@ def compile_model(
 ) -> CompiledModel:
     """Return a compiled encoder: calibrated, quantized, and lowered to a program.
 
-    ``calibration_inputs`` are inputs for :func:`forward`, a list of arrays or one array. The tiling
-    is searched (``celosia.generators.lower.schedule``). ``progress`` is called with the number of
+    ``calibration_inputs`` are inputs for :func:`forward`, a list of arrays or one array. The
+    compiler searches for the fastest tiling (``celosia.generators.lower.schedule``), unless
+    ``options.search`` is false. ``progress`` is called with the number of
     steps done and the number of all steps. A step is a calibration input, or later an operation to
     quantize.
 
     Raises :class:`InputError` if the model cannot run on the configuration, and
-    :class:`celosia.generators.lower.fitting.FitError` if the model is too large; the message names
-    the configuration field.
+    :class:`celosia.generators.lower.fitting.FitError` if the model is too large. The message
+    names the configuration field that is too small.
     """
     options = options or Options()
     if options.sparse and not config.sparse_lanes:
@@ -181,11 +191,14 @@ def compile_model(
     if not options.sparse:
         check_memory(description, weights, config, options)
 
-    def first(some: ModelDescription) -> object:
-        quantized = quantize_model(some, weights, calibration_inputs[:1], config, options)
-        return compile_quantized(quantized, config, replace(options, search=False))
-
-    check_layers(description, weights, first)
+    check_layers(
+        description,
+        weights,
+        config,
+        options,
+        lambda some: quantize_model(some, weights, calibration_inputs[:1], config, options),
+        lambda graph: compile_quantized(graph, config, replace(options, search=False)),
+    )
     quantized = quantize_model(description, weights, calibration_inputs, config, options, progress)
     return compile_quantized(quantized, config, options)
 
@@ -208,7 +221,11 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
 def compiled_trial(
     quantized: QuantizedModel, config: Config, trial: Trial, batch: int
 ) -> CompiledModel:
-    """Return the compiled encoder of a trial that has ended, for ``batch`` inputs at once."""
+    """Return the compiled encoder for the program that the search for a tiling has chosen.
+
+    ``trial`` has that program, which computes ``batch`` inputs at once. ``quantized`` is the model
+    for a single input.
+    """
     lowered, program = trial.placed.lowered, trial.program
     entry, result = quantized.input, quantized.output
     output = replace(result, rows=batch * result.rows)

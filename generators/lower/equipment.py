@@ -11,8 +11,9 @@ from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quanti
 def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
     """Return a configuration extended by the units that quantization options require.
 
-    The units are those for INT16 operands and for piecewise polynomials, and a memory of at least
-    ``rows`` row factors for deferred norms and softmaxes. If the configuration has no weight
+    INT16 activations require the unit for INT16 operands. Wide functions require the unit for
+    piecewise polynomials. Deferred norms and softmaxes require a memory of at least ``rows`` row
+    factors. A unit is added only if the options require it. If the configuration has no weight
     formats, it gets the formats in the options.
     """
     if options.deferred:

@@ -1,6 +1,8 @@
-"""Setup programs, which load the chip before the first token.
+"""Setup programs, which load weights and other data into the chip before the first token.
 
-External memory holds the data in parts, one for each program.
+The data are divided into parts if they exceed external memory, or if one program has no room for
+the instructions that load them. The host writes one part at a time
+to external memory, and runs the setup program that loads this part.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,10 +46,11 @@ class _Part:
 def fills(
     drafts: Sequence[Draft], image: Bytes, config: Config, memory_bytes: int, assemble: Assemble
 ) -> list[Fill]:
-    """Return the fewest programs that load an image into the chip, part by part.
+    """Return the shortest list of programs that load an image into the chip, part by part.
 
     ``drafts`` are the instructions that load the whole image, from its first byte to its last.
-    ``assemble`` takes the instructions of a program, and returns its words. A program loads a part
+    ``assemble`` takes the instructions of a program, and returns its words. ``memory_bytes`` is the
+    room for a part in external memory. A program loads a part
     of the image of at most ``memory_bytes`` bytes, and fits the program memory. The caller must
     ensure that no single instruction loads more than ``memory_bytes`` bytes.
     """

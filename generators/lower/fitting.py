@@ -42,7 +42,11 @@ class Attempt:
 
 @contextmanager
 def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]:
-    """Attach an :class:`Attempt` to a :class:`FitError` that the ``with`` block raises."""
+    """Attach an :class:`Attempt` to a :class:`FitError` that the ``with`` block raises.
+
+    The attempt consists of ``config`` and ``compile``. With it :func:`remedy` can compile the model
+    for other configurations.
+    """
     try:
         yield
     except FitError as error:
@@ -51,7 +55,10 @@ def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]
 
 
 def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
-    """Return {field: value}: a power of two above the field's old value, at least ``least``."""
+    """Return a remedy that enlarges one field, as a dictionary {field: new value}.
+
+    The new value is the smallest power of two that exceeds the old value and is at least ``least``.
+    """
     return {field: next_power_of_two(max(config.read(field) + 1, least))}
 
 
@@ -60,8 +67,9 @@ def remedy(error: FitError, progress: Progress = lambda done, total: None) -> st
 
     Changes are found by compiling the model for larger configurations. Changes of few fields are
     tried first, and the search ends as soon as a change of that number of fields succeeds. The
-    clause names all successful changes of this number of fields. ``progress`` is called with the
-    number of started tries and the largest possible number.
+    clause names all successful changes of this number of fields. If no change helps, it states the
+    number of configurations tried. ``progress`` is called with the number of started tries and the
+    largest possible number of tries.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"

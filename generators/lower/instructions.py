@@ -1,7 +1,8 @@
-"""Instructions of each type of operation, with addresses chosen by the caller.
+"""Instructions of each type of operation, at addresses that the caller chooses.
 
-The number of rows is a constant, or the value of a register in each run. Operands are in the
-scratchpad, weights in the scratchpad or in weight slots, sums in the accumulators.
+The number of rows that an instruction processes is a constant, or the value of a register that the
+host writes before each run. Operands are in the scratchpad, weights are in the scratchpad or in
+weight slots, and sums are in the accumulators.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +29,7 @@ EPS_HIGH = 28
 
 @dataclass(frozen=True)
 class View:
-    """Rows of a tensor in the scratchpad, or of sums in the accumulators."""
+    """Address and stride of a tensor's rows in the scratchpad, or of sums in the accumulators."""
 
     place: int | Ref | Given
     """First byte, or first accumulator row."""
@@ -36,11 +37,15 @@ class View:
     """Bytes from row to row, or accumulator rows from tile column to tile column."""
 
     def operands(self, name: str) -> Operands:
-        """Return an instruction's address and stride operands for this view, by operand name."""
+        """Return the operands of an instruction for this view: its address and its stride.
+
+        The result is a dictionary from operand name to value. ``name`` is the prefix of both names,
+        such as ``a`` for ``a_addr`` and ``a_stride``.
+        """
         return {f"{name}_addr": self.place, f"{name}_stride": self.stride}
 
     def behind(self, offset: int) -> "View":
-        """Return the view that begins ``offset`` after this view.
+        """Return a view with the same stride that begins ``offset`` after the start of this view.
 
         The unit of ``offset`` is bytes in the scratchpad, and rows in the accumulators.
         """
@@ -49,10 +54,12 @@ class View:
 
 
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
-    """Return requantization parameters as words of the parameter memory, [words, bytes].
+    """Return requantization parameters as an array [words, bytes] of words of the parameter memory.
 
-    If ``by_tile`` is true, the parameters of each tile column begin a new word, as DRAIN reads
-    them. Parameters that all columns share are one word, with the same content in every lane.
+    Each of ``rescales`` begins a new word. If ``by_tile`` is true, the parameters of each tile
+    column also begin a new word, as DRAIN reads them. Otherwise the parameters of adjacent columns
+    fill the lanes without gaps. Parameters that all columns share are one word, with the same
+    content in every lane.
     """
     words = []
     for rescale in rescales:
@@ -67,7 +74,7 @@ def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> 
 
 
 def table_bytes(values: Ints) -> Bytes:
-    """Return an activation table, [256], as bytes."""
+    """Return the 256 entries of an activation table as an array of bytes, one INT8 value each."""
     return values.astype(np.int8).view(np.uint8)
 
 
@@ -82,9 +89,12 @@ def product(
     a_zero: int = 0,
     b_zero: int = 0,
 ) -> Draft:
-    """Return the instruction that multiplies ``source`` by ``other`` and writes ``sums``.
+    """Return the MATMUL instruction that multiplies ``source`` by ``other`` and writes ``sums``.
 
-    ``other`` is a view in the scratchpad, or the number of the first weight slot.
+    ``source`` has the shape [m, k]. ``other`` has the shape [k, n]; it is a view in the scratchpad,
+    or the number of the first weight slot. ``flags`` are names of further instruction flags.
+    ``a_zero`` is the zero point of ``source``. ``b_zero`` is the zero point of ``other``, and is
+    not used for weight slots.
     """
     operands = source.operands("a") | sums.operands("acc")
     operands |= {"m": m, "k": k, "n": n, "a_zero": a_zero}
@@ -126,10 +136,11 @@ class Work:
     ) -> Draft:
         """Return an instruction that requantizes: a DRAIN of sums or a MAP of rows.
 
-        The result has the format of ``tensor`` or, without ``tensor``, the format that the flags
-        select. ``beside`` is the view of the instruction's second input: rows to add, rotations or
-        multipliers. If ``residual`` is true, the second input is the target's old values, which are
-        added.
+        The result has the data type and zero point of ``tensor``. If ``tensor`` is None, ``flags``
+        select the data type, and the zero point is 0. ``table`` is the instruction's operand of
+        this name. ``beside`` is the view of the instruction's second input: rows to add, rotations
+        or multipliers. If ``residual`` is true, the instruction adds the old values of the target
+        instead, and ``beside`` is not used.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -141,7 +152,7 @@ class Work:
         return self._draft(opcode, "acc" if opcode == Opcode.DRAIN else "i", names, operands)
 
     def norm(self, op: Norm) -> Draft:
-        """Return the instruction that normalizes the rows."""
+        """Return the NORM instruction that normalizes the source rows as ``op`` specifies."""
         on = {"rms": op.rms, "wide_out": op.target.wide, "per_tensor": op.rescale.per_tensor}
         on |= {"factors": op.deferred}
         operands: Operands = {"o_zero": op.target.zero}
@@ -159,13 +170,16 @@ class Work:
         zero: int = 0,
         diagonal: tuple[int, int] = (0, 0),
     ) -> Draft:
-        """Return the instruction for the softmax of rows of scores.
+        """Return the SOFTMAX instruction for rows of scores.
 
-        If ``flags`` contains ``drain``, the scores are sums in the accumulators. In the first row,
-        columns before ``start[0]``, and from ``limit`` on, are masked. From row to row ``start[0]``
-        increases by ``start[1]``, and ``limit`` by ``limit_step``. ``diagonal`` is for shaped
-        attention, which adds a value to the score of each token with itself. It is (column of this
-        score in the first row, value); the column increases by 1 from row to row.
+        If ``flags`` contains ``drain``, the scores are sums in the accumulators, otherwise rows in
+        the scratchpad. In row r the instruction masks the columns before ``start[0] + r *
+        start[1]``, and the columns from ``limit + r * limit_step`` on. ``zero`` is the zero point
+        of the results.
+
+        If ``flags`` contains ``diagonal``, the instruction adds a value to the score of each token
+        with itself, as shaped attention does. ``diagonal`` is a pair: the column of this score in
+        the first row, and the value in units of 2**-24. The column increases by 1 from row to row.
         """
         operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
         operands |= {"start": start[0], "start_step": start[1]} if any(start) else {}
@@ -181,12 +195,16 @@ def drain(
     table: int = 0,
     beside: View | None = None,
 ) -> Draft:
-    """Return the instruction DRAIN that requantizes a product's sums, with activation or residual.
+    """Return the DRAIN instruction that requantizes the sums of a linear layer's product.
 
-    ``behind`` are the operations after the product. If the first of these is a rotation, the DRAIN
-    also rotates the result; ``beside`` are the cosines and sines. If the first is a gate, the DRAIN
-    also multiplies the result by the rows ``beside``. ``table`` is the table operand of the
-    activation, rotation or gate.
+    The instruction also applies the layer's activation, or adds its residual. ``behind`` are the
+    operations after the layer. If the first of these is a rotation, the DRAIN also rotates the
+    result by the cosines and sines in the view ``beside``. If the first is a gate, the DRAIN also
+    multiplies the result by the rows in ``beside``.
+
+    ``table`` is the instruction's operand of this name. For an activation it is the number of the
+    table slot, for a rotation the number of columns of a head. For a gate it is the zero point of
+    the rows in ``beside``.
     """
     done = {Gate: ("times",), Rotary: ("rotate",)}.get(type(next(iter(behind), None)), op.look_up)
     names = [*flags, *done, *(["relu"] if op.relu else []), *(["factors"] if op.factors else [])]
@@ -197,7 +215,7 @@ def drain(
 
 
 def rowwise(op: Norm | Convert, work: Work) -> Draft:
-    """Return the vector instruction of a norm or a conversion of INT16 rows."""
+    """Return the instruction for INT16 rows: a NORM for a norm, a MAP for a conversion."""
     if isinstance(op, Norm):
         return work.norm(op)
     flags = ("wide_in", "per_tensor") if op.rescale.per_tensor else ("wide_in",)
@@ -205,11 +223,12 @@ def rowwise(op: Norm | Convert, work: Work) -> Draft:
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
-    """Return instructions in which a DRAIN and a NORM directly after it are one instruction.
+    """Return a list of instructions in which a DRAIN and the NORM directly after it are merged.
 
-    ``nodes`` are the DRAIN of a product's sums and the instructions after it. If ``keep`` is true,
-    the merged instruction also writes the requantized rows, as the DRAIN did. If the two cannot be
-    merged, the instructions are returned unchanged.
+    ``nodes`` are the DRAIN of a product's sums and the instructions after it. The merged
+    instruction is a NORM. If ``keep`` is true, it writes the requantized rows, as the DRAIN did,
+    and the normalized rows; otherwise it writes only the normalized rows. If the two instructions
+    cannot be merged, the result is ``nodes`` unchanged.
     """
     first, *rest = nodes
     if not rest:
@@ -247,19 +266,21 @@ def preload(
     line: int | Given = 0,
     flags: frozenset[str] = frozenset(),
 ) -> Draft:
-    """Return the instruction that copies ``k`` rows of ``n`` weights to the slots from ``slot`` on.
+    """Return the PRELOAD instruction that copies weights from the scratchpad into weight slots.
 
-    If the flags include ``append``, the rows are written to the lines of the slots from ``line``
-    on, and the other lines keep their content.
+    The weights are ``k`` rows of ``n`` columns at ``source``; they fill the slots from ``slot`` on.
+    If ``flags`` contains ``append``, the weights are written only to some lines (rows or columns)
+    of the slots, from ``line`` on, and the other lines keep their content. Otherwise ``line`` has
+    no effect.
     """
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)
 
 
 def parameters(place: Ref, count: int, first: int) -> Draft:
-    """Return the PARAMS instruction that copies ``count`` words into the parameter memory.
+    """Return the PARAMS instruction that copies words from the scratchpad to the parameter memory.
 
-    They are written to parameter word ``first`` and the words after it.
+    It copies ``count`` words from address ``place`` to the parameter words from ``first`` on.
     """
     operands: Operands = {"i_addr": place, "n": count, "params": first}
     return Draft(Opcode.PARAMS, operands, written=Written("parameters"))

@@ -37,11 +37,12 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return the first column of each query head in a row, and as last entry the row's length.
+    """Return the first column of each query head in a row of queries, then the row's length.
 
     A slot contains the keys of ``key_heads`` heads. Before the queries of a head, the row has a
-    zero for each slot row above the head's keys. If ``spaced`` is true, every head has the same
-    number of columns, including zeros.
+    zero for each slot row above the head's keys. If ``spaced`` is true, each head has ``key_heads *
+    key_dim`` columns, and its queries are the last ``key_dim`` of these. Otherwise each head has
+    only the zeros that it needs.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -84,7 +85,12 @@ def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
 
 
 def even_runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield runs (first, count, distance) of tile columns whose indices are equally far apart."""
+    """Yield (first, count, distance) of each run of tile columns that are equally far apart.
+
+    ``places`` are the indices of the tile columns, in ascending order. ``first`` is the position of
+    the run's first tile column in ``places``. ``count`` is the number of tile columns in the run,
+    and ``distance`` the difference between neighbouring indices.
+    """
     first = 0
     while first < len(places):
         count, distance = 1, 1

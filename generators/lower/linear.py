@@ -28,12 +28,14 @@ from celosia.generators.program.image import Bytes
 class LinearLayer:
     """A linear layer and the rowwise operations after it, lowered to a list of items.
 
-    An item is a group of instructions, here for some columns of the layer, with the loads that must
-    precede them. The rowwise operations ``behind`` process each row of the layer's result as soon
-    as the row is complete. Their parameters are in the last ``behind_words`` words of the parameter
-    memory. If ``early`` is true, the operation before the layer completes the rows of the layer's
-    source chunk by chunk. The layer's first products are then cut into the same chunks, so that
-    they can begin before all rows are complete.
+    An item is a group of instructions with the loads that must precede them. Each item of a layer
+    computes some columns of its result. The rowwise operations ``behind`` (norms and conversions)
+    process each row of the result as soon as the row is complete. Their parameters are in the last
+    ``behind_words`` words of the parameter memory.
+
+    ``early`` is true if the operation before the layer completes the rows of the layer's source
+    chunk by chunk. The layer's first products are then cut into the same chunks, so that they can
+    begin before all rows are complete.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ SAMPLED = 2
 
 @dataclass(frozen=True)
 class Lowered:
-    """A lowered encoder: instructions by section, buffer sizes, and the memory image."""
+    """A lowered encoder: instructions before, in and after its layers, buffers, memory image."""
 
     before: list[Item]
     layers: list[list[Item]]
@@ -63,12 +63,12 @@ def lower(
     *,
     sample: bool = False,
 ) -> Lowered:
-    """Return an encoder's instructions, with buffers that have no addresses yet.
+    """Return a lowered encoder: its instructions, with buffers that have no addresses yet.
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). If
-    ``sample`` is true, only the first layers of a model with equal layers are lowered. Enough
-    layers are lowered that the last of them has the same instructions, with the same loads between
-    them, as every later layer.
+    ``sample`` is false, all layers are lowered. If it is true, only the first layers of a model
+    with equal layers are lowered. The last of these has the same instructions as every later layer,
+    with the same loads between them.
 
     Raises :class:`FitError` if the configuration does not support an operation.
     """

@@ -1,4 +1,4 @@
-"""State of an encoder's lowering: parameters, accumulators, written buffers."""
+"""The state that the functions that lower an encoder share, and helper methods for them."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,7 +17,11 @@ SPARE_WORDS = 1
 
 
 class Lowering(Traffic):
-    """State and helpers of an encoder's lowering to instructions."""
+    """The memory image, buffers and accumulator rows of an encoder that is being lowered.
+
+    The functions that lower the encoder's operations share this object. Its methods return
+    instructions, and divide rows and columns into parts.
+    """
 
     def __init__(
         self,
@@ -35,22 +39,27 @@ class Lowering(Traffic):
         """Tiles of zeros that are left out of all weights."""
 
     def params_draft(self, blob: str, count: int, first: int = 0) -> Draft:
-        """Return the instruction that loads ``count`` parameter words from a buffer's start.
+        """Return the instruction that copies requantization parameters to the parameter memory.
 
-        The words are written to the parameter memory from index ``first`` on. Index 0 is the first
-        word after the :data:`SPARE_WORDS` at the memory's start.
+        It copies ``count`` words from the start of the scratchpad buffer ``blob`` to the parameter
+        words from index ``first`` on. Index 0 is the first word after the :data:`SPARE_WORDS` at
+        the memory's start.
         """
         return parameters(Ref(blob), count, SPARE_WORDS + first)
 
     def room_for(self, words: int) -> None:
-        """Refuse an operation with more parameter words than the parameter memory holds."""
+        """Raise :class:`FitError` if an operation's parameter words exceed the parameter memory.
+
+        The memory must have room for ``words`` words and for the :data:`SPARE_WORDS`.
+        """
         check_at_once(self.name, self.config, words + SPARE_WORDS)
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
         """Return the instructions of all parts; ``make(first, count)`` returns those of one part.
 
-        If the choices include loops over parts, all parts of the same size as the first part are
-        iterations of one loop.
+        ``pieces`` are the parts (first, count). If the choice ``loop_parts`` is set, all parts of
+        the same size as the first part are iterations of one loop, and the other parts follow the
+        loop. Otherwise the instructions of all parts follow each other without a loop.
         """
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]
@@ -63,22 +72,24 @@ class Lowering(Traffic):
         return [Repeat(bodies[:alike]), *rest] if alike > 1 else [*bodies[0], *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Divide ``total`` rows into parts that are inside the blocks of all given buffers.
+        """Divide ``total`` rows into parts, each inside one block of every given buffer.
 
-        The rows are cut at the bounds of blocks, and each interval between two bounds is cut into
-        parts of at most ``most`` rows. The result has, for each interval, the list of its parts
-        (first, count). ``tensors`` are pairs (buffer, row): row 0 of ``total`` is the row ``row``
-        of the buffer.
+        A block is a part of a tensor with a separate buffer. The rows are cut at the bounds of
+        blocks, and each interval between two bounds is cut into parts of at most ``most`` rows. The
+        result has one entry per interval: the list of its parts (first, count). ``tensors`` are
+        pairs (buffer, row); ``row`` is the row of this buffer that corresponds to the first of the
+        ``total`` rows.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Divide ``total`` columns into parts that are inside the blocks of all given buffers.
+        """Divide ``total`` columns into parts, each inside one block of every given buffer.
 
-        The columns are cut at the bounds of blocks, and each interval between two bounds is cut
-        into parts of at most ``tiles`` tile columns. The result has, for each interval, the list of
-        its parts (first, count). ``tensors`` are the names of the buffers.
+        A block is a part of a tensor with a separate buffer. The columns are cut at the bounds of
+        blocks, and each interval between two bounds is cut into parts of at most ``tiles`` tile
+        columns. The result has one entry per interval: the list of its parts (first, count).
+        ``tensors`` are the names of the buffers.
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

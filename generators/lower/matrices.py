@@ -26,7 +26,8 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
     """Choose the memory of a linear layer's weights, and add the weights to a decoder's plan.
 
     The layer's low-rank correction and requantization parameters are added as well. Raises
-    :class:`InputError` for nested weights that would stay on the chip.
+    :class:`InputError` if the weights are nested (stored as separate bit planes) but would stay on
+    the chip.
     """
     low, bounds, (rescale, tiles) = op.low_rank, _bounds(plan, op), _queries(plan, op)
     words = [plan.keep(rescale, by_tile=True, early=op.residual)]
@@ -62,9 +63,10 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
 
 
 def keep_identity(plan: Plan, op: Linear) -> None:
-    """Add a product with the identity matrix to a decoder's plan.
+    """Add the product of a layer's source with an identity matrix to a decoder's plan.
 
-    All parts of the product have the same weights, which are in the scratchpad once for all layers.
+    The product is cut into parts. Parts of equal size, in all layers, share one copy of the matrix
+    in the scratchpad.
     """
     cols, size, columns = plan.config.array.cols, len(op.weight), op.target.columns
     products = []

@@ -17,11 +17,13 @@ def load(
     *,
     once: bool = False,
 ) -> Draft:
-    """Return the instruction that loads rows from external memory to the scratchpad.
+    """Return the LOAD instruction that copies rows from external memory to the scratchpad.
 
-    Rows are ``outside`` bytes apart in external memory, and ``step`` bytes apart in the scratchpad;
-    0 stands for contiguous rows. ``defines`` is the buffer whose old content is not needed any
-    more. If ``once`` is true, only the first run executes the load.
+    It copies ``m`` rows of ``row_bytes`` bytes from external address ``addr`` to scratchpad address
+    ``target``. Rows are ``outside`` bytes apart in external memory, and ``step`` bytes apart in the
+    scratchpad; if such a distance is 0, the rows are contiguous. ``defines`` is the name of the
+    buffer whose old content is not needed any more, if there is one. If ``once`` is true, only the
+    first run executes the load, otherwise every run.
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)
     return Draft(Opcode.LOAD, operands, defines=defines, once=once)
@@ -55,9 +57,10 @@ def _moved(
 
 
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
-    """Return the moves that copy ``size`` contiguous bytes: (first byte, rows, bytes per row).
+    """Divide a copy of ``size`` contiguous bytes into at most two moves of rows of equal length.
 
-    A row has at most ``longest`` bytes.
+    The result has (first byte, number of rows, bytes per row) of each move. A row has at most
+    ``longest`` bytes.
     """
     row = min(size, longest)
     rest = size % row

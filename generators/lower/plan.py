@@ -44,7 +44,10 @@ HIDDEN = frozenset({"active", "up", "hidden"})
 
 @dataclass(frozen=True)
 class Matrix:
-    """A linear layer's weights, on the chip or streamed, and its parameter words."""
+    """The products with a linear layer's weights, and the layer's requantization parameter words.
+
+    The weights stay on the chip, or each run loads them from external memory.
+    """
 
     splits: list[list[Product]]
     """The products of its weights, of the rows that are multiplied at once."""
@@ -54,6 +57,21 @@ class Matrix:
     """The products that read the thin tensor of a correction."""
     places: Sequence[int] = ()
     """For each tile column, its number among the drained ones, if others are between."""
+
+    def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
+        """Return a split's products of the upper ``planes`` planes in tile columns (first, count).
+
+        Products in slots are those of all tile columns.
+        """
+        held, (first, count) = self.splits[split], tiles
+        if held[0].k_tiles:
+            return held
+
+        def place(plane: int, tile: int) -> int:
+            return bisect_left(held, (plane, tile), key=lambda part: (part.plane, part.held.tile))
+
+        ranges = [(place(plane, first), place(plane, first + count)) for plane in range(planes)]
+        return [product for begin, end in ranges for product in held[begin:end]]
 
     def columns(self, op: Linear, cols: int) -> int:
         """Return the number of columns in a row of the layer's requantized result.
@@ -82,15 +100,16 @@ class Matrix:
         return begin, bisect_left(self.places, first + count) - begin
 
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Yield ((first, count), index, distance) of each product for a range of tile columns.
+        """Divide a range of the layer's tile columns into runs; one product computes each run.
 
-        The range is ``count`` of the layer's tile columns from ``first`` on. The product computes
-        the tile columns in the yielded tuple (first, count).
+        The range is ``count`` tile columns from ``first`` on. In the accumulators they may be
+        separated by tile columns of zeros, but the tile columns of a run are equally far apart.
 
-        In the accumulators these tile columns are not adjacent if tile columns of zeros are between
-        them. ``index`` is the position of the product's first tile column, counted from the range's
-        first tile column, zeros included. ``distance`` is the difference between the positions of
-        its neighbouring tile columns.
+        Yields ((first, count), index, distance) of each run. ``(first, count)`` are its tile
+        columns in the layer. ``index`` is the position of its first tile column in the
+        accumulators, counted from the first tile column of the range. ``distance`` is the
+        difference between the positions of neighbouring tile columns. Positions include the tile
+        columns of zeros.
         """
         places = self.places[first : first + count]
         if not places:
@@ -101,7 +120,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of an embedding or position table, in the scratchpad or loaded one by one."""
+    """The addresses of an embedding or position table, whose rows are read by token or position.
+
+    The rows stay in the scratchpad, or are loaded one by one from external memory.
+    """
 
     place: Ref
     stride: int
@@ -145,9 +167,10 @@ class Plan:
         return self.cuts.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
-        """Return whether each weight slot contains two tile columns of a text's values, as a pair.
+        """Return whether each weight slot contains two tile columns of values, packed as a pair.
 
-        Keys and values of fewer than 8 bits are stored in pairs; those of a source are not.
+        This is so if keys and values have fewer than 8 bits, unless they are those of the source
+        text of an encoder-decoder.
         """
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
@@ -165,16 +188,16 @@ class Plan:
 
     @property
     def graphs(self) -> list[TextGraph]:
-        """The graphs of all programs: an encoder-decoder's encoder, then the decoder."""
+        """The graphs of all programs: the decoder's, after the encoder's if there is one."""
         source = self.decoder.source
         return [self.decoder] if source is None else [source, self.decoder]
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
-        """Tile columns (first, end) of each part of an output head that is streamed in parts.
+        """List of the tile columns (first, end) of each part of an output head that is streamed.
 
-        Each group of ``STAGES`` parts has the same sizes, except the last group. So one loop runs
-        all groups but the last.
+        Successive parts form groups of ``STAGES`` parts. All parts have the same size except those
+        of the last group. So one loop runs all groups but the last.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -189,12 +212,13 @@ class Plan:
         return list(pairwise([*(start * step for start in starts), total]))
 
     def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
-        """Add requantization parameters to the plan as consecutive words; return their address.
+        """Add requantization parameters to the plan as consecutive words; return their location.
 
         If ``by_tile`` is true, the parameters of each tile column begin a new word, as DRAIN reads
-        them. ``early`` is true for parameters with which SOFTMAX and NORM requantize sums from the
-        accumulators. If the machine has separate words for such parameters, they are the first
-        words of the parameter memory.
+        them; otherwise adjacent columns fill the lanes without gaps. ``early`` is true for
+        parameters with which SOFTMAX and NORM requantize sums from the accumulators. If the machine
+        reserves the first words of the parameter memory for such parameters, they are placed there.
+        If the plan streams parameter words, all words are added to external memory instead.
         """
         words = rescale_words(self.config, *rescales, by_tile=by_tile)
         if not self.way.passing:
@@ -220,10 +244,11 @@ class Plan:
 
     @property
     def cache_strides(self) -> dict[str, int]:
-        """Bytes per token of a layer's ``keys`` and ``values`` in a cache outside of weight slots.
+        """Dictionary from ``keys`` and ``values`` to a layer's bytes per token in the cache.
 
-        If each run computes the keys and values of all tokens from stored inputs, the only entry is
-        ``inputs``: the bytes of a token's input of an attention.
+        It applies to a cache that is not in weight slots. If each run computes the keys and values
+        of all tokens from stored inputs, the only entry is ``inputs``: the bytes of the input from
+        which one attention computes them. All numbers are rounded up to whole external words.
         """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
@@ -238,10 +263,11 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Groups of successive layers: (first layer, whether the layers rotate, number of layers).
+        """Groups of successive layers, if some layers rotate queries and keys and others do not.
 
-        The list is empty if all layers rotate, or if positions are not rotary. Otherwise each layer
-        has separate rows of rotations in the scratchpad. Rows of successive layers are equally far
+        Each entry is (first layer, whether the layers rotate, number of layers). The list is empty
+        if all layers rotate, or if positions are not rotary. If it is not empty, each layer has
+        separate rows of rotations in the scratchpad. Rows of successive layers are equally far
         apart, so that layers can be iterations of a loop.
         """
         model = self.decoder.description
@@ -253,7 +279,7 @@ class Plan:
         return [(run[0], rotates, len(run)) for rotates, run in runs]
 
     def turned(self, layer: int, row: int = 0) -> Ref:
-        """Return the scratchpad address of the rotations for a layer and a token.
+        """Return the scratchpad address of the rotations (cosines, sines) of a layer for one token.
 
         ``row`` is the number of the token in the run.
         """
@@ -261,10 +287,11 @@ class Plan:
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
 
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
-        """Return the tile columns (first, end) of the parts in which a run computes keys or values.
+        """Divide the tile columns of keys or values into parts that a run computes in turn.
 
         The run computes the keys or values of all tokens, from inputs that the cache stores. The
-        sums of a part need at most half of the accumulators.
+        result is a list of (first, end) tile columns. The sums of a part need at most half of the
+        accumulators.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
@@ -280,7 +307,7 @@ class Plan:
 
 
 def kind(tensor: Tensor) -> str:
-    """Return the name of a tensor without the prefix of its layer, such as ``query``."""
+    """Return the last part of a tensor's name, such as ``query``, without the layer's prefix."""
     return tensor.name.rpartition(".")[2]
 
 
@@ -290,11 +317,11 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
-    """Return a conversion as a linear layer whose weights are an identity matrix.
+    """Return a linear layer that equals a conversion: its weights are an identity matrix.
 
-    The size of the matrix is a head's number of columns, rounded up to whole tile columns, or the
-    number of the target's columns if that is less. The same matrix is multiplied with each part of
-    the source's columns of this size.
+    The matrix has as many columns as a head, rounded up to whole tile columns, but at most as many
+    as the target. The caller cuts the columns of the source into parts of this size, and multiplies
+    each part by the same matrix.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)
@@ -307,7 +334,10 @@ def context_of(op: Attention) -> Rescale:
 
 
 def part(rescale: Rescale, first: int, count: int) -> Rescale:
-    """Return the requantization parameters of ``count`` columns; one set if all are equal."""
+    """Return the requantization parameters of the ``count`` columns from ``first`` on.
+
+    If the parameters of all these columns are equal, the result has only one set.
+    """
     columns = rescale if rescale.per_tensor else rescale.columns(first, count)
     values = np.stack((columns.bias, columns.multiplier, columns.shift))
     return columns.columns(0, 1) if np.all(values == values[:, :1]) else columns

@@ -61,10 +61,14 @@ def plan(
 
     Setup programs load at most ``memory_bytes`` bytes each; a run processes ``texts`` texts. If
     ``sparse`` is true, streamed weights are coded as sparse matrices where this makes products
-    faster. If weights stay on the chip and the rows of the embedding do not, or the reverse,
-    external memory has two images: data that are loaded once, and data that every run reads.
+    faster; otherwise all weights are dense.
 
-    Raises :class:`InputError` if the data do not fit, or the configuration lacks a unit.
+    The weights may stay on the chip, and so may the rows of the embedding. If exactly one of the
+    two stays, external memory has two images: data that setup loads once, and data that every run
+    reads.
+
+    Raises :class:`InputError` if the data do not fit, or if the configuration lacks a unit that the
+    decoder needs.
     """
     check_decoder(decoder, config, cache, way.rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
@@ -79,8 +83,11 @@ def plan(
     _keep_rows(planned, tables, memory_bytes)
     _clear_queries(planned)
     _keep_turns(planned, tables)
+    # Weights are cut into many pieces if little of the scratchpad is left.
+    memory.check_bytes()
     _keep_layers(planned)
     memory.check_words()
+    memory.check_bytes()
     constants(stage)
     planned.setup += stage.take()
     if planned.cuts.resident:

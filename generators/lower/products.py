@@ -22,7 +22,7 @@ from celosia.generators.program.layout import aligned, aligned_rows
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product with a part of a layer's weights: address and flags of the instruction."""
+    """A product with a part of a layer's weights: their address, and the instruction's flags."""
 
     op: Linear
     """The operation whose source is read: a layer, one of its planes, or a correction's layer."""
@@ -73,9 +73,10 @@ class Product:
 
 
 def product_flags(op: Linear, config: Config, model: str) -> frozenset[str]:
-    """Return the flags of an operation's products, for the weight format and INT16 operands.
+    """Return the names of the instruction flags with which a layer's products are computed.
 
-    Raises :class:`InputError` if the configuration lacks the format.
+    The flags depend on the format of the layer's weights, and on whether its source has INT16
+    values. Raises :class:`InputError` if the configuration lacks the weight format.
     """
     wide = frozenset({"a_wide"} if op.source.wide else ())
     return format_flags(op.stored, config, model) | wide
@@ -97,11 +98,12 @@ class Room:
     def place(
         self, op: Linear, whole: Held, parts: Sequence[Held], height: int = 0, plane: int = 0
     ) -> list[Product]:
-        """Place parts of weights in the memory, and return their products.
+        """Place parts of weights in the memory, and return a list of one product per placed part.
 
         ``parts`` together are the matrix ``whole``. If the zero-skip unit multiplies ``height``
         rows faster than the array does, ``whole`` is stored as one sparse matrix instead. A matrix
-        is always dense if it is stored in weight slots, or if ``height`` is 0.
+        is always dense if it is stored in weight slots, or if ``height`` is 0. ``plane`` is the
+        number of bit planes above these weights, if the weights are nested, otherwise 0.
         """
         config = self.memory.config
         flags = product_flags(op, config, self.memory.name)

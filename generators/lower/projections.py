@@ -1,4 +1,4 @@
-"""Common instructions of a decoder's programs: linear layers and requantizations."""
+"""Instructions that all programs of a decoder use: linear layers and requantizations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -79,36 +79,39 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> Sequence[int | None]:
-        """The texts for which products and requantizations are separate instructions.
+        """The numbers of the texts that have separate products and requantizations for their rows.
 
         The result is ``[None]`` if one instruction processes the rows of all texts together.
         """
         return range(self.texts) if self.texts > 1 and self.plan.cuts.apart else [None]
 
     def acc(self, name: str, rows: int) -> int:
-        """Return the first of the ``rows`` accumulator rows that hold the sums named ``name``.
+        """Return the first accumulator row of the sums named ``name``.
 
-        Sums of attention may share rows with sums of the MLP or of the output head. This is correct
-        because all sums of attention are requantized before the others are computed.
+        The first call for a name allocates ``rows`` rows. Sums of attention may share rows with
+        sums of the MLP or of the output head. This is correct because all sums of attention are
+        requantized before the others are computed.
         """
         return self.accumulators.named(name, rows, later=name in BEHIND)
 
     def stride(self, op: Linear) -> int:
-        """Return the distance between tile columns of a product's sums (accumulator rows).
+        """Return the number of accumulator rows from a tile column of a product's sums to the next.
 
-        The accumulators have two banks, one with the even rows and one with the odd rows. In a run
-        of one token the sums of a product are in every other row, and so in one bank. They can be
-        requantized while another product writes the other bank. The output projection of an
-        attention is an exception: its sums are in adjacent rows, in both banks alternately. The
-        contexts that it reads are requantized at the same time, and their sums are in both banks
-        too.
+        If a run may have several tokens, the result is ``rows``, the largest number of tokens. In a
+        run of one token the sums of a product are in every other row. The accumulators have two
+        banks, one with the even rows and one with the odd rows, so these sums are in one bank. They
+        can be requantized while another product writes the other bank.
+
+        The output projection of an attention is an exception in runs of one token: its sums are in
+        adjacent rows, and so in both banks. The contexts that it reads are requantized at the same
+        time, and their sums are in both banks as well.
         """
         if self.rows > 1:
             return self.rows
         return 1 if op.source.name in self.plan.contexts else BANKS
 
     def sums(self, op: Linear, tile: int = 0) -> int:
-        """Return the first accumulator row of a tile column of a product's sums."""
+        """Return the accumulator row at which tile column ``tile`` of a layer's sums begins."""
         columns = self.plan.matrices[op.target.name].columns(op, self.config.array.cols)
         name, tiles = kind(op.target), -(-columns // self.config.array.cols)
         first = self.acc(name, tiles * self.stride(op)) + (self.rows == 1 and name in ODD)
@@ -124,11 +127,11 @@ class Instructions(Rules):
         return self.stage.take()
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Load ranges of parameter words if necessary, and return the address of each range.
+        """Return the address of each wanted range of words in the parameter memory, as a list.
 
-        A range is (words of a layer, index of the first word, number of words); if the number is 0,
-        the range has all words from the first on. Addresses are those in the parameter memory.
-        Words that are in external memory are loaded, unless the last call had the same ranges.
+        Each of ``wanted`` is (words of a layer, index of the first word, number of words). If the
+        number is 0, the range has all words from the first on. If words are in external memory, the
+        method adds the instructions that load them, unless the last call had the same ranges.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -153,7 +156,10 @@ class Instructions(Rules):
         return places
 
     def bring_table(self, op: Linear) -> None:
-        """Load an activation's table from external memory, if tables are streamed."""
+        """Add the instruction that loads a layer's activation table from external memory.
+
+        Nothing is added if tables stay on the chip, or if the layer has no table.
+        """
         if self.plan.way.passing and op.table is not None:
             place = self.stage.piece(self.plan.passing_tables[op.target.name], WORDS)
             self.stage.add(table(place, self.plan.tables[op.target.name]))
@@ -169,35 +175,39 @@ class Instructions(Rules):
         split: int | None = None,
         text: int | None = None,
     ) -> None:
-        """Add the product of rows and a linear layer's weights.
+        """Add the instructions that multiply rows by a linear layer's weights.
 
-        ``source`` are the rows, by default those of the layer's source. If ``row`` is true, only
-        one row is multiplied; if ``text`` is given, only the row of that text. ``tiles`` (first,
-        count) restricts the product to some tile columns of the weights. ``split`` restricts it to
-        one of the ranges into which the rows of the weights are divided. Sums are in the layer's
-        accumulator rows, or from row ``acc`` on. A low-rank correction is added together with the
-        last range of rows. Its first product is computed together with the first tile columns.
+        ``source`` is the view of the rows, by default the layer's source. If ``row`` is true, only
+        one row is multiplied; if ``text`` is given, only the row of that text; otherwise all rows.
+        ``tiles`` (first, count) restricts the products to some tile columns of the weights.
+        ``split`` restricts them to one of the ranges into which the rows of the weights are
+        divided. The sums are written to the layer's accumulator rows, or to the rows from ``acc``
+        on.
+
+        A low-rank correction is added together with the last range of weight rows. It has two
+        products. The first of these is only computed together with the first tile columns.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
         acc = (self.sums(op, matrix.place(tiles[0])) if acc is None else acc) + (text or 0)
         stride, m = BANKS if row else self.stride(op), self.run_rows(*self._part(text, row), 0)
-        own = matrix.splits if split is None else [matrix.splits[split]]
-        parts = [part for each in own for part in each if part.plane < self.planes]
-        thin = None if low is None or own[-1] is not matrix.splits[-1] else low.first
+        last = len(matrix.splits) - 1
+        splits = range(last + 1) if split is None else [split]
+        thin = None if low is None or splits[-1] != last else low.first
         correction = matrix.correction if thin else []
         if thin and tiles[0] == 0:
             self.linear(thin, source, row=row, text=text)
             self.drain(thin, row=row, text=text)
         for run, behind, distance in matrix.runs(*tiles):
             sums = View(acc + behind * stride, distance * stride)
+            parts = [part for each in splits for part in matrix.parts(each, self.planes, run)]
             for product in self.multiply(parts, text or 0, m, sums, source, run):
                 self.stage.add(product)
             for product in self.multiply(correction, text or 0, m, sums, tiles=run):
                 self.stage.add(product)
 
     def arrived(self, product: Product) -> Product:
-        """Return a product whose weights are on the chip.
+        """Return ``product`` with the address that its weights have on the chip.
 
         If the weights are streamed, the method first adds the instruction that loads them.
         """
@@ -218,13 +228,19 @@ class Instructions(Rules):
         text: int | None = None,
         behind: Sequence[Rowwise] = (),
     ) -> None:
-        """Add the requantization of a layer's sums, or of some tile columns (first, count).
+        """Add the instruction that requantizes a layer's sums, or only the tile columns ``tiles``.
 
-        If ``row`` is true, only one row is requantized; if ``text`` is given, only the row of that
-        text. If a deferred norm has stored factors for rows, the row is multiplied by one of them:
-        number ``text`` for a text after the first, otherwise number ``factor``. ``behind`` are the
-        operations after the layer. If the first of these is a rotation or a gate, the same
-        instruction applies it.
+        ``tiles`` is (first, count). The sums are in the layer's accumulator rows, or in the rows
+        from ``acc`` on. The result is written to ``target``, by default the buffer of the result's
+        tensor. ``flags`` are names of further instruction flags. If ``row`` is true, only one row
+        is requantized; if ``text`` is given, only the row of that text; otherwise all rows.
+
+        ``behind`` are the operations after the layer. If the first of these is a rotation or a
+        gate, the same instruction applies it. ``table`` is the instruction's operand of this name
+        if no rotation, gate or activation table determines it.
+
+        If a deferred norm has stored factors for rows, the row is multiplied by one of these
+        factors. It is number ``text`` for a text after the first, otherwise number ``factor``.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None
@@ -262,7 +278,12 @@ class Instructions(Rules):
         )
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return ``count`` or, for all rows of a chunk, the register with the chunk's row count."""
+        """Return the operand for ``count`` rows of a run: a number, or a register.
+
+        If ``count`` is less than the largest number of rows in a run, the operand is ``count``.
+        Otherwise it is the register with the actual number of rows, or a number if all runs have
+        equally many. ``first`` and ``total`` have no effect.
+        """
         return count if count < self.rows else self.m
 
     def _part(self, text: int | None, row: bool = False) -> Part:
@@ -289,7 +310,7 @@ class Instructions(Rules):
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
     def norm(self, op: Op) -> None:
-        """Add the norm or the conversion of all rows of the residual stream."""
+        """Add the instructions that normalize or convert all rows of the residual stream."""
         (words,) = self.params((self.plan.words[op.target.name], 0, 0))
         for text in self.apart:
             self.stage.add(*self._norm(op, words, text))
@@ -366,5 +387,9 @@ class Instructions(Rules):
 
 
 def factored(words: int, first: int) -> int:
-    """Return an operand with a parameter word's address and, above it, a row factor's number."""
+    """Return the operand ``params`` of an instruction that multiplies each row by a stored factor.
+
+    Its low bits are the address of a parameter word. Its high bits, from ``FACTOR_SHIFT`` on, are
+    the number of the first row's factor.
+    """
     return words + (first << FACTOR_SHIFT)

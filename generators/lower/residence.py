@@ -1,4 +1,4 @@
-"""On-chip addresses of a decoder's tensors, and the registers with a token's addresses."""
+"""Memory locations of a decoder's data, and the registers in which the host passes addresses."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,10 @@ MOST_TEXTS = (REGISTERS - 1) // TEXT_REGISTERS
 
 
 def of_text(register: int, text: int) -> int:
-    """Return the register of a text that corresponds to ``register`` of the first text."""
+    """Return the register of text number ``text`` that has the purpose of ``register``.
+
+    ``register`` is the number of a register of the first text.
+    """
     return register + TEXT_REGISTERS * text
 
 
@@ -124,7 +127,7 @@ class Cache:
 class Slots:
     """Weight slots of a matrix [k, n].
 
-    Row ``kt`` of tile column ``nt`` is in slot ``first + nt * k_tiles + kt``.
+    The tile in tile row ``kt`` and tile column ``nt`` is in slot ``first + nt * k_tiles + kt``.
     """
 
     first: int
@@ -134,7 +137,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Kept:
-    """On-chip addresses or weight slots of one text's keys and values, for one attention."""
+    """Weight slots or addresses of one text's keys and values, for one attention."""
 
     name: str
     """Suffix of the buffers' names, for keys and values in the scratchpad."""
@@ -162,19 +165,28 @@ class Kept:
 
     @property
     def count(self) -> Given:
-        """Number of cache slots that the last token of a run attends to."""
+        """Operand for the number of cache slots that the last token of a run attends to.
+
+        It is a register that the host writes before each run.
+        """
         return Given(of_text(self.register, self.text), self.capacity)
 
     def line(self, register: Register) -> int | Given:
-        """Return the row or column of a weight slot from which a run's tokens are appended."""
+        """Return the row or column of a weight slot at which a run's first token is appended.
+
+        The result is the text's register that corresponds to ``register``, or 0 if no tokens are
+        appended. No tokens are appended if each run computes the keys and values of all tokens, or
+        if they are those of a source.
+        """
         own = of_text(register, self.text)
         return Given(own, 0) if self.grows and not self.made else 0
 
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the weight slot to which a run's first token is appended.
 
-        The result is ``first``, the tensor's first slot, plus the value of the text's ``register``.
-        If each run computes the keys and values of all tokens, the result is ``first``.
+        The result is ``first``, the tensor's first slot, plus the value of the text's register that
+        corresponds to ``register``. It is only ``first`` if each run computes the keys and values
+        of all tokens, or if they are those of a source.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -193,9 +205,9 @@ class Words:
 
 @dataclass
 class Memory:
-    """The permanently allocated parts of a configuration's memories.
+    """Allocates parts of a configuration's memories permanently to the data of one model.
 
-    Raises :class:`FitError` for data that do not fit.
+    The methods raise :class:`FitError` for data that do not fit.
     """
 
     name: str
@@ -218,14 +230,32 @@ class Memory:
         self.buffers[name] = max(size, self.buffers.get(name, 0))
         return Ref(name)
 
+    def check_bytes(self) -> None:
+        """Refuse a model whose buffers alone have more bytes than the scratchpad."""
+        if sum(self.buffers.values()) > self.config.scratchpad.bytes:
+            raise self.no_room()
+
+    def no_room(self) -> FitError:
+        """Return the refusal of a model whose buffers do not fit the scratchpad's banks."""
+        total, largest = sum(self.buffers.values()), max(self.buffers.values())
+        config = self.config
+        return FitError(
+            f"Model {self.name} needs {total} scratchpad bytes and {largest} of them in one bank, "
+            f"but scratchpad_bytes is {config.scratchpad.bytes} in banks of {config.bank_bytes}",
+            doubled(config, "scratchpad_bytes", max(total, largest * config.scratchpad.banks)),
+        )
+
     def take_slots(self, k: int, n: int) -> Slots:
-        """Allocate weight slots for a matrix [k, n]; :meth:`check_slots` checks the limit later."""
+        """Allocate weight slots for a matrix [k, n], and return them.
+
+        They may be more than the configuration has; :meth:`check_slots` finds this out.
+        """
         slots = Slots(self.slots, -(-k // self.config.array.rows), -(-n // self.config.array.cols))
         self.slots += slots.k_tiles * slots.n_tiles
         return slots
 
     def check_slots(self) -> None:
-        """Refuse a model that needs more weight slots than the configuration has."""
+        """Raise :class:`FitError` if more weight slots are allocated than the configuration has."""
         if self.slots > self.config.array.weight_depth:
             raise FitError(
                 f"Model {self.name} with its keys and values needs {self.slots} weight slots of "
@@ -236,12 +266,12 @@ class Memory:
             )
 
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
-        """Allocate parameter words [words, bytes], without a limit.
+        """Allocate parameter words [words, bytes]; return their place in the parameter memory.
 
-        :meth:`check_words` compares the sum of all allocations with the configuration. ``early`` is
-        true for parameters with which SOFTMAX and NORM requantize sums from the accumulators. If
-        the machine has separate words for such parameters, they are the first words of the
-        parameter memory.
+        They may be more than the memory has; :meth:`check_words` finds this out. ``early`` is true
+        for parameters with which SOFTMAX and NORM requantize sums from the accumulators. If the
+        machine reserves the first ``pre_depth`` words of the memory for such parameters, they are
+        placed there. All other parameters are placed after the reserved words.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words
@@ -250,7 +280,7 @@ class Memory:
         return Words(first, len(words))
 
     def check_words(self) -> None:
-        """Refuse a model that needs more parameter words than the configuration has."""
+        """Raise :class:`FitError` if more parameter words are allocated than the machine has."""
         early = sum(map(len, self.early))
         if early > self.config.pre_depth:
             raise FitError(
@@ -266,9 +296,10 @@ class Memory:
             )
 
     def take_tables(self, tables: Sequence[Ints]) -> list[int]:
-        """Allocate consecutive table slots for the layers' activation tables; return the slots.
+        """Allocate table slots for the layers' activation tables; return the slot of each table.
 
-        If the tables do not all fit, equal tables share a slot.
+        The slots are consecutive. However, equal tables share a slot if all tables are equal, or if
+        not all of them fit.
         """
         alike = all(np.array_equal(table, tables[0]) for table in tables)
         if alike or len(self.tables) + len(tables) > self.config.table_slots:
@@ -277,7 +308,10 @@ class Memory:
         return list(range(len(self.tables) - len(tables), len(self.tables)))
 
     def take_table(self, table: Ints) -> int:
-        """Allocate a slot for an activation table; equal tables share a slot."""
+        """Return the number of a slot for an activation table.
+
+        It is the slot of an equal table if there is one, otherwise a slot that is newly allocated.
+        """
         for slot, other in enumerate(self.tables):
             if np.array_equal(table, other):
                 return slot
@@ -292,7 +326,10 @@ class Memory:
 
 
 def check_at_once(name: str, config: Config, words: int) -> None:
-    """Refuse a model if instructions need more parameter words together than the memory has."""
+    """Raise :class:`FitError` if the parameter memory has fewer than ``words`` words.
+
+    ``words`` is the number of parameter words that a model's instructions need at the same time.
+    """
     if words > config.vector.words:
         raise FitError(
             f"Model {name} needs {words} parameter words at once, but param_depth is "

@@ -96,8 +96,8 @@ def first_plans(
 ) -> tuple[list[list[Choices]], list[list[Choices]], list[list[Choices]]]:
     """Return the plans that are tried, in series of ever smaller loads.
 
-    After the usual plans follow those that load the input again for each part of a product, empty
-    if the input is one block, and those whose blocks leave the scratchpad.
+    The usual plans are first. The second ones load the input again for each part of a product, and
+    are empty if the input is one block. The blocks of the last ones leave the scratchpad.
     """
     ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
     ratios[0] = ratios[0] or [1] * sparse

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
@@ -11,13 +12,13 @@ from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.checks import check_factors, check_texts
 from celosia.generators.lower.choices import Way
-from celosia.generators.lower.fitting import FitError, again, doubled
+from celosia.generators.lower.fitting import FitError, again
 from celosia.generators.lower.key_slots import most_key_heads, query_starts
 from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.planner import plan
 from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.staging import least_size
-from celosia.generators.lower.text_program import TextProgram, Trial, try_plan
+from celosia.generators.lower.text_program import LongError, TextProgram, Trial, try_plan
 from celosia.generators.program.image import LONGEST_ROW
 from celosia.generators.quantize.multipliers import held_parameters, refuse_held
 from celosia.generators.quantize.options import Quantization
@@ -81,6 +82,7 @@ def compile_text(
     sparse: bool = False,
     recompute: bool = False,
     texts: int = 1,
+    search: bool = True,
 ) -> TextProgram:
     """Return a compiled decoder whose KV cache has room for ``context`` tokens.
 
@@ -107,7 +109,8 @@ def compile_text(
     If ``recompute`` is true, the cache stores the inputs of attention instead of keys and values.
     Each run computes the keys and values of all tokens from these inputs; results are identical. If
     ``sparse`` is true, streamed weights are coded as sparse matrices where this makes the products
-    of one token faster.
+    of one token faster. If ``search`` is false, the first program that fits is returned, not the
+    fastest.
 
     Raises :class:`FitError` if a memory or a unit does not suffice, and :class:`InputError` if the
     context or the size of external memory is impossible.
@@ -122,7 +125,8 @@ def compile_text(
     def compiled(other: Config) -> TextProgram:
         check_factors(decoder, other, texts)
         held = held_parameters(decoder, other)
-        return _compile_fitting(held, other, cache, rows, memory_bytes, sparse=sparse, texts=texts)
+        how: dict[str, Any] = {"sparse": sparse, "texts": texts, "search": search}
+        return _compile_fitting(held, other, cache, rows, memory_bytes, **how)
 
     with again(config, compiled):
         return compiled(config)
@@ -137,6 +141,7 @@ def _compile_fitting(
     *,
     sparse: bool,
     texts: int,
+    search: bool,
 ) -> TextProgram:
     """Return the programs with as many tokens at once as fit, at most ``rows``."""
     name = decoder.description.name
@@ -147,7 +152,8 @@ def _compile_fitting(
             f"memory has {limit}"
         )
     ways = ways_of(decoder, config, cache, rows, texts)
-    compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse, texts=texts)
+    how: dict[str, Any] = {"limit": limit, "sparse": sparse, "texts": texts, "search": search}
+    compiled = partial(_compile, decoder, config, cache, **how)
     program = _first(compiled, ways, limit)
     if program.memory_bytes > limit:
         raise InputError(
@@ -207,19 +213,12 @@ def _first(compiled: Callable[[Way], TextProgram], ways: Sequence[Way], limit: i
 
 
 def _fitting(compiled: Callable[[Way], TextProgram], way: Way) -> TextProgram:
-    program = compiled(way)
-    config = program.config
-    if way.rows > 1 and len(program.words) > config.control.program_depth:
-        program = compiled(replace(way, rows=1))
-    depth = config.control.program_depth
-    most = max(len(program.words), *(len(fill.words) for fill in program.setup))
-    if most > depth:
-        raise FitError(
-            f"Model {program.decoder.description.name} needs {most} program words, but "
-            f"program_depth is {depth}",
-            doubled(config, "program_depth", most),
-        )
-    return program
+    try:
+        return compiled(way)
+    except LongError:
+        if way.rows == 1:
+            raise
+        return compiled(replace(way, rows=1))
 
 
 def _compile(
@@ -231,17 +230,22 @@ def _compile(
     limit: int,
     sparse: bool,
     texts: int,
+    search: bool,
 ) -> TextProgram:
     """Return the programs that take the fewest cycles, with pieces of weights of some sizes."""
-    alone = way.passing or config.array.weight_depth > RING_SLOTS
+    alone = way.passing or config.array.weight_depth > RING_SLOTS or not search
     trials: list[Trial] = []
     for most in PIECES[:1] if alone else PIECES:
         made = plan(decoder, config, cache, way, min(limit, most), sparse=sparse, texts=texts)
-        trials.append(try_plan(made, limit))
+        trials.append(try_plan(made, limit, search=search))
     fitting = [
         trial for trial in trials if len(trial.program.words) <= config.control.program_depth
     ]
-    return min(fitting or trials[:1], key=lambda trial: trial.cost).program
+    program = min(fitting or trials[:1], key=lambda trial: trial.cost).program
+    words = max(len(program.words), *(len(fill.words) for fill in program.setup))
+    if words > config.control.program_depth:
+        raise LongError(decoder.description.name, config, words)
+    return program
 
 
 def _most_rows(decoder: Decoder, config: Config, cache: Cache, key_heads: int) -> int:

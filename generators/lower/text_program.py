@@ -7,6 +7,7 @@ and then starts a program at its first word.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from celosia.arch.config import Config
 from celosia.generators.graph.fewer_planes import coarser
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
@@ -18,8 +19,8 @@ from celosia.generators.lower.text_entries import text_calls, text_entries
 from celosia.generators.program.allocate import Use, across, allocate, uses
 from celosia.generators.program.draft import Draft, Node, flatten
 from celosia.generators.program.executable import joined, written
-from celosia.generators.program.image import Bytes, Piece
-from celosia.generators.program.loops import program_words
+from celosia.generators.program.image import Piece
+from celosia.generators.program.loops import least_words, program_words
 from celosia.generators.runtime.text_host import TextHost
 
 
@@ -64,11 +65,30 @@ class Trial(Timed):
     program: TextProgram
 
 
-def try_plan(plan: Plan, limit: int) -> Trial:
-    """Return a plan's programs with the bank assignment that takes the fewest cycles."""
+class LongError(FitError):
+    """The programs of a decoder are longer than the program memory."""
+
+    def __init__(self, name: str, config: Config, words: int, least: str = ""):
+        """Write the sentence, with the remedy; the words may be the ``least`` number."""
+        depth = config.control.program_depth
+        super().__init__(
+            f"Model {name} needs {least}{words} program words, but program_depth is {depth}",
+            doubled(config, "program_depth", words),
+        )
+
+
+def try_plan(plan: Plan, limit: int, *, search: bool = True) -> Trial:
+    """Return a plan's programs with the bank assignment that takes the fewest cycles.
+
+    Without ``search`` the first assignment is used. Raises :class:`LongError`, before addresses are
+    chosen, if instructions alone have too many words.
+    """
     decoder, config = plan.decoder, plan.config
     piece, programs = plan.scores, text_entries(plan)
-    image = plan.image.finish(decoder.description.name)
+    least = sum(map(least_words, programs.values()))
+    if least > config.control.program_depth:
+        raise LongError(decoder.description.name, config, least, "at least ")
+    image = plan.image.finish(decoder.description.name).tobytes()
     whole: list[Sequence[Node]] = [plan.setup, *programs.values()]
     known = uses([draft for nodes in whole for draft in flatten(nodes)])
     used = {
@@ -82,14 +102,16 @@ def try_plan(plan: Plan, limit: int) -> Trial:
         return Trial(addresses, *_expected(made, programs), made)
 
     addresses, held = _addresses(plan, used)
-    sizes = plan.memory.buffers
-    return settle(trial(addresses), used, sizes, config, lambda _, moved: trial(moved), held)
+    first, sizes = trial(addresses), plan.memory.buffers
+    if not search:
+        return first
+    return settle(first, used, sizes, config, lambda _, moved: trial(moved), held)
 
 
 def _placed(
     plan: Plan,
     programs: Mapping[str, Sequence[Node]],
-    image: Bytes,
+    image: bytes,
     logits: Piece,
     limit: int,
     addresses: Mapping[str, int],
@@ -111,9 +133,9 @@ def _placed(
         once = plan.stage.image.finish(plan.memory.name)
         setup = fills(plan.setup, once, config, limit, assemble)
         if not (plan.cuts.resident and plan.way.rows_stay):
-            setup.append(Fill(image.tobytes(), assemble([]), []))
+            setup.append(Fill(image, assemble([]), []))
     else:
-        setup = [Fill(image.tobytes(), assemble(plan.setup), written(plan.setup))]
+        setup = [Fill(image, assemble(plan.setup), written(plan.setup))]
     model, cache = plan.decoder.description, plan.cache
     return TextProgram(
         config=config,
@@ -175,14 +197,5 @@ def _addresses(plan: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Map
             return addresses, held
     addresses = allocate(used, sizes, config)
     if addresses is None:
-        largest = max(sizes, key=lambda name: sizes[name])
-        total = sum(sizes.values())
-        raise FitError(
-            f"Model {plan.memory.name} needs {total} scratchpad bytes and "
-            f"{sizes[largest]} of them in one bank, but scratchpad_bytes is "
-            f"{config.scratchpad.bytes} in banks of {config.bank_bytes}",
-            doubled(
-                config, "scratchpad_bytes", max(total, sizes[largest] * config.scratchpad.banks)
-            ),
-        )
+        raise plan.memory.no_room()
     return addresses, {}

@@ -14,8 +14,10 @@ the next iteration while others are still in the current one (:func:`words`).
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
+
+import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.instruction import Instruction, Operand, pack, wrap
@@ -109,99 +111,95 @@ TRIED = 4
 
 
 def lines(
-    nodes: Sequence[Node],
-    addresses: Mapping[str, int],
-    config: Config,
-    depth: int = 0,
-    made: dict[object, Line] | None = None,
+    nodes: Sequence[Node], addresses: Mapping[str, int], config: Config
 ) -> list[Line | Loop] | None:
     """Return a program's instructions with addresses, and its loops; None if a loop is impossible.
 
     A loop is possible if its iterations have the same instructions, and operands grow by constants
-    from iteration to iteration. ``made`` is a cache: equal instructions are converted and checked
-    only once. Raises :class:`ProgramError` if an instruction cannot run on the configuration.
+    from iteration to iteration. Raises :class:`ProgramError` if an instruction cannot run on the
+    configuration.
     """
+    return _placed([nodes], (), addresses, config)
+
+
+def _placed(
+    bodies: Sequence[Sequence[Node]],
+    counts: tuple[int, ...],
+    addresses: Mapping[str, int],
+    config: Config,
+) -> list[Line | Loop] | None:
+    """Return one body for all iterations of the surrounding loops.
+
+    ``counts`` are the iterations of these loops, the outermost first. The iterations of the
+    innermost loop follow each other in ``bodies``.
+    """
+    if len({len(body) for body in bodies}) != 1:
+        return None
     placed: list[Line | Loop] = []
-    made = {} if made is None else made
-    for node in nodes:
-        if isinstance(node, Draft):
-            placed.append(_line(node, addresses, config, made))
-            continue
-        bodies = []
-        for iteration in node.iterations:
-            body = lines(iteration, addresses, config, depth + 1, made)
-            if body is None:
-                return None
-            bodies.append(body)
-        merged = _merge(bodies, depth)
-        if merged is None or depth == LOOP_LEVELS:
+    for nodes in zip(*bodies, strict=True):
+        made: Line | Loop | None = None
+        drafts = [node for node in nodes if isinstance(node, Draft)]
+        sizes = {len(node.iterations) for node in nodes if isinstance(node, Repeat)}
+        if len(drafts) == len(nodes):
+            made = _line(drafts, counts, addresses, config)
+        elif not drafts and len(sizes) == 1 and len(counts) < LOOP_LEVELS:
+            (count,) = sizes
+            each = [body for node in nodes if isinstance(node, Repeat) for body in node.iterations]
+            inner = _placed(each, (*counts, count), addresses, config)
+            made = None if inner is None else Loop(count, inner)
+        if made is None:
             return None
-        placed.append(Loop(len(bodies), merged))
+        placed.append(made)
     return placed
 
 
 def _line(
-    draft: Draft, addresses: Mapping[str, int], config: Config, made: dict[object, Line]
-) -> Line:
-    definition = DEFINITIONS[draft.opcode]
-    operands = dict.fromkeys(definition.operands, 0)
-    changing: dict[str, tuple[int, Steps]] = {}
-    for name, value in draft.operands.items():
-        base = value.base if isinstance(value, Given) else value
-        if isinstance(base, Ref):
-            base = addresses[base.buffer] + base.offset
-        operands[name] = base
-        if isinstance(value, Given):
-            operands[name] += value.most
-            changing[name] = (base, ((GIVEN, value.register),))
-    assert definition.engine is not None
-    key = draft.opcode, draft.flags, *operands.values(), *changing.items()
-    if key in made:
-        return replace(made[key])
-    step = Step(0, draft.opcode, definition.engine, operands, draft.flags, frozenset(), frozenset())
-    check_step(step, config)
-    reads, writes = regions(step, config)
-    values: dict[str, tuple[int, Steps]] = {name: (value, ()) for name, value in operands.items()}
-    values |= changing
-    made[key] = Line(draft.opcode, draft.flags, values, frozenset(reads), frozenset(writes))
-    return replace(made[key])
+    drafts: Sequence[Draft],
+    counts: tuple[int, ...],
+    addresses: Mapping[str, int],
+    config: Config,
+) -> Line | None:
+    """Return the instruction of all iterations of the loops with these counts, one draft each.
 
-
-def _merge(bodies: Sequence[Sequence[Line | Loop]], depth: int) -> list[Line | Loop] | None:
-    """Return one body for all iterations of the loop at a depth."""
-    if len({len(body) for body in bodies}) != 1:
+    Return None if operands do not change by constant steps.
+    """
+    opcode, flags = drafts[0].opcode, drafts[0].flags
+    if any((draft.opcode, draft.flags) != (opcode, flags) for draft in drafts):
         return None
-    merged: list[Line | Loop] = []
-    for nodes in zip(*bodies, strict=True):
-        merged_node: Line | Loop | None = None
-        loops = [node for node in nodes if isinstance(node, Loop)]
-        same = [node for node in nodes if isinstance(node, Line)]
-        if len(loops) == len(nodes) and len({loop.count for loop in loops}) == 1:
-            inner = _merge([loop.body for loop in loops], depth)
-            merged_node = None if inner is None else Loop(loops[0].count, inner)
-        elif len(same) == len(nodes):
-            merged_node = _merge_lines(same, depth)
-        if merged_node is None:
+    engine, names = DEFINITIONS[opcode].engine, DEFINITIONS[opcode].operands
+    assert engine is not None
+    operands = [
+        [_parts(draft.operands.get(name, 0), addresses) for name in names] for draft in drafts
+    ]
+    bases, registers, most = np.moveaxis(np.array(operands), -1, 0)  # [iterations, operands] each
+    steps: list[Steps] = [((GIVEN, number),) if number else () for number in registers[0].tolist()]
+    values = bases.reshape(*counts, len(names))
+    for depth in reversed(range(len(counts))):
+        growth = np.diff(values, axis=depth).reshape(-1, len(names))
+        if (growth != growth[:1]).any() or (registers != registers[0]).any():
             return None
-        merged.append(merged_node)
-    return merged
+        for index in np.flatnonzero(growth[:1]):
+            steps[index] = ((depth, int(growth[0, index])), *steps[index])
+    reads, writes = set[Region](), set[Region]()
+    largest = bases + most
+    ends = {*largest.argmin(axis=0).tolist(), *largest.argmax(axis=0).tolist()}
+    for place, row in enumerate(largest.tolist()):
+        taken = dict(zip(names, row, strict=True))
+        step = Step(0, opcode, engine, taken, flags, frozenset(), frozenset())
+        if place in ends:
+            # The operands of all other iterations are between these.
+            check_step(step, config)
+        for kept, own in zip((reads, writes), regions(step, config), strict=True):
+            kept.update(own)
+    begin = dict(zip(names, zip(bases[0].tolist(), steps, strict=True), strict=True))
+    return Line(opcode, flags, begin, frozenset(reads), frozenset(writes))
 
 
-def _merge_lines(same: Sequence[Line], depth: int) -> Line | None:
-    first = same[0]
-    if len({(line.opcode, line.flags) for line in same}) != 1:
-        return None
-    values = {}
-    for name, (base, steps) in first.values.items():
-        others = [line.values[name] for line in same]
-        growth = others[1][0] - base if len(others) > 1 else 0
-        for index, (value, inner) in enumerate(others):
-            if value != base + index * growth or inner != steps:
-                return None
-        values[name] = (base, (((depth, growth), *steps) if growth else steps))
-    reads = frozenset(region for line in same for region in line.reads)
-    writes = frozenset(region for line in same for region in line.writes)
-    return Line(first.opcode, first.flags, values, reads, writes)
+def _parts(value: int | Ref | Given, addresses: Mapping[str, int]) -> tuple[int, int, int]:
+    """Return an operand's value with its address, the host's register and its largest value."""
+    register, most = (value.register, value.most) if isinstance(value, Given) else (0, 0)
+    base = value.base if isinstance(value, Given) else value
+    return addresses[base.buffer] + base.offset if isinstance(base, Ref) else base, register, most
 
 
 def _inside(nodes: Sequence[Line | Loop]) -> Iterator[Line]:

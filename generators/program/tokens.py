@@ -52,7 +52,12 @@ def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
     for place, access in enumerate(accesses):
         engine = access.engine
         clock = clocks[engine].copy()
-        latest = _needs(access, clock, memories)
+        cells = [
+            (writing, memories.cells(region))
+            for writing, regions in enumerate((access.reads, access.writes))
+            for region in regions
+        ]
+        latest = _needs(engine, clock, cells)
         explicit = {ends[other][0] for other in access.after}
         for source, count in [ends[other] for other in access.after]:
             latest[source] = max(latest[source], count)
@@ -65,10 +70,8 @@ def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
             np.maximum(clock, after[source, int(latest[source])], out=clock)
         clock[engine] += 1
         end = engine, int(clock[engine])
-        for region in access.reads:
-            memories.note(region, *end, writing=False)
-        for region in access.writes:
-            memories.note(region, *end, writing=True)
+        for writing, each in cells:
+            each[writing, engine] = end[1]
         clocks[engine] = clock
         after[end] = clock.copy()
         where[end] = place
@@ -86,14 +89,16 @@ def _units(accesses: Sequence[Access]) -> dict[Memory, int]:
     return {memory: unit for memory, unit in units.items() if unit}
 
 
-def _needs(access: Access, clock: NDArray[np.int64], memories: Memories) -> NDArray[np.int64]:
-    """Return the last step of each engine that conflicts with an access and is not ordered yet."""
-    latest = np.zeros(len(Engine), np.int64)
-    for region in access.reads:
-        np.maximum(latest, memories.latest(region, writes_only=True), out=latest)
-    for region in access.writes:
-        np.maximum(latest, memories.latest(region, writes_only=False), out=latest)
-    latest[access.engine] = 0
+def _needs(
+    engine: Engine, clock: NDArray[np.int64], cells: Sequence[tuple[int, NDArray[np.int32]]]
+) -> NDArray[np.int64]:
+    """Return the last step of each engine that conflicts with a step and is not ordered yet.
+
+    ``cells`` are the last steps at each region of the step, with 1 for a region that it writes.
+    """
+    # Reads conflict with writes, and writes with reads as well.
+    latest = np.max([each[1 - writing :].max(axis=(0, 2, 3)) for writing, each in cells], axis=0)
+    latest[engine] = 0
     return np.where(latest > clock, latest, 0)
 
 

@@ -29,9 +29,11 @@ _MATRIX_IDLE = {"QUEUE", "FETCH", "OVER"}
 
 
 class Events:
-    """Counts of events at the trace port ``events``, to compare with the circuit's counters.
+    """Counts the events at the trace port ``events``, to compare with the circuit's counters.
 
-    ``words`` lists the instruction words that the run has sent to the engines' queues so far.
+    ``words`` lists the instruction words that the sequencer has sent to the engines' queues since
+    the last :meth:`clear`. Each word is a dictionary: ``engine`` is the receiving engine, ``word``
+    the value. ``first`` and ``last`` are 1 for the first and the last word of an instruction.
     """
 
     def __init__(self, dut: Any):
@@ -87,9 +89,10 @@ class Events:
             self._pause += 1
 
     def skip(self, cycles: int) -> None:
-        """Add ``cycles`` cycles that :meth:`sample` did not see, with all engines idle.
+        """Count ``cycles`` cycles in which :meth:`sample` was not called and all engines were idle.
 
-        In these cycles the sequencer fetches instructions.
+        The sequencer fetches instructions in these cycles, so they count as array cycles with the
+        cause FETCH.
         """
         self._pause += cycles
         self._before = (0, False)
@@ -116,10 +119,11 @@ class Events:
 class Host:
     """The accelerator's host: runs the clock and external memory, and monitors the trace port.
 
-    While ``quiet`` is true, :meth:`cycle` asserts that the interrupt line ``irq`` is 0. While
-    ``follows`` is true, the trace port's events and writes are recorded. The attribute ``told`` is
-    the level of ``irq`` in the cycle of the latest register read. ``raised`` is the level of
-    ``irq`` in the cycle in which STATUS reported the end of the latest run.
+    While ``quiet`` is true, :meth:`cycle` asserts that the interrupt line ``irq`` is 0; otherwise
+    it does not check ``irq``. While ``follows`` is true, the host records the trace port's events
+    and the vector engine's writes; otherwise it ignores them. The attribute ``told`` is the level
+    of ``irq`` in the cycle of the latest register read. ``raised`` is the level of ``irq`` in the
+    cycle in which STATUS reported the end of the latest run.
     """
 
     def __init__(self, dut: Any, config: Config, memory: Any):
@@ -170,7 +174,7 @@ class Host:
             self._sum = 0
 
     def clear(self) -> None:
-        """Drop the events and writes recorded so far."""
+        """Drop all events and vector engine writes that the host has recorded so far."""
         self.signatures.clear()
         self._sum = self.writes = 0
         if self.events is not None:
@@ -182,7 +186,10 @@ class Host:
         return int(self._irq.value)
 
     async def skip(self, cycles: int) -> None:
-        """Run ``cycles`` clock cycles in which all engines and external memory are idle."""
+        """Run ``cycles`` clock cycles without simulating external memory or the trace monitor.
+
+        All engines and external memory must be idle in these cycles.
+        """
         await ClockCycles(self._clk, cycles)
         self.cycles += cycles
         if self.events is not None:
@@ -238,13 +245,19 @@ class Host:
         self.started = self.cycles
 
     async def run(self, words: Sequence[int], pc: int = 0) -> int:
-        """Write a program to program memory from word ``pc`` on, run it; return the last STATUS."""
+        """Run a program, and return the value of STATUS at the end of the run.
+
+        The program's ``words`` are first written to program memory, from word ``pc`` on.
+        """
         await self.load(words, pc)
         await self.start()
         return await self.ends()
 
     async def ends(self, limit: int = LIMIT) -> int:
-        """Wait at most ``limit`` cycles until the accelerator is not busy; return its STATUS."""
+        """Wait until the accelerator is not busy, and return its STATUS.
+
+        An assertion fails if the accelerator is still busy after ``limit`` cycles.
+        """
         begin = self.cycles
         while (status := await self.read("STATUS")) & STATUS_BUSY:
             assert self.cycles < begin + limit, f"Run has not ended after {limit} cycles"
@@ -255,9 +268,10 @@ class Host:
 def words_of(steps: Sequence[Step], words: Sequence[int]) -> list[dict[str, Any]]:
     """Return all instruction words that a program's run must send to the engines' queues.
 
-    ``steps`` are the instructions that the golden machine executed, ``words`` is the program. Each
-    word is a dictionary of ``engine``, ``first``, ``last`` and ``word``, as in
-    :attr:`Events.words`.
+    ``steps`` are the instructions that the golden machine executed, ``words`` are the program's
+    words. The result is a list of dictionaries, as in :attr:`Events.words`: ``engine`` is the
+    receiving engine, ``word`` the value. ``first`` and ``last`` are 1 for the first and the last
+    word of an instruction.
     """
     sent_words = []
     for step in steps:

@@ -32,10 +32,10 @@ SHORT = 20_000
 
 
 class Counts:
-    """Expected values of the accelerator's counters, from the golden machine's steps.
+    """Expected values of the accelerator's counters, computed from a run of the golden machine.
 
-    ``vectors`` is the number of vectors that enter the array, ``gated`` the number of zero
-    elements in these vectors.
+    ``steps`` lists the instructions that the golden machine has executed. ``vectors`` is the number
+    of vectors that enter the array, ``gated`` the number of zero elements in these vectors.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,11 @@ class Counts:
         self.steps: list[Step] = []
 
     def add(self, step: Step, machine: Interpreter) -> None:
-        """Append an instruction to ``steps``; for a MATMUL, count A's vectors and their zeros."""
+        """Append an executed instruction to ``steps``, and count the vectors of a MATMUL.
+
+        For a MATMUL, the vectors of its operand A are added to ``vectors``, and their zero elements
+        to ``gated``. ``machine`` is the golden machine, which has A in its scratchpad.
+        """
         self.steps.append(step)
         if step.opcode != Opcode.MATMUL:
             return
@@ -92,8 +96,9 @@ class Runs:
     async def interrupted(self, wanted: int) -> None:
         """Check the register INTERRUPT and the line ``irq``; then clear INTERRUPT.
 
-        INTERRUPT must have only the bit ``wanted``. If INTERRUPT_ENABLE has this bit, too, ``irq``
-        must be 1 until the bit is cleared; otherwise ``irq`` must be 0.
+        ``wanted`` is the bit that the run must have set: INTERRUPT_DONE or INTERRUPT_ERROR.
+        INTERRUPT must have no other bit. If INTERRUPT_ENABLE has this bit, too, ``irq`` must be 1
+        until the bit is cleared; otherwise ``irq`` must be 0.
         """
         host = self.host
         host.quiet = False
@@ -108,9 +113,11 @@ class Runs:
         host.quiet = True
 
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
-        """Load a short program into accelerator and golden machine, and set registers and memory.
+        """Load a short program and its data into the accelerator and the golden machine.
 
-        Return the program's address in the accelerator's program memory.
+        The program's registers and its image of external memory are written to both. The rest of
+        external memory is filled with one random byte. Return the program's address in the
+        accelerator's program memory.
         """
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)
@@ -124,9 +131,11 @@ class Runs:
         return pc
 
     async def short(self, golden: Interpreter | None = None) -> dict[str, int]:
-        """Run a random short program on accelerator and golden machine, and compare all results.
+        """Run a random short program on the accelerator and on a golden machine, and compare both.
 
-        Return the accelerator's counters, a dictionary from name to value.
+        ``golden`` is the golden machine, a new one by default. The two runs are compared as in
+        :meth:`run`, and some relations between the counters are checked. Return the accelerator's
+        counters, a dictionary from name to value.
         """
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)
@@ -144,10 +153,12 @@ class Runs:
         return counts
 
     async def run(self, golden: Interpreter, pc: int, limit: int) -> dict[str, int]:
-        """Run the loaded program on accelerator and golden machine, and compare all results.
+        """Run the loaded program on the accelerator and the golden machine, and compare results.
 
-        ``pc`` is the address of the program's first word; the run may take ``limit`` cycles. Return
-        the accelerator's counters, a dictionary from name to value.
+        The results are external memory, registers and interrupts, and also counters and the trace
+        port's values if the configuration has them. ``pc`` is the address of the program's first
+        word. An assertion fails if the run takes more than ``limit`` cycles. Return the
+        accelerator's counters, a dictionary from name to value.
         """
         host, memory, counts = self.host, self.memory, Counts()
         golden.on_step = counts.add
@@ -187,9 +198,11 @@ class Runs:
         return counters
 
     async def registers(self, golden: Interpreter, pc: int) -> dict[str, int]:
-        """Compare the values at all addresses of the host port with those expected after a run.
+        """Read all addresses of the host port after a run, and compare the values read.
 
-        The run has ended without errors. Return the counters, a dictionary from name to value.
+        The values must be as expected after a run without errors. ``golden`` is the golden machine
+        after the same run, and ``pc`` the address of the program's first word. Counters are not
+        compared, but returned as a dictionary from name to value.
         """
         values = await self.host.sweep(range(ADDRS))
         wanted = {"ID": IDENTITY, "PC": pc, "INTERRUPT": INTERRUPT_DONE}

@@ -1,4 +1,4 @@
-"""Runs of the accelerator that are disturbed, each followed by a checked undisturbed run."""
+"""Trials of the accelerator: each disturbs a run, and a checked undisturbed run follows."""
 
 from collections.abc import Awaitable, Callable
 
@@ -28,10 +28,10 @@ _DEEP = 12  # nested loops
 
 
 def refused() -> dict[Cause, list[list[int]]]:
-    """Return invalid instructions: a dictionary from an error's cause in STATUS to examples.
+    """Return invalid instructions: a dictionary from an error's cause to a list of examples.
 
-    An example is a list of instruction words. If a program contains valid instructions and then the
-    example, its run must stop with this cause.
+    Each example is a list of instruction words. If a program contains valid instructions and then
+    the example, its run must stop, and STATUS must report the cause to which the example belongs.
     """
     loop = Instruction(Opcode.LOOP, {"count": 1})
     return {
@@ -48,7 +48,7 @@ def refused() -> dict[Cause, list[list[int]]]:
 class Trials:
     """Trials: methods that disturb a run of the accelerator and check the consequences.
 
-    :meth:`all` lists these methods; each is one kind of trial.
+    :meth:`all` returns these methods as a list, which has some of them more than once.
     """
 
     def __init__(self, runs: Runs):
@@ -69,7 +69,11 @@ class Trials:
         ]
 
     async def run(self, count: int) -> None:
-        """Run the first ``count`` trials of :meth:`all`, and a checked short program after each."""
+        """Run the first ``count`` trials of :meth:`all`; nothing runs if ``count`` is 0.
+
+        Before the first trial and after each trial, a random short program runs undisturbed, and
+        its results are compared with the golden machine's.
+        """
         if count:
             await self.runs.short()
         for kind in self.all()[:count]:
@@ -77,10 +81,10 @@ class Trials:
             await self.runs.short()
 
     async def begin(self, tail: list[int] | None = None) -> int:
-        """Start a random short program; return a number of cycles before which its run cannot end.
+        """Start a random short program, and return a lower bound of the cycles that its run takes.
 
-        This is two thirds of the cycles of the fastest short run so far. If ``tail`` is given,
-        these instruction words replace the program's HALT.
+        The bound is two thirds of the cycles of the fastest short run so far. If ``tail`` is given,
+        these instruction words replace the program's HALT; otherwise the program is not changed.
         """
         runs, host, golden = self.runs, self.host, Interpreter(self.config)
         program = short_program(self.config, self.random)
@@ -101,7 +105,8 @@ class Trials:
     async def stopped(self, cause: Cause, limit: int | None = None) -> int:
         """Wait until STATUS reports an error, and assert its ``cause``; return the cycles waited.
 
-        The error must be reported within ``limit`` cycles, by default the attribute ``bound``.
+        The error must be reported within ``limit`` cycles. The default is the attribute ``bound``,
+        the most cycles from a reset until a run may begin.
         """
         host, begin = self.host, self.host.cycles
         told = STATUS_ERROR | cause << CAUSE_SHIFT
@@ -114,10 +119,11 @@ class Trials:
         return cycles
 
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
-        """Wait until the machine has recovered from a stopped run; check STATUS and the memory.
+        """Wait until the machine has recovered from a stopped run, and check its state.
 
-        STATUS must report the error's ``cause``. It must no longer be busy after ``cycles`` cycles
-        (by default the attribute ``bound``).
+        STATUS must report the error's ``cause``. It must no longer be busy after ``cycles`` cycles,
+        by default the attribute ``bound``. INTERRUPT must report the error. External memory must
+        have completed all requests, and have only bytes that :meth:`stored` allows.
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)
@@ -130,10 +136,11 @@ class Trials:
         self.stored()
 
     def stored(self) -> None:
-        """Assert that a stopped run has written only right bytes to external memory.
+        """Assert that a stopped run has written no wrong byte to external memory.
 
-        Each byte is as before the run, or as after a complete run. If the program has an invalid
-        end, any byte of its result is allowed.
+        Each byte must be as before the run, or as after a complete run of the program. If
+        :meth:`begin` replaced the program's HALT, there is no complete run. The bytes of the
+        program's result may then have any values, and all other bytes must be as before the run.
         """
         program, golden = self.before
         content = self.memory.bytes
@@ -147,7 +154,11 @@ class Trials:
         assert not differs.any()
 
     async def exact(self) -> None:
-        """Wait until an undisturbed run ends; compare external memory with the golden machine's."""
+        """Wait until a run ends without errors, and compare its results with the golden machine's.
+
+        The golden machine runs the program that :meth:`begin` has loaded. All of external memory is
+        compared, and INTERRUPT must report the end of the run.
+        """
         _, golden = self.before
         golden.start()
         assert await self.host.ends(SHORT) == 0
@@ -162,7 +173,7 @@ class Trials:
         await self.over(Cause.ABORTED)
 
     async def abort_and_start(self) -> None:
-        """Abort and restart a run in one write to CONTROL, and check that the new run is exact."""
+        """Abort and restart a run by one write to CONTROL; check the results of the new run."""
         await self.some(await self.begin())
         await self.host.write("CONTROL", CONTROL_ABORT | CONTROL_START)
         assert await self.host.read("STATUS") == STATUS_BUSY | STATUS_RECOVERING
@@ -180,14 +191,18 @@ class Trials:
         await self.over(Cause.ABORTED)
 
     async def late_start(self) -> None:
-        """Abort a run, request a run during the recovery, and check that this run is exact."""
+        """Abort a run, request a run during the recovery, and check the results of the new run."""
         await self.some(await self.begin())
         await self.host.write("CONTROL", CONTROL_ABORT)
         await self.host.write("CONTROL", CONTROL_START)
         await self.exact()
 
     async def nothing(self) -> None:
-        """Check requests that must have no effect: an abort without a run, a start during a run."""
+        """Check requests that must change no results: an abort without a run, a start during a run.
+
+        The abort must raise no interrupt, and the results of the run must be right. A memory error
+        without a run must not change STATUS.
+        """
         host = self.host
         await self._mem("mem_error")
         assert await host.read("STATUS") == 0
@@ -235,8 +250,8 @@ class Trials:
     async def outside(self) -> None:
         """Run programs past the end of program memory, and check that they stop with an error.
 
-        Two runs start at an address past the end; a third continues there after the memory's last
-        words.
+        Two runs start at an address past the end. A third run executes the last words of program
+        memory, and then continues past the end.
         """
         host, depth = self.host, self.config.control.program_depth
         for pc in (depth, 1 << 31):
@@ -285,9 +300,10 @@ class Trials:
         await self.over(Cause.MEMORY)
 
     async def forget(self) -> None:
-        """Drop the outstanding requests of external memory, and set FORGET in CONTROL to report it.
+        """Let external memory drop its outstanding requests, and report this by FORGET in CONTROL.
 
-        The run must stop with the cause ABORTED.
+        The host writes FORGET during a run; the accelerator must no longer wait for the dropped
+        requests. The run must stop with the cause ABORTED.
         """
         await self.some(await self.begin())
         self.memory.silent = frozenset(CHANNELS)

@@ -23,10 +23,10 @@ LONGEST_WATCHDOG = 2000
 
 
 class LongTrials(Trials):
-    """Trials that disturb a run of the accelerator, also those in which the watchdog must act.
+    """Trials that disturb a run of the accelerator, including long trials for the watchdog.
 
-    A trial that waits for the watchdog is long. Without a watchdog, or with one longer than
-    ``LONGEST_WATCHDOG``, there are only the trials of
+    If the configuration has no watchdog, or its field ``watchdog`` exceeds ``LONGEST_WATCHDOG``
+    cycles, there are no long trials. :meth:`all` then returns only the trials of
     :class:`celosia.tb.benches.accelerator_trials.Trials`.
     """
 
@@ -36,7 +36,11 @@ class LongTrials(Trials):
         self._ticks: list[int] = []
 
     def all(self) -> list[Callable[[], Awaitable[None]]]:
-        """Return the methods that are trials, the long ones last."""
+        """Return the methods that are trials: those of :class:`Trials`, and then the long ones.
+
+        The long trials are left out if there is no watchdog, or one longer than
+        ``LONGEST_WATCHDOG``.
+        """
         if not 0 < self.config.control.watchdog <= LONGEST_WATCHDOG:
             return super().all()
         silences = [self.silence] * len(CHANNELS)
@@ -78,7 +82,11 @@ class LongTrials(Trials):
         assert await host.read("INTERRUPT") == 0
 
     async def deadlock(self) -> None:
-        """Run a command whose tokens never arrive; the watchdog must report DEADLOCK in time."""
+        """Run a command whose tokens never arrive; the watchdog must report the error DEADLOCK.
+
+        STATUS must report it after at least ``watchdog`` cycles (a field of the configuration), and
+        at most twice this time plus the time of a short run.
+        """
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
         for _ in range(3):
@@ -89,7 +97,12 @@ class LongTrials(Trials):
             await self.over(Cause.DEADLOCK)
 
     async def silence(self) -> None:
-        """Stop one channel of external memory; the watchdog must report SILENCE in time."""
+        """Stop one channel of external memory; the watchdog must report the error SILENCE.
+
+        Each call stops the next one of ``CHANNELS``. STATUS must report the error after at least
+        ``watchdog`` cycles (a field of the configuration), and at most twice this time plus the
+        time of a short run.
+        """
         channel = CHANNELS[self._silences % len(CHANNELS)]
         self._silences += 1
         watchdog, memory = self.config.control.watchdog, self.memory
@@ -108,7 +121,11 @@ class LongTrials(Trials):
         await self.over(Cause.SILENCE)
 
     async def silent_start(self) -> None:
-        """Request a run while a memory transfer is outstanding; it must wait for the transfer."""
+        """Abort a run while external memory does not answer, and request a new run.
+
+        The new run must wait until external memory has completed the transfers of the aborted run.
+        Its results must be right.
+        """
         host, memory = self.host, self.memory
         await self.begin()
         while not memory.owes:
@@ -141,8 +158,9 @@ class LongTrials(Trials):
     async def pause(self) -> None:
         """Let the array pause for more cycles than the circuit's counter of idle cycles can count.
 
-        All engines are idle during the pause. The counter SPAN_MATRIX, the cycles from the array's
-        first product to its last, must be as in the trace port's events.
+        All engines are idle during the pause. The counter SPAN_MATRIX counts the cycles from the
+        array's first product to its last. It must equal the number that the bench counts from the
+        trace port's events.
         """
         host, events = self.host, self.host.events
         if events is None or not self.config.control.counters:

@@ -22,7 +22,8 @@ class AxiMemory:
 
     ``bytes`` is the content of the RAM; bus addresses are taken modulo the RAM's size. In each
     cycle each channel pauses with probability ``stall``. Accesses at or above the address
-    ``broken`` are answered with errors; ``broken`` may change. The bench calls :meth:`sample` at
+    ``broken`` are answered with errors; if ``broken`` is None, there are no errors. The bench may
+    change ``broken`` during a test, unless it was None at first. The bench calls :meth:`sample` at
     each falling edge.
     """
 
@@ -111,7 +112,7 @@ class AxiRules:
         return bool(self._get(f"{channel}valid") and self._get(f"{channel}ready"))
 
     def sample(self) -> None:
-        """Assert the rules in this cycle; call it at the falling edge."""
+        """Assert the rules for the bus signals of this cycle; call it at the falling edge."""
         for channel in ("aw", "w", "ar"):
             self._holds(channel)
         for channel, lengths in (("aw", self._writes), ("ar", self._reads)):

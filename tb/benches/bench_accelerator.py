@@ -1,18 +1,21 @@
-"""Bench of the whole accelerator: random programs against the golden machine, disturbed runs.
+"""Bench of the whole accelerator: compares its runs with the golden machine, also after errors.
 
-Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, the number of
-random programs and of instructions in each; ``stall``, the probability in each cycle that a channel
-of external memory pauses; ``latency``, the largest latency of external memory (cycles).
+Parameters: ``config``, every field of the configuration; ``programs``, the number of random
+programs; ``steps``, the number of instructions in each program; ``stall``, the probability in each
+cycle that a channel of external memory pauses; ``latency``, the largest latency of external memory
+(cycles).
 
 Optional parameters: ``bus`` is the name of a memory in ``MODELS`` of
 ``celosia.tb.benches.slow_memory``; the accelerator is then connected to this memory by a bus
-bridge. ``trials`` is the number of trials (default 0): each is a method of
-``celosia.tb.benches.accelerator_waits.LongTrials`` that disturbs a run, and a checked run after it.
-If ``happens`` is true, each event that has a counter in ``HAPPENS`` must occur at least once.
+bridge. ``trials`` is the number of trials (default 0; none run if ``bus`` is given). Each trial is
+a method of ``celosia.tb.benches.accelerator_waits.LongTrials`` that disturbs a run. After each
+trial, the results of an undisturbed run are checked. If ``happens`` is true, each event that has a
+counter in ``HAPPENS`` must occur in at least one run; by default this is not checked.
 
-If the configuration has ``trace``, every write of the vector engine and each engine's activity in
-each cycle are compared, otherwise only the stored results. If the machine is too small for the
-programs of ``celosia.tb.machine.short_programs``, only random programs run.
+After each run, external memory and the counters are compared with the golden machine. If the
+configuration has ``trace``, every write of the vector engine is compared, too, and the counters are
+compared with the trace port's events. If the machine is too small for the programs of
+``celosia.tb.machine.short_programs``, only random programs run.
 """
 
 from typing import Any
@@ -72,7 +75,10 @@ async def random_programs_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def disturbed_runs_are_told(dut: Any) -> None:
-    """A run that a trial stops reports the cause in STATUS, and the next run's result is right."""
+    """If a trial (a deliberate disturbance) stops a run, STATUS reports the cause.
+
+    The results of the next run are right.
+    """
     settings, runs = parameters(), await _start(dut)
     if "bus" not in settings and has_room(runs.config):
         await LongTrials(runs).run(settings.get("trials", 0))

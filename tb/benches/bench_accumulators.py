@@ -1,11 +1,11 @@
 """Bench of ``celosia.hdl.memory.accumulator.AccumulatorMemory`` against a NumPy array.
 
 Parameters: ``config``, every field of the configuration; ``cycles``, the number of cycles;
-``rate``, the probability in each cycle that values are added to a row, and the same probability
-that a row is drained. At first every row is set to zero through the scrub port. After half of the
-cycles a third of the rows are set to zero again. All rows are drained at the end. In every cycle
-two things are compared at the drain port: ``ready`` of its request, and the time and content of
-each answer.
+``rate``, the probability in each cycle that the bench adds values to a row. The bench drains a row
+with the same probability. At first every row is set to zero through the scrub port. After half of
+the cycles a third of the rows are set to zero again. All rows are drained at the end. In every
+cycle the bench compares two outputs of the drain port with the expected ones: ``ready`` of its
+request, and the time and content of each answer.
 """
 
 from collections import deque

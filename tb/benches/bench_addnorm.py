@@ -1,9 +1,11 @@
 """Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
 
-Parameters: ``lanes`` and ``max_row`` of the unit; ``commands``, the number of commands; ``beats``,
-the approximate largest number of beats of a command; ``stall``, the probability of a stall on each
-stream in each cycle; ``n``, the length of rows if it is not random; ``latency`` of the unit
-(cycles), which the measured latency must equal, if given.
+Parameters: ``lanes``, the number of lanes of the unit; ``max_row``, the length of the longest row
+that the unit accepts; ``commands``, the number of commands; ``beats``, the approximate largest
+number of beats of a command; ``stall``, the probability of a stall on each stream in each cycle.
+
+Optional parameters: ``n``, the length of all rows (default: random); ``latency``, the expected
+latency of the unit in cycles (default: the latency is not checked).
 """
 
 from typing import Any
@@ -49,16 +51,21 @@ def beats_of(rows: Rows, lanes: int) -> Rows:
 
 
 def masks_of(m: int, n: int, lanes: int) -> tuple[list[int], list[int]]:
-    """Return two lists, ``mask`` and ``last`` of each beat, for m rows of n elements."""
+    """Return two lists with one entry per beat, for m rows of n elements.
+
+    The first list has the mask of each beat: bit i is 1 if lane i has an element of the row. The
+    second list has ``last`` of each beat: 1 if the beat is the last one of its row, otherwise 0.
+    """
     beats = -(-n // lanes)
     masks = [(1 << lanes) - 1] * (beats - 1) + [(1 << (n - lanes * (beats - 1))) - 1]
     return masks * m, ([0] * (beats - 1) + [1]) * m
 
 
 def payloads_of(x: Rows, r: Rows, lanes: int) -> list[int]:
-    """Return payloads of the stream ``i`` for rows ``x``, to which the unit adds rows ``r``.
+    """Return the payloads of the stream ``i``, one per beat, for the rows ``x`` and ``r``.
 
-    There is a payload for each beat.
+    The unit adds each row of ``r`` to the row of ``x`` at the same index, if its input ``add`` is
+    1.
     """
     beats = zip(beats_of(x, lanes), beats_of(r, lanes), *masks_of(*x.shape, lanes), strict=True)
     return [
@@ -75,7 +82,10 @@ def _hide(beat: dict[str, Any], name: str) -> dict[str, Any]:
 
 @cocotb.test()
 async def values_and_sums_are_exact(dut: Any) -> None:
-    """Normalized values and sums equal the golden model's; ``mask`` and ``last`` pass through."""
+    """Normalized values and sums equal the golden model's.
+
+    The unit outputs each beat with the same ``mask`` and ``last`` as in the input.
+    """
     settings = parameters()
     generator = rng()
     lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]
@@ -115,7 +125,11 @@ async def values_and_sums_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def no_beat_waits(dut: Any) -> None:
-    """Without stalls the unit outputs a beat in each cycle, for short rows and the longest rows."""
+    """If no stream stalls, the unit outputs a beat in each cycle after its latency.
+
+    This is checked for rows of one element, rows of three beats, and the longest rows. Nothing is
+    checked if the bench has no parameter ``latency``.
+    """
     settings = parameters()
     lanes, max_row, latency = settings["lanes"], settings["max_row"], settings.get("latency")
     await start_clock(dut, rng())

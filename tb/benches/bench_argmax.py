@@ -1,7 +1,8 @@
 """Bench of ``celosia.hdl.functions.argmax.ArgmaxUnit``: random rows in beats, with pauses.
 
-Parameters: ``lanes`` of the unit; ``rows``, the number of rows; ``beats``, the largest number of
-beats of a row; ``stall``, the probability of a cycle without elements.
+Parameters: ``lanes``, the largest number of elements in a beat; ``rows``, the number of rows;
+``beats``, the largest number of beats of a row; ``stall``, the probability in each cycle that the
+bench sends no beat.
 """
 
 from collections import deque
@@ -21,7 +22,11 @@ from celosia.tb.machine.packing import pack, unpack
 
 
 def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:
-    """Return random INT16 elements [length]: far apart, close, or different in only one bit."""
+    """Return random INT16 elements [length].
+
+    The elements are far apart, or close together, or differ from one common value in at most one
+    bit.
+    """
     if random.random() < 0.5:
         base = int(random.integers(-32768, 32768))
         return base ^ random.integers(0, 2, length) << random.integers(0, 15, length)
@@ -32,7 +37,11 @@ def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:
 
 @cocotb.test()
 async def the_first_largest_is_found(dut: Any) -> None:
-    """In each cycle the unit outputs the row's largest element so far, and its first column."""
+    """The unit outputs the largest element of a row so far, and the first column that has it.
+
+    The output is compared in every cycle. It includes a beat ``latency`` cycles after the beat's
+    arrival.
+    """
     settings, random = parameters(), rng()
     lanes = settings["lanes"]
     layout = data.ArrayLayout(signed(16), lanes)

@@ -6,9 +6,9 @@ of ``celosia.tb.benches.slow_memory``; ``bursts``, the number of bursts in each 
 
 Optional parameters: ``reader_stall``, the probability in each cycle that the bench accepts no word
 from the bridge (default ``stall``); ``broken``, the share of the memory, at its highest addresses,
-that answers with errors; ``errors``, the value of ``broken`` in another test, which runs only if
-``errors`` is given; ``words`` in each burst (default: a random number); ``limit``, the largest
-total number of cycles.
+that answers with errors (default: no errors); ``errors``, the value of ``broken`` in an additional
+test, which runs only if ``errors`` is given; ``words``, the number of words in each burst (default:
+random); ``limit``, the most cycles that all bursts of a test may take together (default: no limit).
 """
 
 from itertools import pairwise
@@ -40,10 +40,11 @@ Burst = tuple[int, int]
 
 
 def random_burst(config: Config, random: np.random.Generator, low: int, words: int) -> Burst:
-    """Return a random burst in the half of the memory that begins at the address ``low``.
+    """Return a random burst: a pair of its byte address and its number of words.
 
-    The burst has ``words`` words, a random number if ``words`` is 0. It often begins or ends at a
-    boundary that no burst may cross.
+    The burst is in the half of the memory that begins at the address ``low``. It has ``words``
+    words, or a random number if ``words`` is 0, but never more than the longest burst. It often
+    begins or ends at a boundary that no burst may cross.
     """
     width = config.mem_bytes
     longest = burst_words(config)
@@ -71,7 +72,11 @@ class Surroundings:
         self.written = self.failed = self.cycles = 0
 
     async def run(self) -> None:
-        """Simulate the bus memory in every cycle; count cycles, written bursts and errors."""
+        """Simulate the bus memory in every cycle, without end, and count events.
+
+        The attributes ``cycles``, ``written`` and ``failed`` count the cycles, the bursts that the
+        bridge reports as written, and the bus errors that it reports.
+        """
         while True:
             self.memory.drive()
             await FallingEdge(self.dut.clk)
@@ -82,7 +87,11 @@ class Surroundings:
             await RisingEdge(self.dut.clk)
 
     async def read(self, bursts: list[Burst], wanted: list[int] | None = None) -> list[int]:
-        """Read bursts and return their words in order; compare these with ``wanted`` if given."""
+        """Read bursts through the bridge, and return their words in order.
+
+        ``wanted`` lists the expected words, with which these are compared. If it is None, no words
+        are compared.
+        """
         layout = burst_layout(self.config.memory)
         requests = [pack(layout, {"addr": addr, "last": words - 1}) for addr, words in bursts]
         cocotb.start_soon(self._driver("read__request").send(requests))
@@ -94,9 +103,9 @@ class Surroundings:
         return await monitor.receive(sum(words for _, words in bursts), check)
 
     async def write(self, bursts: list[Burst], words: list[tuple[int, int]]) -> None:
-        """Write bursts, and wait until all are reported as written.
+        """Write bursts, and wait until the bridge has reported all of them as written.
 
-        ``words`` are pairs (data, byte mask), in the order of the bursts.
+        ``words`` has a pair (data, byte mask) for each word, in the order of the bursts.
         """
         layout = burst_layout(self.config.memory)
         before = self.written
@@ -127,9 +136,11 @@ def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int
 def check_errors(
     around: Surroundings, reads: list[Burst], writes: list[Burst], answers: list[int]
 ) -> None:
-    """Check that the bridge counts every bus error, and that words read without error are right.
+    """Check that the bridge reports all bus errors, and that words read without errors are right.
 
-    ``reads`` and ``writes`` are the bursts; ``answers`` are the words that were read.
+    ``reads`` and ``writes`` are the bursts that the bench has requested; all addresses of
+    ``writes`` answer with errors. ``answers`` are the words that the bridge returned for ``reads``.
+    With AXI4, a read error and a write error in the same cycle may be reported as one.
     """
     config = around.config
     places = [addr + word * config.mem_bytes for addr, words in reads for word in range(words)]

@@ -1,6 +1,8 @@
-"""Bench of the DDR3 start sequence: search of read delays and bit slips of two byte lanes.
+"""Bench of the circuit that starts a DDR3 chip and sets the read delays of two byte lanes.
 
-The chips are models, good and bad (``celosia.tb.devices.ddr3``).
+For each lane the circuit searches a read delay and a bit slip (the bits by which received data are
+shifted). ``celosia.tb.devices.ddr3`` models the registers that the circuit accesses; in some test
+cases a lane of the model is bad.
 """
 
 from collections.abc import Iterator
@@ -51,9 +53,10 @@ def _accesses(
 
 @cocotb.test(timeout_time=_LIMIT * len(_CASES) * PERIOD_NS, timeout_unit="ns")
 async def chips_are_started(dut: Any) -> None:
-    """Register accesses come in the expected order, with the expected waits between them.
+    """The circuit accesses the registers in the expected order, with the expected waits between.
 
-    Each byte lane gets the middle of the read delays that work.
+    It sets each byte lane to the bit slip with the most read delays that work, and to the middle
+    one of these delays. ``failed`` is 1 at the end if a lane is bad.
     """
     random = rng()
     start = start_of(CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))

@@ -1,7 +1,8 @@
-"""Bench of queues and tokens: random programs without deadlocks, on engines of any speed.
+"""Bench of ``celosia.hdl.control.dispatch``: the engines' command queues and their tokens.
 
-Parameters: ``config`` (fields that differ from the preset ``small``), ``commands`` (the number of
-commands) and ``stall`` (probability in each cycle that the stream ``i`` pauses).
+Random programs that cannot deadlock run on models of engines, whose speeds change. Parameters:
+``config`` (fields that differ from the preset ``small``), ``commands`` (the number of commands) and
+``stall`` (probability in each cycle that the stream ``i`` pauses).
 """
 
 from itertools import product
@@ -104,7 +105,10 @@ class EngineModel:
 
 @cocotb.test()
 async def commands_wait_for_their_tokens(dut: Any) -> None:
-    """Each engine gets its commands in order, with all operands, and not before their tokens."""
+    """Each engine gets its commands in order and with all operands.
+
+    No engine gets a command before the tokens that the command consumes have arrived.
+    """
     settings, random = parameters(), rng()
     registered = bool(settings["config"].get("registered"))
     program = random_program(random, settings["commands"])
@@ -198,10 +202,11 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 
 @cocotb.test()
 async def every_token_and_every_command_counts(dut: Any) -> None:
-    """``MAX_TOKENS`` commands are in flight at once, and each pushes tokens to all engines.
+    """An engine has ``MAX_TOKENS`` commands in flight, and each pushes a token to all engines.
 
-    ``MAX_TOKENS`` later commands consume these tokens without waiting. One more command waits until
-    new tokens arrive. The unit is idle after the last command.
+    This is checked for each engine in turn. Then ``MAX_TOKENS`` commands of each engine consume the
+    tokens of the other engines without waiting. One more command of the engine waits until new
+    tokens arrive. The unit is idle after the last command.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
@@ -302,7 +307,7 @@ async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) 
 async def too_many_tokens_are_reported(dut: Any) -> None:
     """One engine may have ``MAX_TOKENS`` tokens from another; one more token sets ``overflow``.
 
-    ``clear`` resets the token counts and ``overflow``.
+    The input ``clear`` sets the token counts and the output ``overflow`` to 0.
     """
     random = rng()
     await start_clock(dut)
@@ -344,11 +349,12 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 
 @cocotb.test()
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
-    """With ``MAX_TOKENS`` tokens, one may be consumed and another pushed in the same cycle.
+    """A token may be pushed to a full token counter in the cycle in which a command consumes one.
 
-    If the push comes earlier, it is an overflow, and the command that would consume a token is not
-    accepted. If the configuration has ``registered``, the unit reports the overflow one cycle
-    later. So the command is still accepted if the push comes just one cycle too early.
+    A full counter has ``MAX_TOKENS`` tokens. If the push comes in an earlier cycle, the unit
+    reports an overflow, and the engine does not get the command that would consume a token. If the
+    configuration has ``registered``, the unit reports the overflow one cycle later. The engine then
+    still gets the command if the push comes just one cycle too early.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

@@ -119,7 +119,11 @@ async def bytes_come(dut: Any) -> None:
 
 @cocotb.test(timeout_time=_LIMIT * ADDR_WIDTH * PERIOD_NS, timeout_unit="ns")
 async def long_reads_do_not_end_early(dut: Any) -> None:
-    """A read of 2^n + 1 bytes does not end after one byte, for each n from 6 to the largest."""
+    """A read of 2^n + 1 bytes does not end after one byte.
+
+    This is checked for each n from 6 to the largest that a request can express. The first six bytes
+    of each read are compared.
+    """
     random = rng()
     contents = random.bytes(300)
     for bits in range(6, ADDR_WIDTH):

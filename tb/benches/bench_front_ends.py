@@ -1,7 +1,8 @@
 """Bench of ``celosia.hdl.vector.front_ends``: random commands with random stalls on each stream.
 
-Parameters: ``config``, every field of the configuration; ``commands``, the number of commands;
-``stall``, the probability of a stall on each stream in each cycle.
+A front end turns the inputs of a MAP, SOFTMAX or NORM command into values. Parameters: ``config``,
+every field of the configuration; ``commands``, the number of commands; ``stall``, the probability
+of a stall on each stream in each cycle.
 """
 
 from dataclasses import dataclass, field
@@ -42,14 +43,16 @@ FACTOR_CYCLES = 60
 
 @dataclass
 class Work:
-    """A random command for the front ends, or several SOFTMAX commands without a pause between.
+    """A random command for the front ends, or several SOFTMAX commands that overlap in time.
 
-    ``fields`` lists a dictionary of field values for each command. ``beats`` lists the input beats
-    of all commands. ``second`` lists the beats of the rows that a NORM adds to its input (stream
-    ``r``). ``expected`` lists the output beats as pairs (values, ``keep``), where ``keep`` is a
-    mask of lanes; a value of None is not compared. ``sums`` are the expected beats of the stream
-    ``o_sum``. ``factors`` are triples (row number, mantissa, right shift); a NORM's factor has the
-    number None.
+    ``fields`` has a dictionary from field name to value for each command. ``beats`` has a list of
+    input beats for each command. ``second`` lists the beats of the rows that a NORM adds to its
+    input (stream ``r``). ``expected`` lists the expected output beats of all commands as pairs
+    (values, ``keep``). ``keep`` is a mask with a bit for each lane; a value of None is not
+    compared. ``sums`` lists the expected beats of the stream ``o_sum``.
+
+    ``factors`` lists the expected row factors, which normalize a row, as triples (number, mantissa,
+    right shift). The number is the index at which a SOFTMAX stores the factor, and None for a NORM.
     """
 
     opcode: str
@@ -63,26 +66,32 @@ class Work:
 
 
 class Drawn:
-    """Generator of random commands for a machine, with the results of the golden models."""
+    """Generator of random commands for a configuration, each with the results of a golden model."""
 
     def __init__(self, config: Config, random: np.random.Generator):
         self.config, self.random = config, random
         self.layout = beat_layout(config)
 
     def draw(self) -> Work:
-        """Return a random MAP, SOFTMAX or NORM, or a command that no front end executes."""
+        """Return a random MAP or NORM, random SOFTMAX commands, or a command of :meth:`others`.
+
+        NORM and SOFTMAX are returned only if the configuration has them.
+        """
         kinds = [self.map, *[self.softmax] * bool(self.config.softmax)]
         kinds += [self.norm] * bool(self.config.vector.norm) + [self.others]
         return kinds[self.random.integers(len(kinds))]()
 
     def others(self) -> Work:
-        """Return a random command that no front end executes; no stream may move data for it."""
+        """Return a random vector engine command that is not a MAP, SOFTMAX or NORM.
+
+        No front end executes such a command, so that no stream may transfer a beat during it.
+        """
         fronts = {"map", "softmax", "norm"}
         names = sorted(set(opcode_layout().members) - fronts)
         return Work(str(self.random.choice(names)), self._flags("wide_in", "add", "diagonal"))
 
     def map(self) -> Work:
-        """Return a random MAP of 8-bit or 16-bit elements."""
+        """Return a random MAP command with 8-bit or 16-bit input elements."""
         lanes, random = self.config.vector.lanes, self.random
         work = Work("map", self._flags("wide_in", "rms", "diagonal"))
         bytes_each = 2 if "wide_in" in work.flags else 1
@@ -100,7 +109,10 @@ class Drawn:
         return work
 
     def softmax(self) -> Work:
-        """Return random SOFTMAX commands; each starts before the previous one has ended."""
+        """Return one to ``MOST_MATRICES`` random SOFTMAX commands.
+
+        Each command after the first starts before the previous one has ended.
+        """
         random, lanes, factors = self.random, self.config.beat_lanes, self.config.row_factors
         drains = ["drain"] * int(self.config.fused is not None and random.random() < 0.5)
         several = int(random.integers(1, MOST_MATRICES + 1))
@@ -148,7 +160,11 @@ class Drawn:
         return work
 
     def norm(self) -> Work:
-        """Return a NORM, which normalizes rows after an addition if it has the flag ``add``."""
+        """Return a random NORM command.
+
+        If it has the flag ``add``, it adds the rows of two inputs and normalizes the sums;
+        otherwise it normalizes the rows of one input.
+        """
         random, lanes = self.random, self.config.vector.lanes
         fused = ["drain"] * int(self.config.fused is not None and random.random() < 0.5)
         # Row factors are those of RMS norms only.
@@ -211,7 +227,10 @@ class Drawn:
 
 
 def shifted(factor: dict[str, int]) -> tuple[int, int]:
-    """Return a factor's mantissa and right shift; the shift is 0 if the mantissa is 0."""
+    """Return the pair (mantissa, right shift) of a row factor, from a dictionary of its fields.
+
+    The shift is 0 if the mantissa is 0, since every shift then means the same factor.
+    """
     return factor["mantissa"], factor["right"] if factor["mantissa"] else 0
 
 
@@ -249,7 +268,11 @@ class Fronts:
                 self.factors.append((numbered["number"], *shifted(numbered["factor"])))
 
     async def run(self, work: Work) -> None:
-        """Run a command, and compare values, sums and factors with those in ``work``."""
+        """Run the command or the SOFTMAX commands of ``work``, and compare the results.
+
+        Values, sums and row factors must equal those in ``work``. If no front end executes the
+        command, no stream may transfer a beat.
+        """
         dut, random = self.dut, self.random
         source = "drained" if "drain" in work.flags else "i"
         used = {source, *["r"] * bool(work.second)} if work.beats else set()
@@ -352,7 +375,7 @@ class Fronts:
 
 @cocotb.test()
 async def values_sums_and_factors_are_exact(dut: Any) -> None:
-    """Values, sums and row factors of random commands equal those of the golden models."""
+    """Values, sums and row factors (which normalize rows) equal those of the golden models."""
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     await start_clock(dut, rng())

@@ -1,8 +1,10 @@
-"""Bench of tables of activation functions: all tables are written, then read with pauses.
+"""Bench of tables of activation functions: it writes all tables, then reads them at random.
 
-A table contains 256 bytes, or the coefficients of a piecewise polynomial.
+A table contains 256 bytes, or the coefficients of a piecewise polynomial. While the bench reads,
+``en`` is 0 in random cycles, in which the unit must hold its outputs.
 
-Parameters: ``lanes`` of the unit; ``slots``, the number of tables; ``operand_width`` (bits).
+Parameters: ``lanes`` of the unit; ``slots``, the number of tables; ``operand_width``, the width
+(bits) to which the value of a polynomial is clamped.
 """
 
 from collections import deque
@@ -25,7 +27,10 @@ CYCLES = 3000
 
 
 def tables(slots, random):
-    """Return the contents of ``slots`` tables: the last has random bytes, others polynomials."""
+    """Return the contents of ``slots`` tables, a list with an array of 256 bytes for each table.
+
+    The last table has random bytes; the others have the coefficients of smooth functions.
+    """
     smooth = [
         pack_polynomial(function_polynomial(FUNCTIONS[name], 4 / 32768, 4 / 128, -7 * place))
         for place, name in enumerate(SMOOTH_FUNCTIONS[: slots - 1])
@@ -34,7 +39,7 @@ def tables(slots, random):
 
 
 def write(dut, place, value):
-    """Drive the tables' write port: ``value`` is for the table and index given by ``place``.
+    """Drive the table number, index and value of the tables' write port, but not its enable.
 
     ``place`` is 256 * table number + index.
     """
@@ -45,7 +50,11 @@ def write(dut, place, value):
 
 @cocotb.test()
 async def test_functions(dut):
-    """Every lane outputs the byte at its index, or the polynomial's value at its operand."""
+    """Every lane outputs the entry of the requested table for the lane's input ``index``.
+
+    If ``polynomial`` is 0, the entry is the table's byte at this index. Otherwise the lane
+    evaluates the table's polynomial, and ``index`` is the operand.
+    """
     settings, random = parameters(), rng()
     lanes, slots, width = (settings[name] for name in ("lanes", "slots", "operand_width"))
     wide, narrow = (data.ArrayLayout(signed(bits), lanes) for bits in (16, 8))

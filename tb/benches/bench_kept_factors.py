@@ -1,4 +1,7 @@
-"""Bench of ``celosia.hdl.vector.kept_factors``: row factors of norms and softmaxes.
+"""Bench of ``celosia.hdl.vector.kept_factors``: random NORM and SOFTMAX commands and row factors.
+
+A row factor is the number by which a later command scales a row. The unit outputs each row factor
+with the index at which it is stored.
 
 Parameters: ``config``, every field of the configuration, whose ``row_factors`` is a power of two;
 ``commands``, the number of commands.
@@ -20,9 +23,10 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def factors_have_their_numbers(dut: Any) -> None:
-    """Each factor leaves the unit with its row's number.
+    """The unit outputs each row factor with the storage index of its row.
 
-    The outputs ``norms`` and ``softmaxes`` are 1 while factors are outstanding.
+    The output ``norms`` is 1 while factors of a NORM have not arrived yet, and ``softmaxes`` is 1
+    while factors of a SOFTMAX have not arrived yet.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
@@ -71,7 +75,12 @@ async def factors_have_their_numbers(dut: Any) -> None:
 
 @cocotb.test()
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
-    """``softmaxes`` stays 1 until all row factors of a softmax of 2^n rows come, for each n."""
+    """``softmaxes`` stays 1 until all row factors of a softmax have arrived at the unit.
+
+    The softmax has 2^n rows, for each n that a command can have. If it has more than
+    ``2 * row_factors`` rows, the bench sends only the first ``2 * row_factors`` factors, and
+    ``softmaxes`` must still be 1.
+    """
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)
     await start_clock(dut)

@@ -1,4 +1,6 @@
-"""Bench of the host link: random requests, intact and damaged, against the golden model.
+"""Bench of the host link: it gets random requests, and its answers must be the golden model's.
+
+Some of the requests are damaged.
 
 Parameters: ``config``, every field of the configuration; ``identity``, the link's answer to the
 request HELLO; ``timeout`` of the link (cycles); ``requests``, the number of requests; ``stall``,
@@ -91,7 +93,10 @@ class Line:
             await self.cycle()
 
     async def answered(self, length: int) -> None:
-        """Run at most ``LIMIT`` cycles until the link has sent ``length`` bytes, then 30 more."""
+        """Run clock cycles until the link has sent ``length`` bytes, then 30 more cycles.
+
+        If the link does not send them, the first wait ends after ``LIMIT`` cycles.
+        """
         for _ in range(LIMIT):
             if len(self.sent) >= length:
                 break
@@ -129,7 +134,12 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
 
 
 def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | None]:
-    """Return a damaged request, and the index of a byte to send with a wrong stop bit (or None)."""
+    """Damage the request ``frame``; return its new bytes, and the index of a byte or None.
+
+    The byte at this index is to be sent with a wrong stop bit; the request is unchanged in this
+    case. If the index is None, the request is cut off, has a wrong byte, or has random bytes
+    inserted.
+    """
     kind = random.integers(4)
     place = int(random.integers(1, len(frame)))
     if kind == 0:
@@ -144,7 +154,10 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 
 @cocotb.test()
 async def requests_are_answered(dut: Any) -> None:
-    """Answers, register writes and memory are those of the golden model, for any input bytes."""
+    """The link answers each request, intact or damaged, as the golden model does.
+
+    The register writes and the contents of memory also equal those of the golden model.
+    """
     settings, random = parameters(), rng()
     config, identity = Config.of(**settings["config"]), Identity(**settings["identity"])
     await start_clock(dut)

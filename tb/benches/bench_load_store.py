@@ -1,4 +1,6 @@
-"""Bench of the load and store engines: random rows between a memory and a scratchpad of bytes.
+"""Bench of the load and store engines: random commands copy rows between models of two memories.
+
+The two memories are the external memory and the scratchpad.
 
 Parameters: ``engine`` (``load`` or ``store``); ``config`` (fields that differ from the preset
 ``small``); ``commands`` (the number of commands); ``stall`` (probability in each cycle that a port
@@ -87,7 +89,7 @@ class Machine:
     def pause(self, probability: float | None = None) -> bool:
         """Return at random whether a port pauses in this cycle.
 
-        The probability of a pause is ``stall`` by default.
+        A pause has the probability ``probability``, or ``stall`` if ``probability`` is None.
         """
         probability = self.stall if probability is None else probability
         return bool(probability and self.random.random() < probability)
@@ -140,7 +142,11 @@ class Machine:
         self.next_word = self.cycle + self.timing.interval
 
     def take_request(self) -> list[int]:
-        """Return the word addresses of the burst requested in this cycle."""
+        """Return a list of the word addresses of the burst that the engine requests in this cycle.
+
+        If it requests none, the list is empty. Assert that the burst is aligned, is within memory
+        and does not cross a burst boundary.
+        """
         if not self.fires("memory__request"):
             return []
         burst = unpack(burst_layout(self.config.memory), self.get("memory__request__payload"))
@@ -299,7 +305,10 @@ def store_side(
 
 @cocotb.test()
 async def rows_arrive(dut: Any) -> None:
-    """Every row is written to the other memory, no other byte changes; commands end in order."""
+    """Each command writes its rows to the destination memory and changes no other byte.
+
+    A load writes to the scratchpad, a store to external memory. Commands end in order.
+    """
     await _run(dut, parameters())
 
 

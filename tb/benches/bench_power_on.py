@@ -1,4 +1,4 @@
-"""Bench of power-on: good and bad flash images against the golden model."""
+"""Bench of power-on: the circuit must run or refuse flash images as the golden model does."""
 
 from typing import Any
 
@@ -85,9 +85,10 @@ class _Board:
 
 @cocotb.test(timeout_time=_LIMIT * 30 * PERIOD_NS, timeout_unit="ns")
 async def images_are_carried_out(dut: Any) -> None:
-    """For each image, circuit and golden model send the same text and the same link requests.
+    """For each image, the circuit sends the golden model's text and host link requests.
 
-    Both also refuse the same images.
+    The text goes to the serial line. The circuit refuses exactly the images that the golden model
+    refuses.
     """
     random = rng()
     for image, status, answers in images(random):

@@ -1,4 +1,6 @@
-"""Bench of the reciprocal and the reciprocal square root, with random pauses of input and ``en``.
+"""Bench of the reciprocal and the reciprocal square root, with random operands.
+
+In random cycles the input is not valid, or ``en`` is 0.
 
 Parameters: ``width`` of the operand (bits), ``root`` (1 for the reciprocal square root, 0 for the
 reciprocal), ``latency`` of the unit (cycles).
@@ -27,8 +29,8 @@ from celosia.tb.machine.packing import unpack
 def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[int]:
     """Return random operands for which an error of 1 in the polynomial's sum changes the result.
 
-    ``width`` is the operands' width (bits); if ``root`` is true, they are operands of the
-    reciprocal square root.
+    ``width`` is the operands' width (bits). If ``root`` is true, they are operands of the
+    reciprocal square root, otherwise of the reciprocal.
     """
     x = random.integers(0, 1 << width, 20_000, np.uint64)
     polynomial = rsqrt_polynomial() if root else reciprocal_polynomial()

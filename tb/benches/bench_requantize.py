@@ -1,4 +1,4 @@
-"""Bench of ``Requantizer``: random operands and parameters, random pauses.
+"""Bench of ``Requantizer``: random operands, and random cycles in which ``en`` is 0.
 
 Parameters: ``count``, the number of results; ``stall``, the probability that ``en`` is 0 in a
 cycle.
@@ -21,10 +21,10 @@ _EDGES = (0, 1, -1, 2, -2, 3, -3, (1 << 30), -(1 << 30), (1 << 31) - 1, -(1 << 3
 
 
 def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDArray[np.int64]]:
-    """Return random operands: a dictionary from input name to values [count].
+    """Return random operands: a dictionary from input name to an array of values [count].
 
-    They include values of all bit lengths, extreme values, rounding ties, and 8-bit and 16-bit
-    bounds.
+    They include values of all bit lengths, extreme values, and products that are rounding ties. The
+    bounds that limit a result are often those of 8-bit or 16-bit integers.
     """
 
     def words() -> NDArray[np.int64]:

@@ -24,7 +24,10 @@ EXTREMES = (-32768, -32767, -1, 0, 1, 32767)
 
 
 def random_elements(random: np.random.Generator, count: int, width: int) -> NDArray[np.int64]:
-    """Return signed elements [count] of ``width`` bits, of all sizes, often extreme values."""
+    """Return an array [count] of random signed elements of ``width`` bits.
+
+    Elements of all bit lengths occur, and many elements have extreme values.
+    """
     half = 1 << (width - 1)
     values = random.integers(-half, half, count) >> random.integers(0, width, count)
     extreme = np.clip(random.choice(EXTREMES, count), -half, half - 1)

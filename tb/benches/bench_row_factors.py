@@ -1,5 +1,8 @@
 """Bench of ``celosia.hdl.functions.row_factors``: random rows, random stalls on each stream.
 
+The unit adds two rows if ``add`` is 1. It outputs the sum, or the first row if ``add`` is 0, and
+its row factor: the number that normalizes it.
+
 Parameters: ``lanes`` and ``max_row`` of the unit; ``commands``, the number of commands; ``stall``,
 the probability of a stall on each stream in each cycle.
 """
@@ -19,10 +22,12 @@ from celosia.tb.machine.packing import unpack
 
 
 class Factors:
-    """Monitor of the unit's row factors: ``factors`` lists pairs (cycle, factor) in order.
+    """Monitor of the row factors that the unit outputs.
 
-    ``ends`` are the cycles in which the last beat of each row leaves. ``together`` is true if the
-    streams ``o`` and ``o_sum`` have moved their beats in the same cycles so far.
+    ``factors`` is a list of pairs (cycle, factor) in order of output; a factor is a dictionary from
+    field to value. ``ends`` are the cycles in which the unit outputs the last beat of each row.
+    ``together`` is true if the streams ``o`` and ``o_sum`` have moved their beats in the same
+    cycles so far.
     """
 
     def __init__(self, dut: Any, lanes: int):
@@ -53,9 +58,9 @@ class Factors:
 
 @cocotb.test()
 async def sums_and_factors_are_exact(dut: Any) -> None:
-    """The sums at ``o`` and ``o_sum`` and the row factors equal those of the golden model.
+    """The sums of two rows at ``o`` and ``o_sum`` and the row factors equal the golden model's.
 
-    Each factor leaves the unit in the expected cycle.
+    The unit outputs each row factor ``latency`` cycles after the last beat of the row.
     """
     settings, random = parameters(), rng()
     lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]

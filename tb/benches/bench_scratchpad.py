@@ -1,4 +1,6 @@
-"""Bench of the scratchpad: random requests at all ports at once, against an array of bytes.
+"""Bench of the scratchpad: all ports make random requests at once.
+
+The answers must be those of an array of bytes, which gets the same writes.
 
 Parameters: ``config`` (fields that differ from the preset ``small``), ``readers`` and ``writers``
 (names of the ports) and ``cycles`` (the number of cycles).
@@ -66,10 +68,11 @@ def _drive(dut: Any, port: _Port, config: Config, random: np.random.Generator) -
 
 @cocotb.test()
 async def every_access_finds_its_bytes(dut: Any) -> None:
-    """Reads return written bytes; if several ports request a bank, only one is accepted.
+    """Reads return the bytes last written; a bank accepts one read and one write per cycle.
 
-    It is the port that comes first in ``readers`` and ``writers``. Answers come after the
-    scratchpad's latency.
+    If several readers request a bank in a cycle, the bank accepts only the reader that comes first
+    in ``readers``. The same holds for ``writers``. Reads are answered after the scratchpad's
+    latency.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])

@@ -1,4 +1,6 @@
-"""Bench of the sequencer: random programs against sequential execution of the instructions.
+"""Bench of the sequencer: it runs random programs, and must send the expected command words.
+
+The expected words are found by executing the instructions one after another in a golden model.
 
 Parameters: ``config`` (fields that differ from the preset ``small``), ``programs`` (the number of
 programs) and ``stall`` (probability in each cycle that the stream ``o`` pauses).
@@ -122,8 +124,8 @@ class Host:
     async def write(self, kind: str, place: str, values: dict[int, int]) -> None:
         """Write ``values``, a dictionary from address to value, to program memory or registers.
 
-        ``kind`` is ``program`` or ``register``: the memory to write, and the first part of its
-        ports' names. ``place`` is the last part of the name of its address port.
+        ``kind`` is ``program`` or ``register``, the memory to write. The address is driven at the
+        port ``{kind}_{place}``, the value at ``{kind}_data``, and ``{kind}_en`` is 1 meanwhile.
         """
         for address, value in values.items():
             getattr(self.dut, f"{kind}_en").value = 1
@@ -133,9 +135,11 @@ class Host:
         getattr(self.dut, f"{kind}_en").value = 0
 
     async def run(self, start: int, limit: int) -> list[dict[str, int]]:
-        """Run the program from the word address ``start`` on; return the command words sent.
+        """Run the program from the word address ``start``; return a list of the words sent.
 
-        The run must end within ``limit`` cycles. Random starts during the run must change nothing.
+        The words are command words, in the form that :func:`expected_words` returns. The run must
+        end within ``limit`` cycles. The bench sets the input ``start`` to 1 in random cycles of the
+        run, which must change nothing.
         """
         sent: list[dict[str, int]] = []
         halts = False
@@ -177,7 +181,10 @@ class Host:
 
 @cocotb.test()
 async def programs_mean_what_they_say(dut: Any) -> None:
-    """Random programs send the command words of sequential execution, in order."""
+    """For random programs, the sequencer sends the words that :func:`expected_words` returns.
+
+    The values and the order of these command words must be the same.
+    """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
     host = Host(dut, random, settings["stall"])
@@ -214,9 +221,11 @@ async def programs_mean_what_they_say(dut: Any) -> None:
 
 @cocotb.test()
 async def long_loops_run_on(dut: Any) -> None:
-    """A loop of 2^n + m iterations does not end after m iterations, for m of 1 and 2 and each n.
+    """A loop of 2^n + m iterations does not end after m iterations.
 
-    The loop is at a random level of the deepest nest of loops. The bench stops each run by a reset.
+    It would end if the sequencer ignored bit n of the count. m is 1 or 2, and n is each bit of the
+    count from bit 1 to the highest. The loop is at a random level of the deepest nest of loops. The
+    bench stops each run by a reset.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
@@ -254,7 +263,7 @@ async def long_loops_run_on(dut: Any) -> None:
 
 @cocotb.test()
 async def words_follow_each_other(dut: Any) -> None:
-    """A loop of n instruction words takes n + 1 cycles per iteration, without waits."""
+    """A loop of n instruction words takes n + 1 cycles per iteration if no word has to wait."""
     settings = parameters()
     config = PRESETS["small"].replace(**settings["config"])
     host = Host(dut, rng(), 0.0)
@@ -284,9 +293,10 @@ async def words_follow_each_other(dut: Any) -> None:
 
 @cocotb.test()
 async def wrong_programs_stop(dut: Any) -> None:
-    """An illegal instruction word stops the run with the expected cause; the next run is right.
+    """An illegal instruction word stops the run, and the sequencer reports the expected cause.
 
-    The sequencer sends no command word of instructions after the illegal word.
+    The sequencer sends no command word of instructions after the illegal word. The error and its
+    cause stay until the next run. A legal program runs correctly after the stopped one.
     """
     settings = parameters()
     config = PRESETS["small"].replace(**settings["config"])

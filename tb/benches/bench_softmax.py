@@ -1,8 +1,11 @@
-"""Bench of the softmax unit: random rows, masks and stalls against the golden model.
+"""Bench of the softmax unit: random rows and masks, with random stalls of its streams.
+
+The results must equal those of the golden model.
 
 Parameters: ``lanes`` and ``max_row`` of the unit; ``rows``, the number of rows of random lengths
 (default 90); ``short``, the number of short rows after these (default 400), which fill the unit's
-queues; ``latency`` of the unit (cycles), which the measured latency must equal, if given.
+queues; ``latency`` of the unit (cycles). If ``latency`` is given, the bench compares it with the
+measured latency; otherwise it measures no cycles.
 """
 
 from itertools import pairwise
@@ -24,9 +27,10 @@ BLOCK = 30
 
 
 def row_beats(q, mask, lanes):
-    """Return two lists with one entry for each beat of a row: input payloads, expected outputs.
+    """Return two lists with one entry for each beat of a row.
 
-    ``q`` and ``mask`` [n] are the row's scores and mask.
+    The first list has the payloads to send, as integers; the second has the expected outputs, as
+    dictionaries from field to value. ``q`` and ``mask`` [n] are the row's scores and mask.
     """
     count = -(-len(q) // lanes)
     scores = np.zeros(count * lanes, dtype=np.int64)

@@ -1,8 +1,8 @@
 """Bench of cocotb's speed: simulated cycles per second of one program on the accelerator.
 
-Parameters: ``config``, every field of the configuration, with ``trace``; ``steps``, the number of
-instructions of the random program; ``runs``, the number of runs; ``report``, the JSON file that
-receives ``cycles`` and ``seconds``.
+Parameters: ``config``, every field of the configuration, in which ``trace`` is true; ``steps``, the
+number of instructions of the random program; ``runs``, the number of runs; ``report``, the path of
+a JSON file. The bench writes the total ``cycles`` and ``seconds`` of all runs to this file.
 """
 
 import json

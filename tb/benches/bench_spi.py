@@ -1,8 +1,8 @@
 """Benches of the SPI peripheral and of a host link over SPI; the host has another clock.
 
 Some transfers end before the last bit of a byte. Parameters of the peripheral's bench:
-``transfers``, the number of transfers; ``stall``, the probability that the peripheral's input
-stream has no byte when one must be sent; ``half_ns``, the shortest half period of the host's clock
+``transfers``, the number of transfers; ``stall``, the probability that the bench delays the next
+byte of the peripheral's input stream; ``half_ns``, the shortest half period of the host's clock
 (ns); ``wire_ns``, the delay of each line (ns); ``setup_ns``, the time (ns) before a sample in which
 the host's input must not change.
 """
@@ -93,9 +93,9 @@ class Host:
 
 @cocotb.test()
 async def bytes_pass_both_ways(dut: Any) -> None:
-    """The peripheral receives every whole byte; it sends the stream's bytes in order.
+    """The peripheral receives every whole byte, and sends the bytes of stream ``i`` in order.
 
-    If the stream has no byte, the peripheral sends a byte of 0.
+    If the stream offers no byte when one must be sent, the peripheral sends a byte of 0.
     """
     settings, random = parameters(), rng()
     await start_clock(dut)
@@ -150,8 +150,8 @@ async def bytes_pass_both_ways(dut: Any) -> None:
 async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
     """Send the request ``frame`` to the link over SPI, and return the whole answer.
 
-    If no answer begins within a few bytes, the host is quiet for ``quiet_ns``, as after an
-    incomplete request.
+    If no answer begins within four bytes, the host sends nothing for ``quiet_ns`` nanoseconds, so
+    that the link can detect an incomplete request. Then the host reads the answer.
     """
     await host.transfer(_bits(frame))
     reply = b""

@@ -1,8 +1,10 @@
-"""Bench of ``SystolicArray`` and ``TreeArray``, with weights and vectors as early as allowed.
+"""Bench of ``SystolicArray`` and ``TreeArray`` with random activation vectors and weights.
+
+Vectors and lines of weights often arrive in the first cycle that :class:`Schedule` allows.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``, the number of
-cycles; ``rate``, the probability of a vector and of a line of weights in each cycle, if the array's
-contract allows them; ``latency`` of the array (cycles).
+cycles; ``rate``, the probability that the bench sends a vector in a cycle; ``latency`` of the array
+(cycles). ``rate`` is also the probability that it sends a line of weights in an allowed cycle.
 """
 
 from typing import Any
@@ -32,11 +34,12 @@ Ints = NDArray[np.int64]
 class Schedule:
     """Random activation vectors and lines of weights for each cycle, with the expected sums.
 
-    A line is a row or a column of a tile of weights. The schedule uses the earliest cycles that the
-    array's contract allows. The first line of a tile may come one cycle after the last vector that
-    uses the weight slot to which the tile is written. A vector may come one cycle after the last
-    line of its tile. If the lines come in consecutive cycles, it may come one cycle after the first
-    line. In a tree array, a line may come in any cycle without a vector that uses the line's slot.
+    A line is a row or a column of a tile of weights. The schedule often uses the earliest cycles
+    that the array allows. The first line of a tile may be sent one cycle after the last vector that
+    uses the weight slot to which the tile is written. A vector may be sent one cycle after the last
+    line of its tile. If the lines are sent in consecutive cycles, a vector may be sent one cycle
+    after the first line. In a tree array, a line may be sent in any cycle in which no vector uses
+    the line's slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

@@ -1,4 +1,6 @@
-"""Bench of the tables of activation functions: all are written, then read with pauses.
+"""Bench of the tables of activation functions: it writes all tables, then reads their entries.
+
+Between reads ``en`` is 0 in random cycles, in which the unit must hold its outputs.
 
 Parameters: ``lanes`` and ``slots`` (the number of tables) of the unit.
 """

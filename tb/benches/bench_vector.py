@@ -48,8 +48,9 @@ TRIES = 8
 
 
 class Surroundings:
-    """Test environment of the vector engine: models of the memories, with checks of its ports.
+    """Test environment of the vector engine.
 
+    It models the scratchpad and the accumulators, and checks the engine's requests and status.
     ``sp`` and ``acc`` are the contents of the scratchpad and the accumulators.
     """
 

@@ -1,4 +1,4 @@
-"""Catalog of the cocotb benches by unit, with the parameters of each for a configuration."""
+"""Catalog of the cocotb benches: which bench tests each unit, and with which parameters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,10 @@ class Bench:
     array as a tree, ``unit`` for that of the component; without it there is no such parameter."""
 
     def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
-        """Return the unit's component for a configuration, and the parameters of its bench."""
+        """Return the unit's component for a configuration, and the parameters of its bench.
+
+        The parameters are a dictionary from name to value.
+        """
         component = make_unit(self.name, config)
         values = {name: config.read(of) for name, of in self.config.items()}
         values |= {name: getattr(component, of) for name, of in self.unit.items()}

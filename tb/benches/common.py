@@ -1,8 +1,8 @@
 """Common parts of cocotb benches: parameters, random numbers, a clock, and streams.
 
 These classes and functions drive signals just after a rising edge of ``clk`` and sample them at the
-falling edge. Then signals are settled in every simulator, and keep these values until the next
-rising edge. A bench that drives or samples signals itself must do the same.
+falling edge. At the falling edge signals are settled in every simulator, and they keep their values
+until the next rising edge. A bench that drives or samples signals itself must do the same.
 """
 
 import json
@@ -21,9 +21,10 @@ _DISTURBED = 40  # cycles of random inputs
 
 
 def parameters() -> dict[str, Any]:
-    """Return the bench's parameters, a dictionary by name.
+    """Return the bench's parameters, a dictionary from name to value.
 
-    They are the argument ``parameters`` of ``celosia.tb.benches.simulate.simulate``.
+    They were passed as ``parameters`` to ``celosia.tb.benches.simulate.simulate``, which started
+    the simulation.
     """
     return dict(json.loads(os.environ.get("CELOSIA_PARAMETERS", "{}")))
 

@@ -31,12 +31,12 @@ _TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
 
 @dataclass
 class InstructionMaker:
-    """Maker of random instructions of all kinds that a configuration has.
+    """Makes random instructions for the engines of a configuration.
 
-    External memory contains ``IMAGE_ROWS`` rows for LOAD from address 0 on, and the same number of
-    rows for STORE from ``result_addr`` on; a row has ``row_bytes`` bytes. ``filled`` is a
-    dictionary from an accumulator address to the shape (m, n) of the sums stored there, which no
-    instruction has drained yet.
+    The instructions access two areas of external memory, each with ``IMAGE_ROWS`` rows of
+    ``row_bytes`` bytes. LOAD reads the area at address 0; STORE writes the area at ``result_addr``.
+    ``filled`` is a dictionary from an accumulator address to the shape (m, n) of the sums stored
+    there, which no instruction has drained yet.
     """
 
     config: Config
@@ -169,7 +169,7 @@ class InstructionMaker:
         return Instruction(Opcode.PRELOAD, operands, frozenset(flags))
 
     def drain(self) -> Instruction:
-        """Return a random DRAIN of sums in the accumulators, and remove these from ``filled``."""
+        """Return a random DRAIN instruction for one entry of ``filled``, and remove this entry."""
         acc_addr = int(self.rng.choice([*self.filled]))
         m, n = self.filled.pop(acc_addr)
         flags = self._flags(Opcode.DRAIN)
@@ -298,7 +298,7 @@ class InstructionMaker:
         return Instruction(opcode, operands, frozenset(flags))
 
     def mover(self, opcode: Opcode) -> Instruction:
-        """Return a random instruction that moves rows: a LOAD or a STORE, by ``opcode``."""
+        """Return a random LOAD or STORE instruction; ``opcode`` selects one of the two."""
         config = self.config
         m = self._size(MAX_M)
         row = self._size(min(self.row_bytes, config.bank_bytes // 4 // m))
@@ -320,7 +320,7 @@ class InstructionMaker:
         return Instruction(Opcode.TABLE, operands)
 
     def any(self) -> Instruction:
-        """Return a random instruction of any kind that the configuration has."""
+        """Return a random instruction for an engine; the configuration supports its opcode."""
         config = self.config
         makers = [
             self._matmul,

@@ -67,7 +67,12 @@ def random_weights(rng: np.random.Generator, model: ModelDescription) -> Weights
 def with_zero_tiles(
     rng: np.random.Generator, weights: Weights, config: Config, share: float, of: str = ""
 ) -> Weights:
-    """Return weights with zeros in a share of the tiles of each matrix whose name has ``of``."""
+    """Return ``weights`` with some tiles of their matrices set to zero.
+
+    ``share`` is the fraction of a matrix's tiles that become zero; these tiles are random. A tile
+    has the size of the array of ``config``. Only matrices whose names contain ``of`` are changed,
+    or all matrices if ``of`` is empty.
+    """
     cols, rows = config.array.cols, config.array.rows
     changed = dict(weights)
     for name, value in weights.items():

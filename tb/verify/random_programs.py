@@ -1,4 +1,4 @@
-"""Random programs of all instructions of a configuration, with random shapes and addresses."""
+"""Random programs that use all instructions of a configuration, with random operands."""
 
 from dataclasses import dataclass, replace
 
@@ -22,8 +22,9 @@ CLEARED_ROW = 256
 def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
     """Return instructions that clear the scratchpad, parameters, LUTs and weight slots.
 
-    The instructions need a scratchpad row of zeros in external memory at the address ``zeros``.
-    They do not clear the accumulators, since a machine clears these after a reset.
+    The instructions copy zeros from external memory: there must be ``CLEARED_ROW`` bytes of zeros
+    at the address ``zeros``. The accumulators are not cleared, since a machine clears them after a
+    reset.
     """
     row = min(CLEARED_ROW, config.bank_bytes)
     rows = config.bank_bytes // row
@@ -205,8 +206,8 @@ def random_program(
 
     The initial external memory has random bytes, a fifth of them zero; loads copy parts of it to
     the scratchpad. Registers and loops are used, so that some instructions run more than once.
-    On-chip memories must be zero before the run. If ``alone`` is true, the program itself first
-    clears all memories that a machine does not clear after a reset.
+    If ``alone`` is false, on-chip memories must be zero before the run. If it is true, the program
+    first clears all memories that a machine does not clear after a reset.
     """
     row_bytes = -(-64 // config.mem_bytes) * config.mem_bytes
     data = rng.integers(0, 256, (IMAGE_ROWS, row_bytes)).astype(np.uint8)

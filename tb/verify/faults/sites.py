@@ -31,9 +31,10 @@ _TOP = "top"  # the unit of registers outside of all others
 
 @dataclass(frozen=True)
 class Site:
-    """A register or memory in which a fault can be injected, by its path from the top module.
+    """A register or memory of a circuit, in which a fault can be injected.
 
-    It has ``depth`` words of ``width`` bits; a register has a depth of 1.
+    ``path`` is its name, after the names of the submodules that contain it, separated by dots. The
+    site has ``depth`` words of ``width`` bits; a register has a depth of 1.
     """
 
     path: str
@@ -45,14 +46,15 @@ class Site:
 
     @property
     def bits(self) -> int:
-        """Number of bits that can flip."""
+        """Number of the site's bits; a fault can be injected in each of them."""
         return self.width * self.depth
 
     @property
     def unit(self) -> str:
-        """Name of the unit (engine or memory) that contains the site.
+        """Name of the unit, a submodule of the top module, that contains the site.
 
-        For a memory the name ends with ``MEMORIES``.
+        A register outside of all submodules has the unit ``top``. If the site is a memory, the
+        suffix :data:`MEMORIES` is added to the name.
         """
         top = self.path.split(".")
         name = top[0] if len(top) > 1 else _TOP
@@ -77,8 +79,9 @@ def _member(path: str) -> str:
 def noting(verilog: str) -> str:
     """Return a circuit's Verilog with attributes that stop Verilator from removing fault sites.
 
-    Verilator then keeps the ports of memories, and registers that are outputs of modules. It also
-    keeps copies of a register, which it would otherwise merge into one.
+    The attributes keep the address and enable ports of memories, and registers that drive an output
+    of their module. They also keep all copies of a duplicated register; without the attributes,
+    Verilator would merge these copies into one register.
     """
 
     def keep(module: re.Match[str]) -> str:
@@ -106,16 +109,17 @@ class _Shallow:
 
 
 def unit_names(component: Component) -> list[str]:
-    """Return the names of a component's units, without the names of the units' memories.
+    """Return the sorted names of a component's units: its submodules, and ``top`` for itself.
 
-    This is fast: only the top of the component is elaborated.
+    The names that :attr:`Site.unit` gives to the units' memories are not included. Only the
+    component itself is elaborated, not its submodules, which takes little time.
     """
     parts = Fragment.get(component, _Shallow(component)).subfragments
     return sorted([_TOP, *(name for _, name, _ in parts if name)])
 
 
 def find_sites(verilog: str) -> list[Site]:
-    """Return the sites of all registers and writable memories in Verilog, sorted by path."""
+    """Return all registers and writable memories in a circuit's Verilog, sorted by path."""
     modules = {module[1]: module[0] for module in _MODULE.finditer(verilog)}
 
     def walk(module: str, path: str) -> Iterator[Site]:
@@ -133,7 +137,7 @@ def find_sites(verilog: str) -> list[Site]:
 
 
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
-    """Return a C++ header with the offsets of sites in Verilator's class, and the sites in it.
+    """Return a C++ header with the offsets of sites in Verilator's class, and these sites.
 
     A site is a register or memory in which a fault can be injected. ``header`` is the C++ text that
     declares Verilator's class. The header and the returned list omit registers that Verilator has

@@ -1,4 +1,4 @@
-"""Properties of arithmetic circuits: results equal the equations for all small operands."""
+"""Properties of arithmetic circuits: results are right for all operands of a given width."""
 
 from collections.abc import Callable
 from types import ModuleType

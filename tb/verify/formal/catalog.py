@@ -48,13 +48,20 @@ def results(
     jobs: int,
     tell: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
-    """Prove properties, ``jobs`` at a time, and return a dictionary for each property.
+    """Prove properties, at most ``jobs`` at the same time, and return a dictionary for each.
 
-    Its entries are ``property`` (the name), ``holds`` (the number of cycles, or ``for all``),
-    ``counterexample`` (None if there is none), ``as_expected`` and ``seconds``. If ``broken`` is
-    false, the properties of the circuits are proven, and no counterexample is expected. If it is
-    true, each circuit is replaced by its property's mutant, and a counterexample is expected. After
-    each proof ``tell`` is called with the number of finished proofs and the number of all proofs.
+    If ``broken`` is false, the properties of the circuits are proven, and no counterexample is
+    expected. If it is true, each circuit is replaced by its property's mutant, and a counterexample
+    is expected. After each proof ``tell`` is called with the number of finished proofs and the
+    number of all proofs.
+
+    A dictionary has these entries:
+
+    - ``property``: the property's name;
+    - ``holds``: the cycles that the proof covers, as :attr:`Property.bound`;
+    - ``counterexample``: the failing assertion and its cycle, or None if no assertion fails;
+    - ``as_expected``: whether a counterexample was found if one is expected, or else none;
+    - ``seconds``: the duration of the proof.
 
     Raises :class:`RunError` if a tool fails.
     """

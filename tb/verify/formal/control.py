@@ -1,4 +1,4 @@
-"""Properties of the command queues, the dependency tokens and the nest of loops."""
+"""Properties of the command queues, the engines' dependency tokens and the hardware loops."""
 
 from itertools import permutations
 from types import ModuleType, SimpleNamespace

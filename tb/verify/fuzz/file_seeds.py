@@ -1,4 +1,4 @@
-"""Small valid files of every input format, with the command that reads each."""
+"""Small valid files of every input format, and a Celosia command that reads each of them."""
 
 import json
 import shutil

@@ -29,7 +29,7 @@ _OK, _REFUSED = (0, 1), 2
 
 @dataclass(frozen=True)
 class Ended:
-    """End of a command: its exit code (None if it was killed), time, and outputs."""
+    """Outcome of a command: its exit code (None if it was killed), time, and printed texts."""
 
     code: int | None
     seconds: float
@@ -43,14 +43,15 @@ class Ended:
 def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
     """Run a case: damage a valid file of the case's ``format``, and run a command that reads it.
 
-    ``main`` is the command's main function. Within 5 s of processor time the command must accept
-    the file, or refuse it with exit code 2 and one sentence. It must read no file outside the
-    folder of the damaged file. The command runs in a forked process, with limits of time and
-    memory.
+    ``main`` is the command's main function. The command must accept the file, or refuse it with
+    exit code 2 and one sentence within 5 s of processor time. It must read no file outside the
+    folder of the damaged file. It runs in a forked process, which is killed if it takes too much
+    time, and cannot allocate more than 4 GiB of memory.
 
     The result is a dictionary. ``mismatch`` describes the command's wrong behaviour, and is empty
-    if there is none. ``refusal`` is the sentence by which it refused the file, empty if it accepted
-    the file. ``file`` is the file's name, and ``way`` the kind of damage.
+    if there is none. ``refusal`` is the sentence by which the command refused the file; it is empty
+    if the command accepted the file. ``file`` is the name of the damaged file, and ``way`` is the
+    kind of damage that :func:`celosia.tb.verify.fuzz.damage.damage` returned.
     """
     rng = case.rng()
     make = FORMATS[case.choice("format", FORMATS)]
@@ -74,10 +75,11 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 
 
 def judged(ended: Ended) -> str:
-    """Return a sentence that describes the wrong behaviour of a command with a damaged file.
+    """Return a sentence that describes the wrong behaviour of a command, or an empty text.
 
-    The sentence is empty if the command has accepted the file, or has refused it with exit code 2
-    and one sentence.
+    ``ended`` is the outcome of a command that has read a damaged file. The behaviour is right if
+    the command has accepted the file, or has refused it as :func:`run` demands, and has opened no
+    file outside the folder.
     """
     last = (ended.errors.strip().splitlines() or [""])[-1]
     if ended.opened:

@@ -1,4 +1,4 @@
-"""Fuzzing with random ONNX graphs, which are read, compared with ONNX, compiled and run."""
+"""Fuzzing with random ONNX graphs: they are imported, checked against ONNX, compiled and run."""
 
 import tempfile
 from pathlib import Path
@@ -119,7 +119,7 @@ class RandomGraph:
         return self._linear(hidden, size, self._dim)
 
     def save(self, path: Path) -> None:
-        """Write the graph to an ONNX file; the graph's input is [1, tokens, features]."""
+        """Write the graph to an ONNX file; its input has the shape [1, tokens, features]."""
         kind = onnx.TensorProto.FLOAT
         graph = helper.make_graph(
             self._nodes,
@@ -135,11 +135,13 @@ class RandomGraph:
 def run(case: Case) -> dict[str, Any]:
     """Run a case: read a random ONNX graph, and compile it for a random machine.
 
-    The reader of ONNX files compares the model that it makes with ONNX's own results; it may refuse
-    the graph in one sentence. If the compiler refuses the machine, another machine is chosen. Then
-    every tensor must equal the integer reference. The result is a dictionary of two texts, each
-    empty if there is none: ``mismatch`` describes the error, and ``refusal`` is the reader's
-    sentence.
+    The importer compares the results of the imported model with ONNX's results for the graph; it
+    may refuse the graph in one sentence. If the compiler refuses the machine, another machine is
+    drawn. Every tensor of the compiled model, run on the golden machine, must equal the integer
+    reference.
+
+    The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none.
+    ``refusal`` is the importer's sentence, and is empty if the graph was not refused.
     """
     rng = case.rng()
     graph = RandomGraph(rng)

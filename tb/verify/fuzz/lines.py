@@ -24,11 +24,14 @@ _ADDRESS = 32  # bits
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: the bench of its ``line``, which is ``link``, ``axi4`` or ``wishbone``.
+    """Run a case: simulate the host link or a bus bridge with its bench.
 
-    The width of memory words, stalls, latencies, the share of memory that answers with errors, and
-    all data are random. The result is a dictionary of ``mismatch`` (empty if none) and the
-    parameters.
+    The case's field ``line`` selects the circuit: ``link``, ``axi4`` or ``wishbone``. The width of
+    memory words, the share of stalled cycles and all data are random. So is the link's memory
+    latency, and the share of a bridge's memory that answers with errors.
+
+    The result is a dictionary. ``mismatch`` is the bench's error, and is empty if the bench passes.
+    The other entries are the line, the width (bits) and the bench's parameters.
     """
     rng, line = case.rng(), case.choice("line", LINES)
     width = int(rng.choice(_WIDTHS))

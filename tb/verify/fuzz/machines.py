@@ -22,15 +22,16 @@ _WHOLE = {"multiplier_width": 32, "bias_width": 32, "pre_depth": 0, "row_factors
 
 
 def random_machine(rng: np.random.Generator) -> Config:
-    """Return a random configuration with memories for a small encoder's program and tensors."""
+    """Return a random configuration whose memories are large enough for most small encoders."""
     # Only decoders whose weights stay on the chip can have other parameters.
     return _roomy(rng).replace(**_WHOLE)
 
 
 def random_text_machine(rng: np.random.Generator) -> Config:
-    """Return a random configuration with memories for a small decoder's program and tensors.
+    """Return a random configuration whose memories are large enough for most small decoders.
 
-    Most of these configurations have weight slots for all weights of the decoder.
+    Three of four of these configurations have at least 64 weight slots, so that a decoder's weights
+    can stay in the array.
     """
     config = _roomy(rng)
     slots = int(rng.choice(_SLOTS))
@@ -74,7 +75,7 @@ def _roomy(rng: np.random.Generator) -> Config:
 
 
 def simulated(config: Config) -> Config:
-    """Return ``config`` with a throttling period that is short enough for a simulation."""
+    """Return ``config`` with a throttling period of at most 3 cycles, to shorten simulations."""
     cycles = config.throttle.cycles if config.throttle else 0
     return config.replace(throttle=min(cycles, _HOTTEST))
 
@@ -83,11 +84,12 @@ def simulated(config: Config) -> Config:
 def circuit(
     rng: np.random.Generator, config: Config, memory_bytes: int
 ) -> Iterator[tuple[VerilatorMachine, MemoryTiming]]:
-    """Yield a Verilator machine of a configuration, and the random timing of its memory.
+    """Yield the circuit of ``config``, simulated by Verilator, and its external memory's timing.
 
-    Registers and memories begin with random contents. They begin with zeros if memories are
-    protected by codes, since a random word would be a wrong code word. The compiled simulation is
-    deleted at the end.
+    The timing is random. External memory has at least ``memory_bytes`` bytes. Registers and
+    memories begin with random contents. They begin with zeros if the field ``protect`` adds check
+    bits to memories, since random check bits would be wrong. The compiled simulation is deleted
+    when the context ends.
     """
     timing = MemoryTiming(latency=int(rng.integers(60)), interval=int(rng.choice([1, 1, 2])))
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()

@@ -1,4 +1,4 @@
-"""Fuzzing with random models, compiled for random machines and compared with the reference."""
+"""Fuzzing with random models: compiled for random machines, they must equal the reference."""
 
 import itertools
 from collections.abc import Sequence
@@ -34,14 +34,15 @@ _DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
 def run(case: Case) -> dict[str, Any]:
     """Run a case: compile a random model for a random machine, and check every tensor.
 
-    Each tensor of the golden machine must equal the integer reference. One case in four is a
-    decoder with a random text, the others are encoders. One case in eight also runs on the circuit
-    (:func:`celosia.tb.verify.fuzz.machines.circuit`).
+    Each tensor that the golden machine computes must equal the integer reference. One case in four
+    is a decoder with a random text, the others are encoders. One case in eight also runs on the
+    circuit (:func:`celosia.tb.verify.fuzz.machines.circuit`).
 
     The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none;
-    ``words`` is the program's length in words. Cases on the circuit have measured and predicted
-    cycles (``cycles``, ``predicted``), unless the machine is throttled. If the compiler refuses a
-    model and a machine, another pair is tried; ``refused`` is the number of refused pairs.
+    ``words`` is the program's length in words. ``cycles`` and ``predicted`` are the measured and
+    the predicted cycles of an inference, or of a decoder's last token. They are present if the case
+    runs on the circuit and the machine is not throttled. If the compiler refuses a pair of a model
+    and a machine, another pair is tried; ``refused`` is the number of refused pairs.
     """
     rng = case.rng()
     place = case.index % _TURN
@@ -76,7 +77,7 @@ def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
 
 
 def random_options(rng: np.random.Generator, config: Config) -> Options:
-    """Return random options of an encoder's compilation, without a search."""
+    """Return random options for compiling an encoder, with the search for fast programs off."""
     mixed = config.array.wide and rng.random() < 0.5
     return Options(
         search=False,
@@ -88,12 +89,13 @@ def random_options(rng: np.random.Generator, config: Config) -> Options:
 
 
 def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
-    """Return the first error of a compiled model as a sentence, or an empty text if all is right.
+    """Return a sentence with the first error of a compiled model, or an empty text without error.
 
-    The model's programs are checked for every order in which engines can run their commands. Every
-    tensor and the output of an inference are compared with the integer reference. If weights stay
-    on the chip between inferences, the last inference is repeated without loading them. If weights
-    are nested, that is, readable at several widths, inferences are run with each width.
+    The model's programs are checked for every order in which engines can run their commands. The
+    golden machine runs an inference for each of ``inputs``. Its tensors and its output are compared
+    with the integer reference. If weights stay on the chip between inferences, the last inference
+    is repeated without loading them. If weights are nested, that is, readable at several widths,
+    inferences are run with each width.
     """
     config, model = compiled.config, compiled.quantized.description
     if len(compiled.words) > config.control.program_depth:

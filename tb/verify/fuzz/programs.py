@@ -36,20 +36,21 @@ class _Wanted:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: a random program for its ``config``, on the circuit and the golden machine.
+    """Run a case: run a random program on the circuit and on the golden machine.
 
-    In half of the programs, some words are replaced by random words. If the checker and the golden
-    machine accept a program, the circuit must give the golden machine's results. If they refuse it,
-    its run on the circuit must end by itself or after the host's ABORT. Then the program without
-    the random words must give the golden machine's results.
+    The case's field ``config`` selects the configuration. Half of the programs are damaged: some
+    words are changed, removed or inserted. If the checker and the golden machine accept a program,
+    the circuit must compute the golden machine's results. If they refuse it, its run on the circuit
+    must end by itself or after the host's ABORT. After that, the circuit runs the undamaged
+    program, and must compute the golden machine's results for it.
 
-    The result is a dictionary. ``mismatch`` describes the circuit's error, ``refusal`` is the
-    reason for which the program was refused; each is empty if there is none. ``cause`` is the cause
-    in STATUS.
+    The result is a dictionary. ``mismatch`` describes the circuit's error, and is empty if there is
+    none. ``refusal`` is the reason why the program was refused, and is empty if it was accepted.
+    ``cause`` is the error cause that the register STATUS had after the program's run.
 
-    Registers and memories of the circuit begin with random contents. If a program with random words
-    is accepted, they begin with zeros, as in the golden machine, since the program may read words
-    that it has not written.
+    Registers and memories of the circuit begin with random contents. If a damaged program is
+    accepted, they begin with zeros, as in the golden machine, since the program may read words that
+    it has not written.
     """
     rng = case.rng()
     config = disturbed(PRESETS[case.choice("config", WITH_ENGINES)])

@@ -1,4 +1,4 @@
-"""Fuzzing of schedules: different programs of one random model, all with the same integers."""
+"""Fuzzing of schedules: different programs of a random model must compute the same integers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -46,27 +46,31 @@ from celosia.tb.verify.random_models import (
 Random = np.random.Generator
 Model = TypeVar("Model", ModelDescription, TextDescription)
 
-_DECODERS = 5  # one case in so many is a decoder
+_DECODERS = 7  # one case in so many is a decoder
 _TRIES = 1000  # of pairs of a machine and a model; about one in three is not refused
 _PLANS = 6  # that are tried for a model, and programs that run
 _PROGRAMS = 2
-_TILES = 2, 2, 3, 6  # columns of a model's matrices, at most
+_TILES = 1, 2, 2, 4  # columns of a model's matrices, at most
 _TOKENS = 9
 _DEPTH = 800  # words; longer programs are refused, most before they are made
 _CONTEXT = 7  # tokens, at most
 _ZEROS = 0.0, 0.0, 0.0, 0.7  # shares of tiles
 _BANK = 8, 13  # logarithm of a bank's bytes
+_UNITS = dict.fromkeys(("b_transpose", "softmax", "norm", "activation"), True)
 _ROWS = 64  # at least, of a decoder's sums and norms
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: several programs of one random model for a random machine, all compared.
+    """Run a case: compile several programs of one random model for a random machine.
 
-    The programs come from choices drawn among those that the search tries, whether they are fast or
-    not. The checker accepts each program, and its integers equal the reference. One case in five is
-    a decoder. The result is a dictionary: ``mismatch`` is empty if there is none, ``programs`` is
-    the number of different programs, and ``refused`` the number of refused pairs of model and
-    machine and of refused choices.
+    Each program is compiled with random choices among those that the compiler's search tries,
+    whether they are fast or not. The checker must accept each program, and the tensors that the
+    golden machine computes with it must equal the integer reference. One case in seven is a
+    decoder, the others are encoders.
+
+    The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none.
+    ``programs`` is the number of different programs. ``refused`` counts the pairs of a model and a
+    machine that the compiler refused, and the choices that it refused.
     """
     rng, refused = case.rng(), 0
     outcomes = _decoder if case.index % _DECODERS == _DECODERS - 1 else _encoder
@@ -102,11 +106,13 @@ def _encoder(rng: Random) -> Outcomes:
         scratchpad_align=1,
         max_k=max(_ROWS, config.read("max_k")),
         max_row=max(_ROWS, config.vector.longest_row),
+        **_UNITS,
     )
     weights = with_zero_tiles(rng, random_weights(rng, model), config, float(rng.choice(_ZEROS)))
     inputs, options = random_inputs(rng, model, 2), models.random_options(rng, config)
     quantized = quantize_model(model, weights, inputs, config, options)
-    batch = 1 + int(rng.random() < 0.2 and not model.variable)
+    alone = model.variable or model.class_token or model.pooling == "class"
+    batch = 1 + int(rng.random() < 0.3 and not alone)
     search = Search(batched(quantized, batch), config, batch)
     kinds = [kind for kind in first_plans(search.model, config, sparse=options.sparse) if kind]
     for _ in range(_PLANS):
@@ -203,7 +209,7 @@ def _text_machine(rng: Random) -> Config:
         max_row=max(_ROWS, config.vector.longest_row),
         scratchpad_align=1,
         program_depth=2 * _DEPTH,
-        **dict.fromkeys(("b_transpose", "softmax", "norm", "activation"), True),
+        **_UNITS,
         rotary=rotary,
     )
     return config if config.array.weight_depth > RING_SLOTS else config.replace(row_factors=0)
@@ -217,7 +223,7 @@ class _Checked(Interpreter):
         self.sp.fill(models.UNWRITTEN)
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Load a program, of which no start has been checked."""
+        """Load a program, and forget the entry points that were checked before."""
         super().load_program(words)
         self._checked = set[int]()
 

@@ -25,12 +25,12 @@ LENGTH = 12
 
 
 def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
-    """Compile a random decoder for a random machine, run a text, and return the outcome.
+    """Compile a random decoder for a random machine, and run it on a random text.
 
-    The golden machine's logits must equal the integer reference. If ``on_circuit``, the text also
-    runs on the circuit, whose tensors must equal the golden machine's. The result is a dictionary
-    as in :func:`celosia.tb.verify.fuzz.models.run`. Raises :class:`InputError` if the pair of
-    decoder and machine is refused.
+    The logits that the golden machine computes must equal the integer reference. If ``on_circuit``
+    is true, the circuit also processes the text, and its tensors must equal the golden machine's.
+    The result is the dictionary of :func:`celosia.tb.verify.fuzz.models.run`, without ``refused``.
+    Raises :class:`InputError` if the compiler refuses the pair of decoder and machine.
     """
     config, model = random_text_machine(rng), random_text_model(rng)
     # Most of the reasons for a refusal during calibration.
@@ -65,7 +65,7 @@ def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
 def random_options(
     rng: np.random.Generator, config: Config, model: TextDescription
 ) -> Quantization:
-    """Return random options of a decoder's quantization that suit the machine."""
+    """Return random quantization options for a decoder, from those that ``config`` supports."""
     options = {
         **random_format(rng, config),
         "wide_functions": config.wide_functions and bool(rng.integers(2)),
@@ -83,7 +83,12 @@ def random_options(
 
 
 def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str:
-    """Run a prompt and some steps, and return the names of the tensors that differ."""
+    """Run a prompt and ``STEPS`` further tokens, and return the names of wrong tensors.
+
+    A tensor is wrong if it differs from the session's reference. The result is a text with the
+    names separated by commas; it is empty if no tensor is wrong. ``numbers`` are the token numbers
+    of the text, and ``context`` is the number of tokens that are processed in all.
+    """
     if session.program.source_positions:
         session.encode(numbers[: session.program.source_positions])
     else:

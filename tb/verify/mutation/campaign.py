@@ -1,4 +1,4 @@
-"""Cases of mutation testing: the unit's bench runs on some mutants of the unit."""
+"""Cases of mutation testing: each runs the bench of a unit on some mutants of this unit."""
 
 import json
 import tempfile
@@ -29,12 +29,14 @@ _TIMEOUT = 3600.0  # seconds of all mutants of a case
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case of a mutation campaign: a unit's bench on a group of at most ``GROUP`` mutants.
+    """Run a case of a mutation campaign: run a unit's bench on at most ``GROUP`` mutants.
 
-    The result is a dictionary. ``mutants`` is the number of mutants. ``killed`` counts the mutants
-    that the bench detects: a test fails, or does not end. ``equivalent`` counts the mutants that
-    are proven to equal the unit; the case's field ``prove`` is the time limit of the induction for
-    one mutant (seconds). ``survivors`` lists the other mutants.
+    The case's index selects these mutants from all mutants of the unit. The result is a dictionary.
+    ``mutants`` is the number of mutants in the case. ``killed`` counts the mutants that the bench
+    detects: a test fails, or does not end. ``equivalent`` counts the undetected mutants whose
+    outputs are proven to equal the unit's. The case's field ``prove`` is the time limit (seconds)
+    of the proof by induction for one mutant. ``survivors`` is a list with a line of text for each
+    other mutant: its change and its source lines.
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
     bench = MUTATED[case.choice("unit", MUTATED)]

@@ -1,8 +1,8 @@
 """Mutation testing of circuits at the pins of devices, such as memory controllers.
 
-The modelled chips have few rows and columns and short waits after power-on, but otherwise the times
-of their data sheets. So a short bench reaches all rows, refreshes and every step of the start
-sequence.
+The modelled chips have fewer rows and columns than real chips, and wait less time after power-on.
+So a short bench reaches all rows, refreshes and every step of the start sequence. Most other times
+are those of the data sheets.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ FLASH_SHEET = replace(data_sheets.FLASH["IS25LP128F"], vsl=1.0, res1=0.5, rst=1.
 
 
 def memory_config(config: Config) -> Config:
-    """Return a configuration whose 32-bit memory words are two columns of the SDRAM or PSRAM."""
+    """Return ``config`` with 32-bit memory words, which fill two columns of the modelled chips."""
     return config.replace(mem_width=32, mem_addr_width=13)
 
 
@@ -67,7 +67,10 @@ def _starter() -> Starter:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceBench:
-    """Bench of a circuit at device pins, used like :class:`celosia.tb.benches.catalog.Bench`."""
+    """Bench of a circuit that drives a device's pins.
+
+    A campaign uses it in place of a :class:`celosia.tb.benches.catalog.Bench`.
+    """
 
     name: str
     module: str
@@ -78,7 +81,7 @@ class DeviceBench:
     inner: tuple[str, ...] = ()
 
     def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
-        """Return the circuit's component for a configuration, and its bench's parameters."""
+        """Return the circuit for ``config``, and a dictionary of the bench's parameters."""
         return self.component(config), {**self.settings, "config": memory_config(config).fields()}
 
 

@@ -26,7 +26,10 @@ _FACTORS = {"row_factors": 8, "multiplier_width": 16, "norm": True, "softmax": T
 
 @dataclass(frozen=True, kw_only=True)
 class LinkBench:
-    """Bench of a circuit of the host link, used like :class:`celosia.tb.benches.catalog.Bench`."""
+    """Bench of a circuit of the host link or the vector engine.
+
+    A campaign uses it in place of a :class:`celosia.tb.benches.catalog.Bench`.
+    """
 
     module: str
     component: Callable[[Config], Component]
@@ -39,7 +42,7 @@ class LinkBench:
     inner: Sequence[str] = ()
 
     def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
-        """Return the circuit's component for a configuration, and its bench's parameters."""
+        """Return the circuit for ``config``, and a dictionary of the bench's parameters."""
         own = config.replace(**self.changes)
         return self.component(own), {**self.settings, "config": own.fields()}
 

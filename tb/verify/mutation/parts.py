@@ -11,7 +11,7 @@ _PART = "celosia_part"
 
 
 def by_part(mutants: Sequence[Mutant]) -> dict[str, list[Mutant]]:
-    """Return a dictionary from a unit's submodule to the mutants whose cells it contains.
+    """Return a dictionary from a submodule's name to the list of mutants that change its cells.
 
     The result does not contain mutants of cells outside of submodules.
     """

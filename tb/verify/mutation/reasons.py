@@ -19,7 +19,10 @@ def reason(unit: str, mutant: str) -> str | None:
 
 @functools.cache
 def reasons() -> dict[str, dict[str, str]]:
-    """Return the reason of every known survivor: a dictionary by unit, then by mutant."""
+    """Return the reasons why mutants survive: for each unit, a dictionary from mutant to reason.
+
+    A mutant is described by a text: its change, and the source files of the changed cell.
+    """
     path = Path(__file__).with_name("survivors.toml")
     units = tomllib.loads(path.read_text(encoding="utf-8"))
     return {
