@@ -1,4 +1,4 @@
-"""A text processed by a language model on a machine: the prompt, then token by token."""
+"""Sessions in which a machine runs a language model on the tokens of one text."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,11 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Turn:
-    """Sums over runs that process tokens: cycles, counters, and comparisons of tensors."""
+    """Measurements of one or more runs of a language model's programs, summed over the runs.
+
+    They are the clock cycles, the machine's counters, and the numbers of tensors that were compared
+    with the golden machine's and that differ.
+    """
 
     cycles: int = 0
     """Clock cycles of all programs; 0 on a machine that has no clock."""
@@ -53,8 +57,9 @@ class TextSession:
     ``machine`` is a name in ``celosia.tb.machine.toolchain.MACHINES``, or a machine with external
     memory. Each program also runs on the golden machine, and the tokens that both machines choose
     are compared. If the machine has a trace port, the signature of each written tensor is compared,
-    too. If ``machine`` is the golden machine and the program comes with its decoder, the chosen
-    tokens are compared with :func:`celosia.generators.reference.integers.evaluate`.
+    too. If ``machine`` is the golden machine, its chosen tokens are compared with the integer
+    reference, :func:`celosia.generators.reference.integers.evaluate`. This comparison needs the
+    quantized decoder, which a program has if it is a :class:`TextProgram`.
 
     Raises :class:`InputError` if the simulator is unknown or cannot run here.
     """
@@ -116,9 +121,10 @@ class TextSession:
         self._decoded = self._empty()
 
     def encode(self, tokens: Sequence[int]) -> Turn:
-        """Begin the answer to a source: run the encoder on its tokens; return cycles and counters.
+        """Run an encoder-decoder's encoder on a source text, and begin a new, empty answer.
 
-        The number of ``tokens`` must be one for which the program was compiled.
+        ``tokens`` are the source's tokens. Their number must be one for which the program was
+        compiled. The result has the sums of the cycles and counters of the encoder's runs.
         """
         self.begin()
         program, self.source, turn = self.program, len(tokens), Turn()
@@ -133,7 +139,7 @@ class TextSession:
         return turn
 
     def step(self, token: int) -> Turn:
-        """Run the decoder on one token; return the cycles and counters."""
+        """Run the decoder on the text's next token; return the run's cycles and counters."""
         self._set(self.program.registers(self.length, 1, self.source, [token]))
         turn = self._start(entry_at("step", self.bits))
         self._decode([token])
@@ -142,7 +148,7 @@ class TextSession:
         return turn
 
     def take(self, tokens: Sequence[int]) -> Turn:
-        """Run the decoder on all ``tokens``, and return the sums of the runs' cycles and counters.
+        """Run the decoder on the text's next ``tokens``; return one turn with the sums of all runs.
 
         While the KV cache has room, a run processes up to ``program.rows`` tokens at once. When the
         cache is full, each run processes one token.

@@ -1,4 +1,4 @@
-"""A testbench in plain Verilog of a compiled decoder, with prompts and expected tokens."""
+"""Generator of a plain Verilog testbench that checks a compiled decoder's tokens."""
 
 from collections.abc import Sequence
 
@@ -24,12 +24,13 @@ def text_testbench(
 ) -> dict[str, str]:
     """Return the files of a compiled decoder's testbench, a dictionary from file name to text.
 
-    The files are the Verilog, the program that runs first, the initial external memory, and the
-    testbench's steps. ``top`` is the name of the accelerator's module. The testbench runs the
-    programs that load weights onto the chip. Then it continues each prompt by at most ``count``
-    tokens, and compares each new token with the golden machine's. Nested weights, which can be read
-    at several widths, are read with ``bits`` bits. The simulation ends with a line that begins with
-    PASS or FAIL.
+    The files are the testbench's Verilog, the first program in program memory, the initial content
+    of external memory, and the steps that the testbench executes. ``top`` is the name of the
+    accelerator's module. The testbench first runs the programs that load weights onto the chip.
+    Then it continues each prompt by at most ``count`` tokens, and compares each new token with the
+    token that the golden machine chose for this text. Nested weights, which can be read at several
+    widths, are read with ``bits`` bits. The simulation ends with a line that begins with PASS or
+    FAIL.
     """
     writer = StepWriter(program.config)
     text_samples(program, tokenizer, prompts, count, writer, bits)

@@ -1,4 +1,4 @@
-"""Two texts processed by a language model on a machine, with a token of each in every run."""
+"""Sessions in which each run of a language model processes one token of each of two texts."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ from celosia.tb.models.text_session import TextSession
 class TextsSession(TextSession):
     """Two texts that a program processes on a machine, each at a separate position.
 
-    The program must have two ``texts``. The arguments, comparisons and errors are those of
+    The program's field ``texts`` must be 2. The arguments, comparisons and errors are those of
     :class:`celosia.tb.models.text_session.TextSession`.
     """
 
@@ -27,13 +27,16 @@ class TextsSession(TextSession):
     def advance(
         self, tokens: Sequence[int | None], choose: Callable[[int], int | None]
     ) -> list[int | None]:
-        """Process the next token of each text; return the result of ``choose`` for each text.
+        """Process the next token of each text; return a list with one result per text.
 
-        ``tokens`` has the next token of each text, None for a text that pauses. The argument
-        ``choose`` is a function that receives the text's number. While this function runs, the
-        methods :meth:`choose` and :meth:`logits` of the session return values for this text. For a
-        text that pauses, the program processes the last token again at the same position. This does
-        not change the text, and its result is None. The run's cycles are appended to ``turns``.
+        ``tokens`` has the next token of each text, or None for a text that pauses. The argument
+        ``choose`` is a function that receives a text's number, and returns this text's result, such
+        as its chosen token. While the function runs, the methods :meth:`choose` and :meth:`logits`
+        of the session return values for this text.
+
+        For a text that pauses, the program processes the text's last token again at the same
+        position, which does not change the text. ``choose`` is not called for this text, and the
+        result is None. The cycles and counters of the call are appended to ``turns``.
         """
         positions = [
             length if token is not None else max(length - 1, 0)

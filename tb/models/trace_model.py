@@ -27,9 +27,11 @@ LEAST_WINDOW = 16
 
 @dataclass(frozen=True)
 class Traced:
-    """A recorded inference: its commands, their places in the model, and the model's operations.
+    """A recorded inference of a model, with the tensor that each command helps to compute.
 
-    ``figures`` are cycles and other measurements of the inference, a dictionary by name.
+    ``recording`` has the commands of the inference, and ``places`` the list of these tensors, one
+    entry per command. ``operations`` has the cycles of each operation of the
+    model. ``figures`` is a dictionary from the names of measurements of the inference to values.
     """
 
     recording: Recording
@@ -48,8 +50,9 @@ def trace_model(
 ) -> Traced:
     """Run a model on the first input from ``files``, and return the recorded inference.
 
-    Without files the input is the first image of the digits' test split. ``tokens`` is the number
-    of tokens for an encoder that accepts any number.
+    If ``files`` names no inputs, the input is the first image of the test split of the digits data
+    set. ``tokens`` is the number of tokens that an encoder is compiled for, if it accepts any
+    number.
 
     Raises :class:`InputError` if the model, the simulator or a file cannot be used.
     """

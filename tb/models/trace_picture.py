@@ -113,13 +113,14 @@ def utilization(
     title: str,
     total: float,
 ) -> Figure:
-    """Return a plot over the cycles of a run: each operation's utilization, and array activity.
+    """Return a plot of each operation's utilization and the array's activity over a run's cycles.
 
     In the upper part, an operation is a bar whose width is its cycles and whose height is its
     utilization, so that its area is its useful products. An operation that is interrupted has
     several bars. An outline above a bar shows the additional products that the array computes on
-    padding, because tiles are only partly used. The lower part shows the array's cycles by
-    activity. The argument ``total`` is the utilization of the whole run.
+    padding, because tiles are only partly used. The argument ``total`` is the utilization of the
+    whole run, which a dotted line shows. The lower part shows the share of the array's cycles that
+    each activity (such as computing, or waiting for a memory) takes in each window of cycles.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

@@ -14,8 +14,10 @@ from celosia.generators.reference.integers import evaluate, taken_in
 
 
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
-    """Return a tensor without padding: the part that an inference with ``length`` tokens uses.
+    """Return the part of a tensor that an inference with ``length`` tokens uses.
 
+    If the model accepts any number of tokens, the rows and columns of the padding tokens are cut
+    off. If attention has a window, the scores and probabilities outside of the window become 0.
     Scores and probabilities are [heads, rows, sequence], other tensors [rows, columns].
     """
     pairs = name.rpartition(".")[2] in ("scores", "probabilities")
@@ -46,8 +48,10 @@ def differing(
 
     ``tensors`` is the result of :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for
     the input ``values``. Nested weights, which can be read at several widths, were read with
-    ``bits`` bits. ``output`` are the integers that the host reads. Transposed copies are not
-    compared; tensors that the configuration never writes to memory are not compared either.
+    ``bits`` bits. ``output`` are the integers that the host reads as the model's output. If they
+    are given and differ from the reference, the list of names contains ``read by the host``.
+    Transposed copies are not compared; tensors that the configuration never writes to memory are
+    not compared either.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
     inputs, last = np.split(values, compiled.batch), compiled.quantized.output

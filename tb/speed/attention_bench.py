@@ -26,12 +26,15 @@ def bench_attention(
     heads: int,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Measure the attention of an encoder layer with random weights; return figures by name.
+    """Measure the attention of an encoder layer with random weights on a simulated machine.
 
-    ``seq`` is the number of tokens, ``head_dim`` the columns of a head. ``cycles`` are those of
-    scores, softmax and context of all heads: the matrix engine's cycles, and the vector engine's
-    cycles while the matrix engine is idle. ``ideal_cycles`` are attention's products divided by the
-    number of array elements. ``whole`` is a dictionary with the cycles of the whole model.
+    ``seq`` is the number of tokens, ``head_dim`` the number of columns of a head. The result is a
+    dictionary from the names of measurements to values. ``cycles`` is the number of cycles for the
+    scores, softmax and context of all heads. It counts the cycles in which the matrix engine works
+    on them, and the vector engine's cycles while the matrix engine is idle. ``ideal_cycles`` is the
+    number of attention's products divided by the number of array elements. ``whole`` is a
+    dictionary with the whole model's measured cycles, predicted cycles, and cycles by activity of
+    the array.
 
     Raises :class:`InputError` if the model does not fit the configuration.
     """

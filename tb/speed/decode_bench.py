@@ -1,4 +1,4 @@
-"""Benchmark of a decoder layer: one token after many positions, with streamed weights."""
+"""Benchmark of decoder layers that process one token after many earlier tokens."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,21 +37,24 @@ def bench_decode(
     layers: int = 1,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Measure one token of a decoder with random weights; return figures, a dictionary by name.
+    """Measure how a machine runs a decoder with random weights on one token.
 
     The decoder has ``layers`` layers like those of Llama. The token attends to itself and to
     ``positions`` earlier tokens. Their keys and values are zeros, since cycles do not depend on
     them. ``sparsity`` is the share of the layers' weights that are 0; a zero-skip unit skips these
-    weights if that is faster. If ``recompute`` is true, the cache contains the inputs of attention.
-    Then the program computes all keys and values from these inputs for each new token.
+    weights if that is faster. If ``recompute`` is true, the cache contains the inputs of attention
+    instead of keys and values. Then the program computes all keys and values from these inputs for
+    each new token.
 
     The function ``make_machine(config, memory_bytes)`` returns a machine with this configuration
-    and external memory. The configuration that it receives has rotary embeddings and a trace port.
-    Nested weights, which can be read at several widths, are read with ``bits`` bits.
+    and external memory. This function receives ``config`` with a trace port and the unit for rotary
+    embeddings added. Nested weights, which can be read at several widths, are read with ``bits``
+    bits.
 
-    ``ideal_cycles`` is the number of words that the program reads over the memory port: one word
-    per cycle, without waits for refresh. ``bandwidth_utilization`` is ``ideal_cycles`` divided by
-    ``cycles``. ``mismatches`` counts the tensors that differ from the golden machine's tensors.
+    The result is a dictionary from the names of measurements to values. ``ideal_cycles`` is the
+    number of words that the program reads over the memory port, since the port transfers at most
+    one word per cycle. ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``.
+    ``mismatches`` counts the tensors that differ from the golden machine's tensors.
 
     Raises :class:`InputError` if the layer does not fit the configuration.
     """

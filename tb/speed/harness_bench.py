@@ -30,8 +30,9 @@ def bench_harness(config: Config, seed: int = 1) -> dict[str, Any]:
     The result is a dictionary: ``cycles_per_second`` of the fast simulation,
     ``cocotb_cycles_per_second``, and ``ratio``, the first divided by the second. Both simulations
     run Verilator on the same Verilog, and both read the vector engine's writes from the trace port.
-    The times of the builds and of the fast simulation's first run are not measured. cocotb's cycles
-    include the loading of the program.
+    The times of the builds and of the fast simulation's first run are not measured. Under cocotb
+    each run also loads the program, and these cycles are counted; the fast simulation loads the
+    program only once, before the measurement.
     """
     config = config.replace(trace=True, mem_addr_width=16)
     program = random_program(config, np.random.default_rng(seed), STEPS)

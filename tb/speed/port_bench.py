@@ -1,4 +1,7 @@
-"""Benchmark of a memory controller in Verilator: random bursts, and the rate of ordered reads."""
+"""Benchmark of a memory controller in Verilator.
+
+It checks random bursts, and measures the rate of sequential reads.
+"""
 
 import shutil
 from dataclasses import dataclass
@@ -25,8 +28,9 @@ class PortFigures:
     """Result of a benchmark of a memory controller, measured at its memory ports.
 
     ``mismatches`` is the number of wrong bytes read, ``ready`` the number of cycles from power-on
-    until the memory could be used. The final sequential read took ``cycles`` cycles for ``words``
-    words. ``told`` are the lines that the simulated circuit printed.
+    until the memory could be used. The sequential read at the end took ``cycles`` cycles for
+    ``words`` words. ``told`` are the lines that the Verilog, such as a model of a memory chip,
+    printed during the simulation.
     """
 
     mismatches: int
@@ -39,11 +43,12 @@ class PortFigures:
 def bench_port(
     verilog: str, config: Config, *, seed: int, bursts: int, memory_bytes: int
 ) -> PortFigures:
-    """Simulate random bursts at the memory ports of a circuit, and return the figures.
+    """Simulate random bursts and then a sequential read at a circuit's memory ports.
 
-    ``verilog`` has the module ``top`` with the memory ports ``read`` and ``write``. The module's
-    output ``ready`` is 1 when the memory may be used, and ``failed`` is 1 if the memory cannot be
-    used.
+    The benchmark sends ``bursts`` random reads and writes to the first ``memory_bytes`` bytes, and
+    compares the bytes read with those written before. ``verilog`` has the module ``top`` with the
+    memory ports ``read`` and ``write``, as wide as ``config`` says. The module's output ``ready``
+    is 1 when the memory may be used, and ``failed`` is 1 if the memory cannot be used.
     """
     check_simulator("verilator")
     source = _SOURCE.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Benchmark of clock gating: register toggles of a product without and with the field ``sleep``."""
+"""Benchmark of the field ``sleep``, which stops unused registers: it counts register toggles."""
 
 from typing import Any
 
@@ -18,13 +18,16 @@ UNITS = ("matrix", "vector", "accumulators")
 def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> dict[str, Any]:
     """Compare the register toggles of a linear layer on machines without and with ``sleep``.
 
-    In a machine with the field ``sleep``, unused columns and lanes hold the values of their
-    registers. The layer multiplies an input [m, k] by random weights [k, n]. The result is a
-    dictionary. ``units`` lists the numbers of register bits that change, for each unit, for the
-    engines together and for all units together. ``awake`` is the number without sleep, ``asleep``
-    the number with sleep, and ``fewer`` the share of changes that sleep saves. ``cycles_awake`` and
-    ``cycles_asleep`` are the cycles of the two runs; ``mismatches`` is the number of wrong elements
-    in the results of both.
+    In a machine with the field ``sleep``, the registers of unused columns and lanes keep their
+    values. The layer multiplies a random input [m, k] by random weights [k, n]. The result is a
+    dictionary, with a list of dictionaries as ``units``: one for each unit, one for the matrix
+    engine, vector engine and accumulators together (``engines``), and one for all units (``all``).
+    In each, ``awake`` is the number of toggles of register bits on the machine without ``sleep``,
+    and ``asleep`` the number on the machine with it. ``fewer`` is the share of toggles that
+    ``sleep`` saves.
+
+    ``cycles_awake`` and ``cycles_asleep`` are the cycles of the two runs. ``mismatches`` is the
+    number of wrong elements in the results of both runs.
 
     Raises :class:`InputError` if the product does not fit the configuration, or the configuration
     is microcoded.

@@ -1,4 +1,4 @@
-"""Random configurations, in which every field varies over sizes that a simulation can run."""
+"""Random configurations for tests: every field varies, and the machines are small enough to run."""
 
 from collections.abc import Callable
 from typing import Any

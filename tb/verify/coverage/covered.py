@@ -28,10 +28,10 @@ registered one whose norms and softmaxes store their factors."""
 
 
 def covered_config(name: str) -> Config:
-    """Return the configuration ``name`` of ``CONFIGURATIONS``, changed to measure coverage.
+    """Return a configuration for which coverage is measured, by its name in ``CONFIGURATIONS``.
 
-    It has trace ports, 512 KB of external memory, and a watchdog. Raises :class:`InputError` if the
-    name is unknown.
+    The configuration also gets trace ports, 512 KB of external memory, and a watchdog. Raises
+    :class:`InputError` if the name is unknown.
     """
     check_known("configuration", name, CONFIGURATIONS)
     source, changes = CONFIGURATIONS[name]

@@ -1,4 +1,7 @@
-"""Directed tests: instructions with given flags and sizes, whose matrices do not overlap."""
+"""Instructions for directed tests, with the flags and sizes that a test needs.
+
+The addresses are chosen so that the matrices of an instruction do not overlap.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -28,7 +31,10 @@ _TRIES = 12
 
 
 def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
-    """Return ``flag`` with all flags that an instruction with this flag must have, too."""
+    """Return the set of ``flag`` and all other flags that an instruction with ``flag`` must have.
+
+    The set is empty if ``flag`` is empty.
+    """
     flags = {flag} if flag else set()
     if flag in _COMPANIONS and _COMPANIONS[flag] in DEFINITIONS[opcode].flags:
         flags.add(_COMPANIONS[flag])
@@ -90,11 +96,12 @@ def build(
     *,
     least: bool = False,
 ) -> Instruction | None:
-    """Return an instruction with given flags and sizes, or None if it is impossible.
+    """Return an instruction with given flags and sizes, or None if none is found.
 
-    ``asked`` is a dictionary of the given sizes. Other sizes are random, or the smallest that are
-    allowed if ``least`` is true. An instruction is impossible if the checker refuses it, or if its
-    matrices do not fit the scratchpad together.
+    ``asked`` is a dictionary from operands that are sizes, such as m, to their values. If ``least``
+    is true, the other sizes are the smallest that are allowed; otherwise they are random, and
+    several attempts are made. An attempt fails if the checker refuses the instruction, or if its
+    matrices do not fit the memories together.
     """
     if index_of(flags) > len(config.formats):
         return None

@@ -1,4 +1,7 @@
-"""Functional coverage: goals are instructions with each flag, and with each size at its bounds."""
+"""Goals of functional coverage, that is, of the coverage of the instruction set.
+
+There is a goal for each flag of an instruction and each notable value of a size.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

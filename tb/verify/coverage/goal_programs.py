@@ -1,4 +1,7 @@
-"""Cases of functional coverage: programs that reach goals, on circuit and golden machine."""
+"""Cases of a functional coverage campaign.
+
+A case runs a program that reaches some goals on the circuit and on the golden machine.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -50,13 +53,16 @@ def cases(name: str) -> int:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: a program for some goals of its configuration, with one memory timing.
+    """Run a case: simulate a program for up to ``GOALS`` goals, with one memory timing.
 
-    A goal is an instruction with a certain flag and a certain size. The program stores the whole
-    scratchpad at its end. Its stored data and every write of the vector engine are compared with
-    the golden machine's. In the result, ``mismatch`` describes the first difference, and is empty
-    if there is none. ``reached`` lists the coverage points that the program reaches, each the name
-    of a goal and of the timing. It is empty after a mismatch.
+    A goal is an instruction with a certain flag and a certain size. The case's index selects the
+    goals and the timing. At its end the program stores the whole scratchpad. The stored data and
+    every write of the vector engine are compared with the golden machine's.
+
+    In the result, a dictionary, ``mismatch`` describes the first difference, and is empty if there
+    is none. ``reached`` is the list of the coverage points that the program reaches. Each point is
+    a text: the name of a goal, followed by the name of the timing. The list is empty after a
+    mismatch.
     """
     config = covered_config(case["config"])
     part, timing = divmod(case.index, len(STALLS))
@@ -242,7 +248,7 @@ class DirectedProgram:
     def compare(self, golden: Interpreter, machine: VerilatorMachine) -> str:
         """Run the program on the golden machine and the circuit, and compare all results.
 
-        Return a sentence on the difference, or an empty text.
+        Return a text that names the first difference or error, or an empty text if there is none.
         """
         config = self.config
         row = min(_ROW, config.bank_bytes)

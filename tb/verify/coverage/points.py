@@ -26,8 +26,8 @@ class Points:
     ``all`` is the number of points; ``reached`` and ``impossible`` are bit masks over the points. A
     point is impossible if no inputs of the design reach it. If several designs with this module are
     merged, a point is impossible only if it is impossible in all of them. Impossible points do not
-    lower the coverage. ``missed`` is a dictionary from the number of a point that is not reached to
-    its description.
+    lower the coverage. ``missed`` is a dictionary from the number of each line point that is not
+    reached to its description; it is empty for toggle points.
     """
 
     all: int
@@ -50,7 +50,7 @@ class Points:
 
     @property
     def holes(self) -> list[str]:
-        """Descriptions of the coverage points that could be reached but were not."""
+        """List of descriptions of the line points that could be reached but were not."""
         return [text for place, text in self.missed.items() if not self.impossible >> place & 1]
 
     @property
@@ -61,7 +61,11 @@ class Points:
 
 @dataclass
 class ModuleCoverage:
-    """Coverage of a module: a dictionary from kind (``line``, ``toggle``) to its points."""
+    """Coverage of a module, with the module's ``name``.
+
+    ``points`` is a dictionary from the kind of coverage (``line`` or ``toggle``) to the module's
+    points of this kind.
+    """
 
     name: str
     points: dict[str, Points]
@@ -72,11 +76,12 @@ Coverage = dict[str, ModuleCoverage]
 
 
 def read_points(data: Path, verilog: CoveredVerilog) -> Coverage:
-    """Return the coverage from the file ``data`` that a Verilator simulation wrote.
+    """Return the coverage of each module, read from the coverage file ``data`` of Verilator.
 
-    Line points are blocks of code, and the two outcomes of each condition and of each multiplexer.
-    Toggle points are the two changes of each bit, from 0 to 1 and from 1 to 0. A point of a module
-    is reached if any instance of the module reaches it.
+    The result is a dictionary from a module's key, which identifies its circuit, to its coverage.
+    ``verilog`` is the simulated Verilog. Line points are blocks of code, and the two outcomes of
+    each condition and of each multiplexer. Toggle points are the two changes of each bit, from 0 to
+    1 and from 1 to 0. A point of a module is reached if any instance of the module reaches it.
     """
     counts: dict[str, dict[tuple[int, int, str], int]] = {kind: {} for kind in KINDS}
     for text in data.read_text(encoding="utf-8").splitlines():
@@ -119,7 +124,7 @@ def _describe(key: tuple[int, int, str], verilog: CoveredVerilog) -> str:
 
 
 def merge(into: Coverage, other: Coverage) -> None:
-    """Add the coverage of another run to the coverage ``into``, in place."""
+    """Add the coverage of another run, with its additional modules, to the dictionary ``into``."""
     for key, module in other.items():
         if key not in into:
             points = {k: replace(p) for k, p in module.points.items()}
@@ -130,7 +135,11 @@ def merge(into: Coverage, other: Coverage) -> None:
 
 
 def totals(coverage: Iterable[ModuleCoverage]) -> dict[str, tuple[int, int]]:
-    """Return the sums over modules, a dictionary from kind to (reached points, all points)."""
+    """Return the numbers of coverage points, summed over modules.
+
+    The result is a dictionary from the kind of points (``line`` or ``toggle``) to a pair: the
+    points that were reached, and the points that could be reached.
+    """
     modules = list(coverage)
     return {
         kind: (

@@ -25,11 +25,15 @@ _TIMEOUT = 1200.0  # seconds, for the build and for the run each
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case of a coverage campaign: a unit's bench on the case's configuration ``config``.
+    """Run a case of a coverage campaign: simulate one unit, and return the coverage of its modules.
 
-    The case's ``index`` selects one of its ``units``. In the result, ``modules`` is the coverage in
-    the form of :func:`celosia.tb.verify.coverage.points.to_json`. Raises :class:`RunError` if the
-    bench fails.
+    The case's field ``config`` names the configuration. Its field ``units`` lists units, separated
+    by commas, and its ``index`` selects one of them. This is a unit with a bench, or a name in
+    ``PARTS``, which stands for a run of the whole accelerator. In the result, a dictionary,
+    ``unit`` is the unit's name. ``modules`` is the coverage in the form of
+    :func:`celosia.tb.verify.coverage.points.to_json`.
+
+    Raises :class:`RunError` if the bench fails.
     """
     config = covered_config(case["config"])
     units = case["units"].split(",")

@@ -1,4 +1,7 @@
-"""Verilog whose coverage is measured: its modules, and the Python lines of its conditions."""
+"""Verilog whose coverage is measured.
+
+Each module is identified by its circuit, and each condition is traced back to its Python source.
+"""
 
 import os
 import re
@@ -29,8 +32,8 @@ class CoveredModule:
 
     ``key`` identifies the circuit: it is the same for all modules with the same circuit, in any
     design and with any order of assignments. ``numbers`` is a dictionary from a line's number in
-    this text to the line's number in the module. In two modules with the same key, equal lines have
-    equal numbers in the module.
+    the text to the line's index in the module after its assignments are sorted. So the same line
+    has the same index in all modules with the same key.
     """
 
     name: str
@@ -40,17 +43,21 @@ class CoveredModule:
     numbers: dict[int, int]
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return the sort key of a point (line, column, comment).
+        """Return the key by which a coverage point (line, column, comment) is sorted in its module.
 
-        Modules with the same circuit have the same keys, so that their points are in the same
-        order.
+        The same point has the same key in all modules with the same circuit. So points sorted by
+        this key are in the same order in all these modules.
         """
         line, column, comment = point
         return self.numbers[line], column, comment
 
 
 class CoveredVerilog:
-    """A component's Verilog, with its modules and the Python source lines of its conditions."""
+    """The Verilog of a component, whose coverage is measured.
+
+    ``text`` is the Verilog, ``lines`` the list of its lines, and ``modules`` the list of its
+    modules. :meth:`place` finds the Python source of a condition in the Verilog.
+    """
 
     def __init__(self, component: Component):
         annotated = to_verilog(component, TOP, places=True)
@@ -61,9 +68,10 @@ class CoveredVerilog:
         self._decided = _decided(self.lines, self.modules)
 
     def place(self, line: int) -> str:
-        """Return the Python file and line of the innermost condition that a line of Verilog is in.
+        """Return the Python source, as ``FILE:LINE``, of the innermost condition around a line.
 
-        The text is empty if they are unknown.
+        ``line`` is the number of a line of the Verilog. The result is an empty text if the Python
+        source is unknown.
         """
         depth = len(self.lines[line - 1]) + 1
         for number in range(line, 0, -1):

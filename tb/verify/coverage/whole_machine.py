@@ -1,4 +1,8 @@
-"""Coverage of the whole accelerator, by programs, a model, and disturbed runs."""
+"""Measurement of the coverage of the whole accelerator.
+
+It runs programs for goals of functional coverage, an inference of a model, and runs that are
+disturbed by resets, aborts and memory errors.
+"""
 
 import tempfile
 from collections.abc import Callable
@@ -45,11 +49,14 @@ Part = Callable[[Config, VerilatorMachine, np.random.Generator], None]
 
 
 def run_part(part: str, config: Config, rng: np.random.Generator) -> Coverage:
-    """Run a part of the coverage campaign on a whole accelerator; return its coverage.
+    """Simulate a whole accelerator, and return the coverage of each of its modules.
 
-    ``part`` is a name in ``PARTS``: random programs, a model, or disturbed runs.
+    ``part``, a name in ``PARTS``, selects the runs. These are programs for goals of functional
+    coverage with one memory timing, an inference of a model, or runs that are disturbed, for
+    example by a reset.
 
-    Raises :class:`RunError` if the circuit differs from the golden machine.
+    Raises :class:`RunError` if the results differ from the golden machine's, or if a disturbed
+    machine does not report the right cause.
     """
     verilog = CoveredVerilog(machine_component(config))
     runs, timing = PARTS[part]

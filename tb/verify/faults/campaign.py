@@ -48,7 +48,7 @@ def fault_config(source: str, overrides: str) -> Config:
 
 
 def units_of(text: str) -> list[str]:
-    """Return the names of units in a text, in which semicolons separate them."""
+    """Return the list of units that a text names, separated by semicolons."""
     return text.split(";") if text else []
 
 
@@ -58,10 +58,13 @@ def _problem(model: str, config: str, overrides: str) -> Problem:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: flip a random bit in an inference, and return the fault and its outcome.
+    """Run a case: flip a random bit of the circuit in an inference; return fault and outcome.
 
-    The result is a dictionary of ``unit``, ``site`` (the bit), ``cycle``, ``class`` (one of
-    ``CLASSES``), ``cause`` in STATUS, and ``simulated`` (the number of simulated cycles).
+    The result is a dictionary. ``unit`` is the unit that contains the bit, and ``cycle`` the cycle
+    of the flip. ``site`` is the path of the bit's register or memory, with the numbers of the word
+    and the bit. ``class`` is the outcome, one of ``CLASSES``. ``cause`` is the cause in STATUS at
+    the end of the run, or ``NONE`` if the run was not simulated to its end. ``simulated`` is the
+    number of simulated cycles.
     """
     problem = _problem(case["model"], case["config"], case["set"])
     problem.infer(case.index // CASES)
@@ -103,11 +106,13 @@ def interval(count: int, total: int) -> tuple[float, float]:
 
 
 def table(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a table of cases' results: the number of faults of each class, by unit.
+    """Return a table with the numbers of faults of each unit, from the results of cases.
 
-    There is a row, a dictionary, for each unit, and one for all units. ``silent_low`` and
-    ``silent_high`` are the bounds of the 95 % confidence interval of the share of silent faults. A
-    silent fault changes the model's chosen class or token, but STATUS reports no error.
+    The table is a list of dictionaries: one for each unit, and at the end one for all units
+    together. ``injected`` is the number of all faults, and each name in ``CLASSES`` has the number
+    of faults with this outcome. ``silent_low`` and ``silent_high`` are the bounds of the 95 %
+    confidence interval of the share of silent faults. A silent fault changes the model's chosen
+    class or token, but STATUS reports no error.
     """
     units: dict[str, Counter[str]] = {}
     for result in results:

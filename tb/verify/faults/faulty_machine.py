@@ -36,7 +36,11 @@ class End(IntEnum):
 
 @dataclass(frozen=True)
 class Flip:
-    """A fault: a bit of a register or memory (``site``) flips after ``cycle`` cycles of the run."""
+    """A fault: one bit of a register or memory (``site``) flips after ``cycle`` cycles of the run.
+
+    ``word`` is the number of the word in the memory, 0 for a register. ``bit`` is the number of the
+    bit in the word.
+    """
 
     site: Site
     word: int
@@ -46,7 +50,11 @@ class Flip:
 
 @dataclass(frozen=True)
 class Ran:
-    """The outcome of a run with a fault: its end, STATUS, and the number of corrected words."""
+    """The outcome of a run with a fault.
+
+    ``end`` is the end of the run, and ``status`` is the value of STATUS then, or 0 if the end is
+    AS_BEFORE. ``corrected`` is the number of words with an error that the machine has corrected.
+    """
 
     end: End
     cycles: int
@@ -70,7 +78,11 @@ def check_names(units: Collection[str], component: Component) -> None:
 
 
 def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
-    """Raise :class:`InputError` if one of the ``units`` contains none of a circuit's sites."""
+    """Raise :class:`InputError` if one of the ``units`` is not the unit of any of the ``sites``.
+
+    ``sites`` are the registers and memories of a circuit that can get a fault. ``REGISTERS`` is
+    always accepted.
+    """
     known = {site.unit for site in sites}
     for unit in units:
         if unit not in known and unit != REGISTERS:
@@ -85,8 +97,9 @@ class FaultMachine(VerilatorMachine):
     then repeats the run with a fault, from a snapshot shortly before the fault. A fault in a word
     of a memory has no effect if the word is overwritten before it is read, or is never read; such a
     run is not simulated. A repeated run ends early if it can no longer differ from the run without
-    a fault: all registers, and all words that will still be read, are equal. A burst to addresses
-    that external memory lacks ends the run with the cause MEMORY, as on a bus.
+    a fault: all registers, and all words that will still be read, are equal. A fault may cause a
+    burst to addresses that external memory does not have. External memory then reports an error, as
+    a bus does, and the run ends with the cause MEMORY.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -122,9 +135,10 @@ class FaultMachine(VerilatorMachine):
         return self.report()
 
     def count_toggles(self) -> Counter[str]:
-        """Run the program from word 0; return the number of register bits that changed, by unit.
+        """Run the program from word 0, and count the changes of register bits in each unit.
 
-        The attribute ``cycles`` becomes the number of cycles of the run.
+        The result is a dictionary from the unit's name to the number of changes in the whole run.
+        The attribute ``cycles`` is set to the number of cycles of the run.
         """
         self.wait(self._limit)
         self.write_register("PC", 0)
@@ -137,9 +151,10 @@ class FaultMachine(VerilatorMachine):
         return toggles
 
     def limit_to(self, units: Collection[str]) -> None:
-        """Restrict :meth:`draw` to the sites of ``units``; without units, allow all sites.
+        """Let :meth:`draw` choose only from the registers and memories of ``units``.
 
-        Raises :class:`InputError` if the circuit lacks a unit.
+        ``REGISTERS`` among the units allows the registers of all units. If ``units`` is empty, all
+        registers and memories are allowed. Raises :class:`InputError` if the circuit lacks a unit.
         """
         check_units(units, self.sites)
         self._drawn = [
@@ -170,7 +185,8 @@ class FaultMachine(VerilatorMachine):
 
         If the outcome's end is ENDED, the run was simulated until STATUS was not busy, and external
         memory and registers contain its results. If ``whole`` is true, every cycle of the run is
-        simulated, even if the fault has no effect.
+        simulated. Otherwise the simulation starts at a snapshot before the fault, and stops as soon
+        as the fault can have no effect.
         """
         numbers = (self._numbers[flip.site], flip.word, flip.bit, flip.cycle, int(whole))
         (line,) = self._ask(f"F {' '.join(f'{number:x}' for number in numbers)}\n")

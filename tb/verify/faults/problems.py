@@ -64,7 +64,7 @@ class Problem(ABC):
 
 
 class DigitsProblem(Problem):
-    """Inferences of a compiled model of digits on test images."""
+    """Inferences of a compiled model that classifies digits, on images of the test split."""
 
     def __init__(self, compiled: CompiledModel):
         super().__init__()
