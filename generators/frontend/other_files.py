@@ -30,10 +30,11 @@ def _archive(path: Path) -> str:
 
 
 def refuse_other(path: Path) -> None:
-    """Raise :class:`InputError` if a file has a recognized but unsupported format.
+    """Raise :class:`InputError` for a file that no loader of models has accepted.
 
-    The format is recognized by the file's suffix or first bytes. Folders and missing files are
-    accepted.
+    If the file's suffix or first bytes belong to a known but unsupported format, the message says
+    how to convert the model. Otherwise the message lists the supported forms. A missing file is
+    refused only if its suffix belongs to an unsupported format. A folder is never refused.
     """
     kind = path.suffix.lower()
     if path.is_dir():

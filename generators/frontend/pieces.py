@@ -15,7 +15,11 @@ _CLEANED = {
 
 
 def whole(text: str) -> str:
-    """Return a decoded text without a last character that lacks some of its UTF-8 bytes."""
+    """Return a decoded text, without its last character if some UTF-8 bytes of it are missing.
+
+    A decoder writes such a character as replacement characters; all of these are removed from the
+    text's end.
+    """
     return text.rstrip(REPLACEMENT)
 
 
@@ -27,7 +31,10 @@ def clean(text: str) -> str:
 
 
 def unclean(text: str) -> int:
-    """Return the number of characters at a text's end that :func:`clean` may still change."""
+    """Return how many characters at a text's end :func:`clean` may change once more text follows.
+
+    For example, the result is 1 for ``"word "``: if a comma follows, the space is removed.
+    """
     most = max(map(len, _CLEANED)) - 1
     return next(
         (
@@ -64,7 +71,10 @@ class Pieces:
         return self._fallback and bool(_BYTE.fullmatch(self._tokenizer.id_to_token(token) or ""))
 
     def piece(self, token: int) -> bytes:
-        """Return the bytes that a token appends after another token; special tokens append none."""
+        """Return the bytes that a token appends to a text that is not empty.
+
+        The result is empty if the token is a special token, or has no entry in the vocabulary.
+        """
         text = self._tokenizer.id_to_token(token)
         if text is None or token in self._special:
             return b""

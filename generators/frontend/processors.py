@@ -37,9 +37,9 @@ def holds_tokenizer(folder: Path) -> bool:
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a folder.
+    """Return the tokenizer of a Hugging Face folder, an object of the package transformers.
 
-    Raises :class:`InputError` if a package is missing or the tokenizer cannot be read.
+    Raises :class:`InputError` if transformers is not installed, or if the tokenizer cannot be read.
     """
     package = _transformers("Texts", "text")
     return _read("tokenizer", folder, package.AutoTokenizer.from_pretrained)

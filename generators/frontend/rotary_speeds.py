@@ -20,16 +20,21 @@ _STRETCHED = ("llama3", "yarn", "longrope")
 
 
 def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
-    """Return a model's settings of rotary positions, with defaults filled in.
+    """Return a model's settings of rotary positions: a dictionary from name to value.
 
-    The settings are those in ``rope_scaling`` of config.json or, if that is empty, in
-    ``rope_parameters``. The rotary base and the share of rotated columns are read from these
-    settings, or else from the top level of config.json. The number of positions of the original
-    training is read from the top level, or else from these settings, or else is
-    ``max_position_embeddings``. If ``partial`` is false, a setting of kind ``default`` rotates all
-    columns of a head, because models of this type ignore the share.
+    The result contains the dictionary ``rope_scaling`` of config.json or, if that is empty, the
+    dictionary ``rope_parameters``. If this dictionary lacks the rotary base or the share of rotated
+    columns, they are read from the top level of config.json.
 
-    Raises :class:`InputError` if a setting is not known or is missing.
+    For the kinds that need it, the result also has the number of positions of the original
+    training. It is read from the top level of config.json. If it is missing there, it is read from
+    the dictionary; if it is missing in both, ``max_position_embeddings`` is used.
+
+    ``partial`` is true if the type of model may rotate only a share of a head's columns. If it is
+    false, all columns are rotated: the share is ignored for the kind ``default``, and must be 1 for
+    other kinds.
+
+    Raises :class:`InputError` if the kind is not supported, or if the share is not 1 but must be.
     """
     config, path = folder.config, folder.config_path
     rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})

@@ -29,13 +29,17 @@ from celosia.generators.frontend.tokenizer import read_sentences
 def read_samples(
     path: Path, source: Source, *, calibration: bool = False
 ) -> list[NDArray[np.generic]]:
-    """Read a model's inputs from a file or a folder; return them as prepared by the host's steps.
+    """Read a model's inputs from a file or a folder, and return a list with an array for each.
 
-    A ``.npy`` file contains an array [count, *shape] with the model's input shape, a ``.npz`` file
-    such an array for each named input of the model. A folder contains images or sounds, read in the
-    order of their names, for models with a preprocessor_config.json that describes the
-    preprocessing. Any other file is a text with one input in each line, for models of texts; blank
-    lines are skipped if ``calibration`` is true, and refused otherwise.
+    Each array is the result of :meth:`Source.prepare`, which applies the host steps that precede
+    the machine. ``path`` has one of these forms:
+
+    - a ``.npy`` file with an array [count, *shape], where ``shape`` is the model's input shape;
+    - a ``.npz`` file with such an array for each named input of the model, in that input's shape;
+    - a folder of images or sounds, which are read in the order of their names; the model's
+      preprocessor_config.json describes the preprocessing;
+    - any other file: a text with one input per line, for models of texts. Blank lines are skipped
+      if ``calibration`` is true, and refused otherwise.
 
     Raises :class:`InputError` if the file cannot be read, does not fit the model, or has a number
     that is not finite.
@@ -118,9 +122,11 @@ _MOST_BYTES = 1 << 33
 
 
 def read_array(path: Path, content: str) -> NDArray[np.generic]:
-    """Return the numbers in a ``.npy`` file; raise :class:`InputError` if it contains none.
+    """Return the array of numbers in a ``.npy`` file.
 
-    The size in the header is compared with the file size before memory is allocated.
+    ``content`` is the noun for the numbers in messages. Raises :class:`InputError` if the file
+    cannot be read, is no array of numbers, or is smaller than its header states. The size is
+    checked before memory is allocated for the array.
     """
     with reading(path, content), path.open("rb") as file:
         values = _read_array(file, path, content)
@@ -202,10 +208,12 @@ def _no_array(path: Path, content: str, why: str) -> InputError:
 def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDArray[np.int64]:
     """Return the correct class number of each input, [count], from a file.
 
-    A ``.npy`` file contains class numbers. Any other file has one class per line, by number or by
-    the model's class name. If the inputs are the files ``inputs``, a line may also be a file's
-    name, a tab and the class. Then every line has this form, and lines may be in any order, one for
-    each file.
+    A ``.npy`` file contains class numbers. Any other file has one class per line, in the order of
+    the inputs: the class's number, or its name in the model.
+
+    ``inputs`` are the files that the inputs were read from, if each input is a file. The lines of
+    the labels may then have another form: a file's name, a tab and the class. If the first line has
+    this form, all lines must have it. There is one line for each file, in any order.
 
     Raises :class:`InputError` if the file cannot be read, or a label is no class of the model. The
     same error is raised if an input file has no label, or a line names no input file.
@@ -316,10 +324,10 @@ def _classes(source: Source) -> int:
 
 
 def input_files(path: Path) -> list[Path]:
-    """Return the input files in a folder, in the order of their names.
+    """Return the images or the sounds in a folder, in the order of their names.
 
-    Hidden files are ignored. Raises :class:`InputError` if the folder contains other files, both
-    images and sounds, or nothing.
+    Hidden files are ignored. Raises :class:`InputError` if the folder contains neither images nor
+    sounds, contains both, or contains any other file or folder.
     """
     with reading(path, "folder"):
         files = sorted(

@@ -41,7 +41,8 @@ class SentenceFolder:
 def read_sentence_folder(folder: Path) -> SentenceFolder:
     """Return the settings in a Sentence Transformers folder.
 
-    Raises :class:`InputError` if a file cannot be read, or a setting is unsupported.
+    If the folder has no modules.json, all settings have their defaults. Raises :class:`InputError`
+    if a file cannot be read, or if a setting is not supported.
     """
     path = folder / MODULES_FILE
     if not path.is_file():

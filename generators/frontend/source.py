@@ -64,9 +64,13 @@ class Source:
         A text with a tab is a pair. Texts of more than ``longest`` tokens are truncated; if
         ``longest`` is 0, the limit is the number of tokens that the model accepts.
 
-        Raises :class:`InputError` if the model has no tokenizer, does not accept pairs, or accepts
-        fewer tokens than the text still has after truncation. The errors of
-        :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` are raised as well.
+        Raises :class:`InputError` in these cases:
+
+        - the model has no tokenizer;
+        - the text has more than one tab, or is a pair and the model does not accept pairs;
+        - the model accepts fewer than ``longest`` tokens, and the truncated text has more than the
+          model accepts;
+        - :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` refuses the text.
         """
         tokens = self._encode(text, self.longest or self.description.tokens)
         model = self.description
@@ -78,7 +82,10 @@ class Source:
         return tokens
 
     def cut(self, texts: Sequence[str]) -> int:
-        """Return how many of the texts have more tokens than the model accepts."""
+        """Return how many of the texts have too many tokens, so that they would be truncated.
+
+        The limit is that of :meth:`encode`.
+        """
         most = self.longest or self.description.tokens
         return sum(len(self._encode(text, _UNCUT)) > most for text in texts)
 
@@ -99,10 +106,12 @@ class Source:
         return tokens if self.types or tokens.ndim == 1 else tokens[:, 0]
 
     def prepare(self, values: Values) -> Array:
-        """Apply the host steps ``before`` to one input, and return the result.
+        """Apply the host steps that precede the machine to one sample, and return the result.
 
-        The result is :class:`Prepared` if the model has more than one input. Raises
-        :class:`InputError` if an input does not have the model's shape.
+        These steps are in the field ``before``. ``values`` is the sample: an array, or a dictionary
+        from each input's name to its array. If the model has more than one input, the result is a
+        :class:`Prepared`. Raises :class:`InputError` if an array does not have the shape that the
+        model requires.
         """
         first, others = self.named.parts(self.description.name, values)
         self.check(first[None])
@@ -116,8 +125,8 @@ class Source:
     def check(self, inputs: Array) -> None:
         """Raise :class:`InputError` if inputs [count, ...] do not fit the model.
 
-        The inputs are those before any host step. They do not fit if their shape is wrong, or if a
-        token is the padding token.
+        No host step has been applied to the inputs yet. They do not fit if their shape is wrong, or
+        if one of their tokens is the model's padding token.
         """
         numbers = inputs[..., 0] if self.types and inputs.ndim == 3 else inputs
         if self.padding is not None and (numbers == self.padding).any():
@@ -142,26 +151,37 @@ class Source:
             )
 
     def rows(self, prepared: Array) -> Floats:
-        """Return the rows that the host writes into external memory for a prepared input."""
+        """Return the rows that the host writes into external memory for one input.
+
+        ``prepared`` is the result of :meth:`prepare` for the input. If it has token numbers, each
+        row is the sum of the vectors of a token, of its type and of its position.
+        """
         if self.description.embedding == "linear":
             return np.asarray(prepared, np.float64)
         embedded: Floats = lookup(self.description, self.weights, prepared[None])[0]
         return embedded
 
     def finish(self, output: Floats, prepared: Array) -> Array:
-        """Return the whole model's output from the machine's output, [rows, columns].
+        """Apply the host steps that follow the machine, and return the whole model's output.
 
-        ``prepared`` is the result of :meth:`prepare` for the input.
+        ``output`` is the machine's output, [rows, columns]. ``prepared`` is the result of
+        :meth:`prepare` for the same input.
         """
         return apply(self.after, output, getattr(prepared, "others", {}))
 
     def floats(self, prepared: Array) -> Array:
-        """Return the whole model's output for a prepared input, in float64."""
+        """Evaluate the whole model on one input in float64, and return its output.
+
+        ``prepared`` is the result of :meth:`prepare` for the input.
+        """
         output = forward(self.description, self.weights, np.asarray(prepared)[None])["output"][0]
         return self.finish(output, prepared)
 
     def random(self, rng: np.random.Generator) -> Values:
-        """Return a random input of full length, before any host step."""
+        """Return a random sample in the form that :meth:`prepare` accepts.
+
+        Its first input has the greatest length that the model accepts.
+        """
         return self.named.random(self._random(rng), rng)
 
     def _random(self, rng: np.random.Generator) -> Array:

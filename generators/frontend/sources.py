@@ -29,13 +29,16 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
 
     ``source`` is the name of a model of this package (``digits``), or of another package
     (``minilm``). It may also be the path of an ONNX file, of a folder with config.json and
-    model.safetensors, or of a folder with model.toml and weights.safetensors. ``tokens`` is the
-    length of the longest input, for a model of texts or a graph that does not fix the length; 0
-    selects a default. If ``quick`` is true, the slow comparison of an imported graph with a run of
-    the graph is omitted (:func:`celosia.generators.frontend.onnx.importer.load_onnx`).
+    model.safetensors, or of a folder with model.toml and weights.safetensors.
 
-    Raises :class:`InputError` if the model is unknown or cannot be read, or if ``tokens`` is given
-    and the model's length is fixed.
+    ``tokens`` is the greatest number of tokens in an input; if it is 0, the model's own number or a
+    default is used. An imported graph is compared with a run of the graph. If ``quick`` is true and
+    the comparison would be slow, it is omitted
+    (:func:`celosia.generators.frontend.onnx.importer.load_onnx`).
+
+    Raises :class:`InputError` if the model is unknown, cannot be read or is a language model. The
+    same error is raised if the model is fixed to a number of tokens other than ``tokens``, or if it
+    accepts only fewer tokens.
     """
     name, folder = "", Path(source)
     if source in PACKAGES:

@@ -67,10 +67,16 @@ class TokenizerLike(Protocol):
         """Tokens after which a text has ended."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, at least one."""
+        """Return the token numbers of a text.
+
+        The list is never empty: :class:`InputError` is raised if the text has no token.
+        """
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text after the token ``before``."""
+        """Return the bytes that a token adds to a text after the token ``before``.
+
+        ``before`` is -1 if the token is the first of the text.
+        """
 
     def decode(self, tokens: list[int]) -> str:
         """Return the text that a list of tokens stands for."""
@@ -115,11 +121,14 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> tuple[Decoder, Parting]:
-        """Return the quantized decoder, and its distance from the float model on some texts.
+        """Return the quantized decoder, and the distance of its outputs from the float model's.
 
-        The model is calibrated on ``texts``, lists of token numbers, or on texts that the model
-        samples. For an encoder-decoder ``texts`` are sources; if ``texts`` is None, the sources are
-        those in the model's folder or, without such sources, random.
+        The distance is measured on a few of the calibration texts. These texts are ``texts``, lists
+        of token numbers, or texts that the model samples if ``texts`` is None.
+
+        An encoder-decoder is calibrated on the answers that it samples, and ``texts`` are the
+        source texts of these answers. If ``texts`` is None, the sources in the model's folder are
+        used, or random ones if the folder has none.
 
         Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
@@ -140,10 +149,13 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> Calibration:
-        """Return the values of the float model's tensors for every token of calibration texts.
+        """Run the float model on calibration texts, and return the ranges of all its tensors.
 
-        The texts are ``texts`` or, if None, texts that the model samples. Raises
-        :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
+        The result also has rows of some tensors. The calibration texts are ``texts``, lists of
+        token numbers, or texts that the model samples if ``texts`` is None. For an encoder-decoder
+        ``texts`` are sources, and the model samples an answer to each; None selects random sources.
+
+        Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
         model, chosen = self.description, options or Quantization()
         begin = None if model.source_layers else self.tokenizer.begin
@@ -194,15 +206,17 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
 
     ``checkpoint`` has one of these forms:
 
-    - a file of llama2.c (``.bin``), with its tokenizer in the same folder as
-      ``tok<vocabulary>.bin`` or ``tokenizer.bin``; without such a file, texts are written as token
-      numbers;
-    - a folder with config.json and model.safetensors, as Hugging Face's libraries write them, of
-      Llama, GPT-2 or similar models, or with decoder.toml and weights.safetensors;
-    - the name of such a folder that comes with the package.
+    - the path of a llama2.c file (``.bin``);
+    - the path of a Hugging Face folder with config.json and model.safetensors, for Llama, GPT-2 and
+      similar models;
+    - the path of a folder with decoder.toml and weights.safetensors;
+    - the path of an ONNX file;
+    - the name of a model that comes with the package.
 
-    If ``tokenizer`` is not given, a folder's tokenizer.json is used, or its vocab.json if each
-    token is a character.
+    ``tokenizer`` is the path of the tokenizer's file. If it is None, the tokenizer is read from the
+    model's folder: from ``tok<vocabulary>.bin`` or ``tokenizer.bin`` for a llama2.c file, otherwise
+    from Hugging Face's tokenizer files, or a vocab.json that gives each character its token. If the
+    folder has none of these files, texts are written as token numbers.
 
     Raises :class:`InputError` if the model is unknown, if the model or the tokenizer cannot be
     read, or if model and tokenizer do not fit each other.
@@ -255,10 +269,13 @@ def open_tokenizer(
 ) -> TokenizerLike:
     """Return the tokenizer in the file ``path``.
 
-    If ``path`` is None, the result is a :class:`NumberTokenizer` for texts of token numbers. The
-    file's name selects the kind of tokenizer. ``begin``, ``ends`` and ``cleaned`` are passed to
-    :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. If ``split`` is true, a special
-    token's name in a text is encoded as ordinary text, otherwise as the special token.
+    If ``path`` is None, the result is a :class:`NumberTokenizer` for texts of token numbers. A file
+    vocab.json has a token for each character, and a ``.bin`` file is a tokenizer of llama2.c. Any
+    other file is read as a tokenizer.json.
+
+    ``begin``, ``ends``, ``cleaned`` and ``split`` affect only a tokenizer.json. The first three are
+    passed to :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. If ``split`` is true, a
+    special token's name in a text is encoded as ordinary text, otherwise as the special token.
 
     Raises :class:`InputError` if the file cannot be read, or if the tokenizer does not fit the
     vocabulary.

@@ -1,8 +1,9 @@
-"""Meanings of the values in an ONNX graph: named tensors, and views of tensors.
+"""Classes that describe the values in an ONNX graph: tensors, views of tensors, and masks.
 
 A tensor is [rows, columns], one row for each token. Exporters reshape, transpose, split and select
 in many ways; a :class:`View` stores a tensor and, for each element of the view, an index into the
-tensor. So a product is recognized by its operands, not by the surrounding nodes.
+tensor. So the importer recognizes a product by the elements that it multiplies, whatever nodes
+moved them there.
 """
 
 import math
@@ -39,9 +40,10 @@ class Tensor:
     columns: int
 
     def into(self, kind: "type[_Of]", node: str, **fields: Any) -> "_Of":
-        """Return a tensor of class ``kind`` whose source is this tensor.
+        """Return a tensor of class ``kind`` that the node named ``node`` computes from this tensor.
 
-        It has this tensor's shape, unless ``fields`` has other ``rows`` or ``columns``.
+        ``fields`` are further fields of the result. If they do not include ``rows`` or ``columns``,
+        the result has this tensor's ``rows`` or ``columns``.
         """
         return kind(
             **{"rows": self.rows, "columns": self.columns, **fields}, node=node, source=self
@@ -80,7 +82,10 @@ class Patches(Of):
 
 @dataclass(eq=False, kw_only=True)
 class RowMean(Of):
-    """The mean of each row of a tensor or, if ``squares``, of each row's squares, [rows, 1]."""
+    """A tensor [rows, 1] with the mean of each row of another tensor.
+
+    If ``squares`` is true, it has the mean of the squares of each row's elements instead.
+    """
 
     squares: bool
 
@@ -92,9 +97,11 @@ class Centred(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Spread(Of):
-    """A part of a norm: ``(a * x + b * mean + c) * gamma / sqrt(variance + epsilon) + beta``.
+    """A term of a LayerNorm that a graph computes as a sum of terms.
 
-    ``parts`` are (a, b, c). The mean and the variance are those of each row of ``x``, the source.
+    Its value is ``(a * x + b * mean + c) * gamma / sqrt(variance + epsilon) + beta``. Here ``x`` is
+    the source tensor; the mean and the variance are those of each row of ``x``. The field ``parts``
+    has the numbers (a, b, c). The complete norm has (1, -1, 0).
     """
 
     epsilon: float
@@ -105,7 +112,10 @@ class Spread(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Kept(Of):
-    """A tensor with zeros in the rows of padding tokens or, if ``summed``, the sum of its rows."""
+    """A copy of another tensor in which the rows of padding tokens are set to zero.
+
+    If ``summed`` is true, the tensor is the sum of all rows of this copy, [1, columns].
+    """
 
     summed: bool = False
 
@@ -119,14 +129,17 @@ class Lookup(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Prepend(Of):
-    """A tensor with a constant row, [columns], before the rows of another tensor: a class token."""
+    """A tensor that has a constant first row, [columns], followed by the rows of another tensor.
+
+    The constant row is usually the vector of a class token.
+    """
 
     row: Floats
 
 
 @dataclass(eq=False, kw_only=True)
 class Shift(Of):
-    """A tensor that is another tensor plus a constant, [rows, columns]."""
+    """The sum of another tensor and a constant array ``values``, both [rows, columns]."""
 
     values: Floats
 
@@ -141,9 +154,11 @@ class Linear(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Affine(Of):
-    """A tensor ``gains * source + shifts``, if no layer of ``source`` can include gains and shifts.
+    """A tensor ``gains * source + shifts``, where gains and shifts are [columns].
 
-    Gains and shifts are [columns].
+    It is used only if ``source`` is not the output of a linear layer or norm. Otherwise the
+    importer multiplies the weights of that layer or norm by the gains, and adds the shifts to its
+    bias.
     """
 
     gains: Floats
@@ -152,7 +167,11 @@ class Affine(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Norm(Of):
-    """A normalized tensor: each row of the source normalized, times ``gamma`` plus ``beta``."""
+    """A tensor whose rows are the normalized rows of the source, times ``gamma`` plus ``beta``.
+
+    If ``rms`` is true, the norm is an RMS norm, which does not subtract the mean; otherwise it is a
+    LayerNorm.
+    """
 
     gamma: Floats
     beta: Floats
@@ -212,7 +231,11 @@ class Largest(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Context(Tensor):
-    """Result of an attention: values weighted by the softmax of scores, heads side by side."""
+    """The result of an attention, [rows, heads * head_dim].
+
+    Each head computes sums of the values, weighted by the softmax of its scores. The columns of
+    head 0 come first, then those of head 1, and so on.
+    """
 
     scores: Scores
     value: Tensor
@@ -230,7 +253,10 @@ class Shares(Tensor):
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Elements of a tensor in any arrangement, after an elementwise function."""
+    """An array that contains elements of a tensor in any arrangement and shape.
+
+    If ``function`` is not None, this elementwise function is applied to the elements.
+    """
 
     tensor: Tensor
     places: Index | tuple[int, ...]
@@ -259,7 +285,10 @@ class View:
         return flat.size == size and np.array_equal(flat, np.arange(size))
 
     def apply(self, function: Function) -> "View":
-        """Return the view with a further elementwise function."""
+        """Return a view that applies ``function`` to each element of this view.
+
+        If this view already has a function, that function is applied first.
+        """
         inner = self.function
 
         def composed(x: Floats) -> Floats:
@@ -270,9 +299,10 @@ class View:
         return replace(self, function=composed)
 
     def factor(self) -> float | None:
-        """Return the constant by which the view's function multiplies; 1 without a function.
+        """Return the constant by which the view's function multiplies its argument.
 
-        The result is None if the function does anything else.
+        The result is 1 if the view has no function, and None if the function does not just multiply
+        by a constant.
         """
         if self.function is None:
             return 1.0
@@ -283,10 +313,14 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return the row indices and the column indices of the tensor, in the view's order.
+        """Return two arrays of indices: the tensor's rows and columns that the view consists of.
 
-        Each row of the view's last axis must be from a single row of the tensor, and all rows must
-        have the same columns in the same order. Raises :class:`UnsupportedError` otherwise.
+        The view is taken as a matrix: its last axis has the matrix's columns, and all other axes
+        together have its rows. The first array has the tensor's row for each row of the matrix, the
+        second the tensor's column for each of its columns.
+
+        Raises :class:`UnsupportedError` if a row of the matrix contains elements from several rows
+        of the tensor, or if its rows have different columns or a different order of them.
         """
         flat = self.index.reshape(-1, self.index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)
@@ -323,10 +357,14 @@ class Made:
     """Sources of these tensors, kept so that their identities are not reused."""
 
     def settled(self, view: View) -> View:
-        """Return a view whose elementwise function has become a separate tensor.
+        """Apply the view's function to the view's tensor, and return a view of the new tensor.
 
-        A view without a function is returned unchanged. Raises :class:`UnsupportedError` if the
-        function is no supported activation.
+        The returned view has the same elements, but no function. The new tensor is an
+        :class:`Activation` or, if the function multiplies by a constant, a copy of the tensor with
+        scaled weights. A view without a function is returned unchanged.
+
+        Raises :class:`UnsupportedError` if the function is neither a supported activation nor such
+        a product, or if the tensor has no weights to be scaled.
         """
         if view.function is None:
             return view
