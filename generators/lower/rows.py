@@ -1,4 +1,4 @@
-"""Lowering of norms and conversions row by row, and of pooling over rows."""
+"""Lowering of norms and conversions in chunks of rows, and of pooling (the mean over rows)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,10 @@ from celosia.generators.program.image import Bytes
 
 @dataclass
 class Rows:
-    """Rowwise operations that follow each other, cut into chunks of rows."""
+    """Instructions of rowwise operations that follow each other, and their loads.
+
+    The instructions are divided into chunks of rows.
+    """
 
     loads: list[Draft] = field(default_factory=list)
     params: list[Node] = field(default_factory=list)
@@ -27,10 +30,9 @@ class Rows:
     """The row after each chunk, and the chunk's instructions."""
 
     def items(self) -> list[Item]:
-        """Return a list with one item: the instructions of all operations, and their loads.
+        """Return a list with one :class:`Item` for all operations; it is empty without operations.
 
-        The loads are those of the operations' parameters. The list is empty if there are no
-        operations.
+        The item has the operations' instructions, and the loads of their requantization parameters.
         """
         nodes = [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
         return [Item(self.loads, nodes)] if nodes else []
@@ -43,11 +45,12 @@ def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
 
 
 def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
-    """Return the instructions of rowwise operations, one chunk of rows after another.
+    """Return the :class:`Rows` of rowwise operations: their instructions, one chunk after another.
 
-    All operations process a chunk before the next chunk begins. Their parameters are in the words
-    of the parameter memory from ``first_word`` on; word 0 is the first word after the
-    :data:`SPARE_WORDS`.
+    All operations process a chunk before the next chunk begins. Their requantization parameters are
+    in the words of the parameter memory from ``first_word`` on; word 0 is the first word after the
+    :data:`SPARE_WORDS`. ``label`` is the start of the names of the buffers from which these
+    parameters are copied.
     """
     lowered = Rows()
     if not ops:
@@ -98,7 +101,9 @@ def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
 def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
     """Return the item (instructions and loads) that computes the mean over each sequence's rows.
 
-    A row of ones is multiplied by each sequence's rows.
+    A row of ones is multiplied by each sequence's rows, which gives the sum of the rows. The DRAIN
+    that requantizes the sum also divides it by the number of rows. ``label`` is the name of the
+    buffer for the row of ones and the requantization parameters.
     """
     config, batch = lowering.config, lowering.batch
     total = op.source.rows // batch

@@ -17,7 +17,8 @@ from celosia.generators.program.draft import Draft, Ref, Written
 class Rules(ABC):
     """Makes the instructions of linear layers and rowwise operations.
 
-    A subclass decides the order of instructions, the addresses of parameters, and a run's rows.
+    A subclass decides the order of instructions, the addresses of parameters, and the number of
+    rows that a run processes.
     """
 
     def __init__(self, memory: Memory, blocks: Mapping[str, Blocks], *, lasting: bool):
@@ -30,21 +31,25 @@ class Rules(ABC):
 
     @abstractmethod
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes, of ``count`` rows from ``first`` on.
+        """Return the number of rows that a run processes among ``count`` rows of a tensor.
 
-        The result is a number, or a register that contains it. ``total`` is the number of all rows
-        of the tensor.
+        The first of these rows is ``first``; ``total`` is the number of all rows of the tensor. The
+        result is a number if it is the same in every run, otherwise a register that contains it.
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
-        """Return whether an operation and its followers ``behind`` can be lowered together."""
+        """Return whether ``op`` and the rowwise operations ``behind`` can be lowered together.
+
+        The operations ``behind`` follow ``op`` in the model. This method returns True; a subclass
+        may return False, for example if the parameter memory is too small.
+        """
         return True
 
     def walk(self, ops: Sequence[Op], table: Mapping[type[Op], Callable[[Step], None]]) -> None:
         """Lower operations one after another, each together with the rowwise operations after it.
 
-        ``table`` has a function for each type of operation, which lowers one operation of this
-        type.
+        ``table`` is a dictionary from the type of an operation to the function that lowers a
+        :class:`Step` with an operation of this type.
         """
         for step in steps(ops, self.fits):
             # The first write to each buffer replaces the old content.
@@ -52,7 +57,11 @@ class Rules(ABC):
             table[type(step.op)](step)
 
     def arrived(self, product: Product) -> Product:
-        """Return a product whose weights are on the chip; a subclass may add their load first."""
+        """Return ``product`` with the address that its weights have on the chip.
+
+        This method returns ``product`` unchanged. In a subclass that streams weights, the method
+        first adds the instruction that loads them.
+        """
         return product
 
     def multiply(
@@ -64,10 +73,12 @@ class Rules(ABC):
         source: View | None = None,
         tiles: Part | None = None,
     ) -> Iterator[Draft]:
-        """Yield instructions that multiply ``m`` rows by weights, one for each part of the weights.
+        """Yield the instructions of ``products``: each multiplies ``m`` rows by some weights.
 
-        The rows are those of ``source`` or, by default, of each product's source tensor from
-        ``row`` on. ``tiles`` (first, count) restricts the products to some tile columns.
+        There is one instruction for each product. The rows are those of ``source`` or, by default,
+        of each product's source tensor from ``row`` on. ``sums`` is the view of the accumulators to
+        which the products are added. ``tiles`` (first, count) restricts the products to some tile
+        columns; by default, all are multiplied.
         """
         for part in products:
             first, count = tiles or (0, -(-part.held.n // self.config.array.cols) + part.held.tile)
@@ -95,12 +106,17 @@ class Rules(ABC):
         beside: View | None = None,
         anew: bool = False,
     ) -> Draft:
-        """Return the instruction that requantizes a product's sums.
+        """Return the DRAIN instruction that requantizes the sums of a linear layer's product.
 
-        If the first of the operations that follow (``behind``) is a rotation or a gate, the
-        instruction includes it. ``rows`` and ``columns`` (first, count) of the result are written
-        to ``target`` or, by default, to the result's buffer. If ``anew`` is true, the buffer's old
-        content is not needed any more.
+        ``sums`` is the view of the accumulators that contain the sums. ``params`` is the first word
+        of the requantization parameters, and ``flags`` are further flags of the instruction.
+        ``behind`` are the rowwise operations that follow the layer. If the first of them is a
+        rotation or a gate, the DRAIN includes it. ``table`` and ``beside`` are as for
+        :func:`celosia.generators.lower.instructions.drain`.
+
+        ``rows`` and ``columns`` (first, count) are the part of the result that is computed. It is
+        written to ``target`` or, by default, to the result's buffer. If ``anew`` is true, the write
+        may discard the buffer's old content; if false, the rest of the old content is kept.
         """
         m = self.run_rows(*rows, op.row + op.source.rows)
         made = (op, *behind)[-1].target
@@ -108,9 +124,10 @@ class Rules(ABC):
         return drain(op, work, *flags, behind=behind, table=table, beside=beside)
 
     def normalize(self, op: Op, row: int, m: int, params: int) -> list[Draft]:
-        """Return the instructions that normalize or convert ``m`` rows.
+        """Return the instructions of a norm or a conversion, for ``m`` rows from ``row`` on.
 
-        There is one instruction for each block of columns.
+        There is one instruction for each entry of :meth:`column_parts`. ``params`` is the first
+        word of the requantization parameters.
         """
         assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
         source, nodes = self.blocks[op.source.buffer], list[Draft]()
@@ -123,14 +140,21 @@ class Rules(ABC):
         return nodes
 
     def row_rescales(self, op: Op) -> list[Rescale]:
-        """Return the requantization parameters of each block of columns, or one set for all."""
+        """Return a list of the requantization parameters of a norm or a conversion.
+
+        The list has one entry for each entry of :meth:`column_parts`. If all columns have the same
+        parameters, it has one entry for all columns.
+        """
         assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
         if op.rescale.per_tensor:
             return [op.rescale]
         return [op.rescale.columns(*part) for part in self.column_parts(op)]
 
     def column_parts(self, op: Norm | Convert) -> list[Part]:
-        """Return the parts (first, count) of an operation's columns, each inside one block."""
+        """Return the parts (first, count) into which an operation's columns are divided.
+
+        Each part is inside one block of the source and one block of the target.
+        """
         source, target = self.blocks[op.source.buffer], self.blocks[op.target.buffer]
         return cut(op.target.columns, [*source.column_marks, *target.column_marks])
 
@@ -148,9 +172,10 @@ class Rules(ABC):
     ) -> Work:
         """Return the :class:`Work` of an instruction that writes some rows and columns of a tensor.
 
-        ``rows`` and ``columns`` are (first, count) in the tensor. They are written to the view
-        ``place`` or, by default, to the tensor's buffer. If ``anew`` is False, other parts of the
-        buffer's old content are still needed after the write.
+        ``rows`` and ``columns`` are (first, count) in the tensor ``target``. They are written to
+        the view ``place`` or, by default, to the tensor's buffer. If ``anew`` is True, the write
+        may discard the buffer's old content (:meth:`defines`); if False, the rest of the old
+        content is kept.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
@@ -160,7 +185,8 @@ class Rules(ABC):
         """Return the name of a view's buffer if a write to the view may discard its old content.
 
         The old content may be discarded if the operation has not written to the buffer before, and
-        ``anew`` is True. Otherwise the result is "".
+        ``anew`` is True. Otherwise the result is "". It is also "" if no buffers share bytes
+        (``lasting``).
         """
         if self.lasting:
             return ""

@@ -64,11 +64,15 @@ def schedule(
     sparse: bool = False,
     search: bool = True,
 ) -> Trial:
-    """Return the fastest program found for an encoder; if not ``search``, the first that fits.
+    """Return a :class:`Trial` with the fastest program found for an encoder.
 
-    ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`).
+    ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). If
+    ``sparse`` is true, weights may be stored as sparse matrices for the zero-skip unit; otherwise
+    all are dense. If ``search`` is false, the first program that fits is used, without a search for
+    faster ones.
+
     Raises :class:`FitError` if the configuration does not support an operation, or if no program
-    fits. The message is from the attempt that was closest to fitting.
+    fits. The error's message is from the attempt that was closest to fitting.
     """
     scheduler = Search(model, config, batch)
     plain, again, spilled = first_plans(model, config, sparse=sparse)
@@ -94,10 +98,13 @@ def schedule(
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
 ) -> tuple[list[list[Choices]], list[list[Choices]], list[list[Choices]]]:
-    """Return the plans that are tried, in series of ever smaller loads.
+    """Return three lists of series of plans; the plans of a series have ever smaller loads.
 
-    The usual plans are first. The second ones load the input again for each part of a product, and
-    are empty if the input is one block. The blocks of the last ones leave the scratchpad.
+    A series is a list of :class:`Choices`. The first list has the usual plans. The plans of the
+    second list load the input again for each part of a product; this list is empty if the input is
+    not divided into blocks of columns. The plans of the third list move blocks to external memory
+    when the scratchpad has no room. If ``sparse`` is true, weights may be stored as sparse
+    matrices.
     """
     ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
     ratios[0] = ratios[0] or [1] * sparse
@@ -157,10 +164,11 @@ def _keeping(scheduler: Search, best: Trial, *, search: bool) -> Trial:
 
 
 def homes(model: QuantizedModel, config: Config, plan: Choices) -> list[WeightHome]:
-    """Return the memories on the chip that can keep the weights of a plan's program.
+    """Return the memories on the chip in which a program's weights can stay from run to run.
 
-    Programs of loops, or whose blocks leave, keep nothing. Nor do those of nested weights, since
-    each run may read other bits.
+    The result is a list with the preferred memory first. It is empty if ``plan`` has loops or moves
+    blocks to external memory. It is also empty for nested weights, since each run may read a
+    different number of their bits.
     """
     if plan.loops or plan.spills or is_nested(model):
         return []

@@ -79,11 +79,12 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: Refusal) -> bool:
-        """Return whether the search ends after ``refusal``, because smaller loads cannot remove it.
+        """Return whether smaller loads cannot help after ``refusal``, the reason against ``plan``.
 
-        If a program has too many words, smaller loads and blocks can only help if blocks are
-        spilled (``spills``) or loops load the input again (``reloads``). If tensors have no room in
-        the scratchpad, the search ends unless ``self.patient`` is true.
+        If so, plans with smaller loads and blocks are not tried. If a program has too many words,
+        smaller loads and blocks can only help if blocks are spilled (``spills``) or loops load the
+        input again (``reloads``). If the tensors alone have no room in the scratchpad, the result
+        is True unless ``self.patient`` is true.
         """
         if refusal.stage == TOO_LONG:
             varied = plan.reloads and plan.loop_parts
@@ -91,10 +92,11 @@ class Search:
         return refusal.hopeless and not self.patient
 
     def try_out(self, plan: Choices) -> Trial | Refusal:
-        """Compile the first layers with some choices; return the trial, or why it does not fit.
+        """Compile an encoder's first layers with the choices ``plan``.
 
-        Loads are as early as the scratchpad allows: if buffers do not fit, loads move closer to
-        their use.
+        Return the :class:`Trial`, or the :class:`Refusal` if the program does not fit. Each load
+        precedes its use by at most ``plan.ahead`` items. If the buffers do not fit the scratchpad,
+        smaller distances are tried.
         """
         lowered = self._lower(plan)
         longest = max(len(section) for section in lowered.layers) - 1
@@ -158,7 +160,10 @@ class Search:
         return Trial(addresses, drafts, whole.timeline, cost, plan, placed, program, cycles)
 
     def rebank(self, best: Trial) -> Trial:
-        """Return the best trial found by moving buffers to other banks."""
+        """Return the fastest trial found by moving the buffers of ``best`` to other banks.
+
+        If the program spills blocks to external memory, ``best`` is returned unchanged.
+        """
         if best.placed.spilled:
             return best
 
@@ -173,7 +178,11 @@ class Search:
         return settle(best, placed.used, placed.lowered.sizes, self.config, moved)
 
     def changes(self, plan: Choices) -> Sequence[Sequence[Mapping[str, Any]]]:
-        """Return for one choice after another its other values, which may set others back."""
+        """Return a list of changes of ``plan`` for each choice, in the order of the trials.
+
+        Each change is a dictionary from the name of a field of :class:`Choices` to a new value. It
+        may reset another field to its first value: new sizes of loads reset ``ahead``, for example.
+        """
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]
         rows = self.model.stream.rows
@@ -199,7 +208,11 @@ class Search:
         return axes
 
     def improve(self, best: Trial) -> Trial:
-        """Return the best trial found by changing one choice after another."""
+        """Return the trial with the lowest cost found by changing the choices of ``best``.
+
+        The choices are changed one after another. For each choice, every change of :meth:`changes`
+        is tried, and the trial with the lowest cost is kept.
+        """
         for changes in self.changes(best.plan):
             start = best
             for change in changes:
@@ -209,7 +222,10 @@ class Search:
         return best
 
     def finish(self, best: Trial) -> Trial | Refusal:
-        """Return a trial with the program of all layers, or the reason why it does not fit."""
+        """Return the trial ``best`` with the program of all layers instead of the first ones.
+
+        If the whole program does not fit, the result is the :class:`Refusal`.
+        """
         placed = self._whole(best)
         if isinstance(placed, Refusal):
             self.refusals.append(placed)

@@ -25,9 +25,10 @@ from celosia.generators.program.layout import aligned
 
 
 def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
-    """Return an item (instructions and loads) with all heads of an attention.
+    """Return an item (instructions and loads) that computes all heads of an attention.
 
-    Rows are processed in chunks that fit the memories.
+    The rows of the queries are processed in chunks whose scores fit the scratchpad and the
+    accumulators. ``label`` is the name of the buffer for the requantization parameters.
     """
     config, choices = lowering.config, lowering.choices
     # Layers have as many parameter words each: heads are alike in all of them or in none.

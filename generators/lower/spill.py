@@ -38,7 +38,7 @@ class _Touch:
 
 @dataclass(frozen=True)
 class Spilled:
-    """A program whose blocks are moved between scratchpad and external memory."""
+    """A program with its loads and stores of blocks that do not all fit the scratchpad."""
 
     sections: list[Sequence[Node]]
     addresses: dict[str, int]
@@ -76,7 +76,10 @@ class Spill:
         """Buffers that external memory holds as well."""
 
     def run(self) -> Spilled | None:
-        """Return the whole program, or None if an instruction's buffers do not fit."""
+        """Return the program with the added loads and stores, and the addresses of its buffers.
+
+        The result is None if the buffers of one instruction do not fit the scratchpad together.
+        """
         last = len(self.sections) - 1
         sections: list[Sequence[Node]] = []
         for index in range(len(self.sections)):

@@ -37,7 +37,7 @@ class Stage:
     _starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def begin(self, size: int) -> None:
-        """Allocate weight buffers of ``size`` bytes."""
+        """Allocate :data:`STAGES` buffers of ``size`` bytes each for pieces of weights."""
         self.size = size
         for index in range(STAGES):
             self.memory.buffer(f"{WEIGHTS}{index}", self.size)
@@ -85,7 +85,11 @@ class Stage:
 
 
 def constants(stage: Stage) -> None:
-    """Add the loads of all allocated parameter words and activation tables to the program."""
+    """Append all allocated parameter words and activation tables to the memory image.
+
+    The program loads them into the buffers of weights. Further instructions copy the words to the
+    parameter memory, and the tables to their table slots.
+    """
     memory = stage.memory
     width = memory.config.word_bytes
     most = max(1, stage.size // width)
@@ -101,7 +105,11 @@ def constants(stage: Stage) -> None:
 
 
 def least_size(config: Config) -> int:
-    """Return the size of the smallest buffer that has room for a piece of any kind (bytes)."""
+    """Return the least size of a buffer for streamed pieces (bytes).
+
+    A buffer of this size has room for the smallest piece of each kind, for example the weights of
+    one tile of the array.
+    """
     group = (config.weight_group + 1) * config.array.cols if config.weight_group else 0
     return max(
         256, config.word_bytes, config.array.rows * config.array.cols, config.mem_bytes, group
@@ -109,9 +117,11 @@ def least_size(config: Config) -> int:
 
 
 def stage_size(config: Config, occupied: int, most: int) -> int:
-    """Return the size of a weight buffer (bytes) if ``occupied`` scratchpad bytes are in use.
+    """Return the size of each buffer of weights (bytes) if ``occupied`` bytes are in use.
 
-    The size is at most ``most`` bytes, or :func:`least_size` if that is larger.
+    ``occupied`` are bytes of the scratchpad. The size is at most ``most`` bytes, 16 KiB, a quarter
+    of a bank, and an eighth of the free scratchpad. If :func:`least_size` is larger than this
+    limit, it is the result.
     """
     free = max(0, config.scratchpad.bytes - occupied) // 2
     line = config.line_bytes

@@ -56,12 +56,18 @@ class TextOptions(Quantization):
 
 
 def skips_zeros(config: Config) -> bool:
-    """Return whether a machine can skip zeros in a decoder's weights."""
+    """Return whether a machine can skip the zeros in a decoder's weights when it multiplies.
+
+    It can if it has the zero-skip unit (``sparse_lanes``) and streams weights from external memory.
+    """
     return config.sparse_lanes > 0 and config.array.weight_depth <= RING_SLOTS
 
 
 def check_sparse(config: Config) -> None:
-    """Raise :class:`InputError` unless a machine can skip zeros in a decoder's weights."""
+    """Raise :class:`InputError` if a machine cannot skip the zeros in a decoder's weights.
+
+    The condition is that of :func:`skips_zeros`; the message names the field that prevents it.
+    """
     if not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
     if config.array.weight_depth > RING_SLOTS:
@@ -101,10 +107,10 @@ def compile_text(
     scratchpad. Then setup programs load the vocabulary and positions first, and the host writes the
     streamed data to external memory afterwards.
 
-    If the model's norms are deferred, its weights must stay on the chip, and tokens are processed
-    one by one. If ``texts`` is 2, a run processes one token of each of two texts, which have
-    separate caches. Prompts are then not processed in chunks, and requantization parameters, keys
-    and values must fit the chip.
+    If the model's norms are deferred (the next products apply the factor of each row), its weights
+    must stay on the chip, and tokens are processed one by one. If ``texts`` is 2, a run processes
+    one token of each of two texts, which have separate caches. Prompts are then not processed in
+    chunks, and requantization parameters, keys and values must fit the chip.
 
     If ``recompute`` is true, the cache stores the inputs of attention instead of keys and values.
     Each run computes the keys and values of all tokens from these inputs; results are identical. If
@@ -164,9 +170,11 @@ def _compile_fitting(
 
 
 def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: int) -> list[Way]:
-    """Return the ways to place a decoder's data, the preferred one first, of chunks of most rows.
+    """Return a list of ways to place a decoder's data in a machine's memories, the preferred first.
 
-    At most ``rows`` tokens are in a chunk, as far as accumulators allow.
+    In each way a chunk has at most ``rows`` tokens. It has fewer if the cache has no room for them,
+    or if the accumulators have no room for their sums. It has one token if a run has several texts,
+    if the configuration has ``row_factors``, or if the model has head norms or a source.
     """
     alone = decoder.source is not None or decoder.description.head_norms
     if alone or texts > 1 or config.row_factors:

@@ -1,4 +1,7 @@
-"""Programs of a decoder by entry point, and the registers that the host writes for each."""
+"""Programs of a decoder, one for each entry point.
+
+For each program, rules define the values of the registers that the host writes before a run.
+"""
 
 from celosia.arch.formats import PLANES
 from celosia.generators.graph.fewer_planes import BITS, is_nested, planes_of
@@ -15,7 +18,7 @@ from celosia.generators.runtime.text_host import SCORES, Call, Index, Value
 
 
 def text_entries(plan: Plan) -> dict[str, list[Node]]:
-    """Return the instructions of each program of a plan, by entry point name."""
+    """Return the programs of a plan: a dictionary from entry point name to list of instructions."""
     decoder, rows = plan.decoder, plan.way.rows
     # Scores that pass are stored already.
     programs = {"step": _step(plan), "logits": [] if plan.way.passing else _logits(plan.scores)}

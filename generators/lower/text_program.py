@@ -31,7 +31,10 @@ class TextProgram(TextHost):
     decoder: Decoder
 
     def decoder_at(self, bits: int) -> Decoder:
-        """Return the decoder with nested weights reduced to their upper ``bits`` bits."""
+        """Return the decoder with only the upper ``bits`` bits of its nested weights.
+
+        Nested weights are weights from which a run may read only the upper bits.
+        """
         return coarser(self.decoder, bits)
 
     @property
@@ -40,9 +43,11 @@ class TextProgram(TextHost):
         return sum(op.size for op in self.decoder.ops if isinstance(op, Linear))
 
     def macs(self, position: int, source: int = 0) -> int:
-        """Return the useful multiply-accumulates of one token at a position of the text.
+        """Return the number of multiply-accumulates that one token at a position of the text needs.
 
-        The token attends to the earlier tokens of the text and to ``source`` tokens of a source.
+        These are the multiply-accumulates of linear layers and attention; those of padding are not
+        counted. The token attends to itself, to the earlier tokens that the cache holds, and to
+        ``source`` tokens of a source text.
         """
         model = self.decoder.description
         seen = self.cache.count(position) + source
@@ -50,7 +55,10 @@ class TextProgram(TextHost):
         return self.macs_resident + model.layers * model.heads * seen * columns
 
     def source_macs(self, source: int) -> int:
-        """Return the useful multiply-accumulates of encoding a source of ``source`` tokens."""
+        """Return the number of multiply-accumulates that encode a source of ``source`` tokens.
+
+        Those of padding are not counted. The result is 0 if the model has no encoder.
+        """
         encoder, model = self.decoder.source, self.decoder.description
         ops = () if encoder is None else encoder.ops
         linear = sum(op.size for op in ops if isinstance(op, Linear))
@@ -78,10 +86,12 @@ class LongError(FitError):
 
 
 def try_plan(plan: Plan, limit: int, *, search: bool = True) -> Trial:
-    """Return a plan's programs with the bank assignment that takes the fewest cycles.
+    """Return a plan's programs with the bank assignment that takes the fewest predicted cycles.
 
-    Without ``search`` the first assignment is used. Raises :class:`LongError`, before addresses are
-    chosen, if instructions alone have too many words.
+    If ``search`` is false, the first bank assignment found is used. ``limit`` is the size of
+    external memory (bytes). Raises :class:`LongError`, before addresses are chosen, if the
+    instructions alone have too many words for the program memory. Raises :class:`FitError` if the
+    buffers do not fit the scratchpad.
     """
     decoder, config = plan.decoder, plan.config
     piece, programs = plan.scores, text_entries(plan)

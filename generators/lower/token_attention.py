@@ -86,7 +86,12 @@ class TokenAttention:
         """
 
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add the computation of all tokens' ``keys`` or ``values``, in parts of tile columns."""
+        """Add instructions that compute the keys or the values of all tokens from stored inputs.
+
+        ``name`` is ``keys`` or ``values``. ``op`` is the linear layer that computes them, and
+        ``behind`` are the rowwise operations after it. The tile columns are divided into parts,
+        which are computed one after another.
+        """
         parts, target = self.plan.made_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)
         for place, (first, end) in enumerate(parts):
@@ -99,10 +104,12 @@ class TokenAttention:
         """Return three lists of functions; each function adds instructions for one token.
 
         The functions of the first list add the scores and their softmax. Those of the second list
-        add the products of probabilities with values, and those of the third list the contexts. The
-        query heads that share a key head are rows of one product. If ``ahead`` is true, all
-        products of scores precede the first softmax, and ``drain`` is called after the first of
-        these products.
+        add the products of probabilities with values. Those of the third list requantize these
+        products' sums, which gives the contexts (the attention's results). The query heads that
+        share a key head are rows of one product.
+
+        If ``self.ahead`` is true, the products of all heads' scores precede the first softmax.
+        ``drain`` is then called after the first of these products; otherwise it is not called.
 
         If softmax reads sums directly, it may be split into two instructions. The first begins
         while the scores of the other heads are still multiplied. Products with values begin while
@@ -227,8 +234,8 @@ class TokenAttention:
         """Return two lists of functions; each function adds instructions for the tokens of a chunk.
 
         Each list has a function for each head. The functions of the first list add the scores and
-        their softmax. Those of the second list add the product of probabilities and values, and the
-        head's context.
+        their softmax. Those of the second list add the product of probabilities and values. They
+        also requantize its sums, which gives the head's context (the attention's result).
         """
         op, m, rows = self.op, self.make.m, self.rows
         tiles, width = (-(-n // self.config.array.cols) for n in (self.kept.capacity, op.head_dim))

@@ -41,12 +41,15 @@ class Traffic(Rules):
         """The input whose blocks each product's part loads, and its place in external memory."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
-        """Return the number of rows that an inference has among ``count`` rows from ``first`` on.
+        """Return the number of rows that an inference has among ``count`` rows of a tensor.
 
-        The number varies if the model accepts shorter inputs and the tensor has a row for each
-        token. Then the result is a register that the host sets before each run. If no register is
-        free, the result is ``count``, and the run also processes the rows of missing tokens. In
-        programs with loops over heads or parts, only ranges of the whole sequence have a register.
+        The first of these rows is ``first``; ``total`` is the number of all rows of the tensor. The
+        result varies if the model accepts shorter inputs and the tensor has a row for each token.
+        Then it is a register that the host sets before each run.
+
+        If no register is free, the result is ``count``, and the run also processes rows after the
+        input's last token. In programs with loops over heads or parts, only ranges of the whole
+        sequence have a register.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -90,7 +93,9 @@ class Traffic(Rules):
         """Append the load of a piece of external memory to ``item``.
 
         The piece is loaded into ``buffer``, from byte ``place`` of the buffer on. If ``once`` is
-        true, only the first run executes the load.
+        true, only the first run executes the load; otherwise every run does. ``plane`` is the
+        number of planes of nested weights above the piece; runs that read no more planes than this
+        omit the load.
         """
         self.memory.buffer(buffer, place + piece.size)
         target, defines = Ref(buffer, place), "" if place else buffer
@@ -136,14 +141,15 @@ class Traffic(Rules):
         return nodes
 
     def in_columns(self, tensor: Tensor) -> bool:
-        """Return whether a tensor's blocks are blocks of columns."""
+        """Return whether a tensor's columns are divided into several blocks."""
         return self.blocks[tensor.buffer].column_step < tensor.columns
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
-        """Return instructions that load the input's block of columns at ``column`` again.
+        """Return a list with the load of the input's block whose first column is ``column``.
 
-        With the choice ``reloads`` each part of a product loads the blocks that it reads. The list
-        is empty if the choice is not set, or if ``tensor`` is not the input.
+        With the choice ``reloads`` the input is not loaded once: each part of a product loads the
+        blocks that it reads. The list is empty if the choice is not set, or if ``tensor`` is not
+        the input.
         """
         if self.arriving is None or self.arriving[0] != tensor:
             return []

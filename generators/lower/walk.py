@@ -34,7 +34,8 @@ class Step:
 def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[Step]:
     """Yield steps of a section, each an operation with the rowwise operations after it.
 
-    A rowwise operation belongs to the step of the operation before it if ``fits`` allows it.
+    A rowwise operation belongs to the step of the operation before it if both results have equally
+    many rows, and ``fits`` returns True. By default, ``fits`` always does.
     """
     place = 0
     while place < len(ops):

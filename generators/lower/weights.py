@@ -54,9 +54,11 @@ def cuts(
 ) -> Iterator[Held]:
     """Yield parts of the weights in the range ``rows``, with at most ``size`` bytes each.
 
-    A part has one or more whole tile columns. If a single tile column has more than ``size`` bytes,
-    a part has some of its rows. No part contains columns on both sides of a tile column in
-    ``bounds``. Parts between two bounds have about equal sizes.
+    A part has all these rows of one or more whole tile columns. If a single tile column has more
+    than ``size`` bytes, a part has only some of the rows of one tile column. ``bounds`` are tile
+    columns in ascending order, from 0 to the number of tile columns. No part contains columns on
+    both sides of a bound, and the parts between two bounds have about equal sizes. If ``bounds`` is
+    empty, there are no bounds inside the weights.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -75,7 +77,10 @@ def cuts(
 
 
 def split(total: int, parts: int) -> list[tuple[int, int]]:
-    """Divide ``total`` into at most ``parts`` parts (first, end) of about equal sizes."""
+    """Divide the range from 0 to ``total`` into at most ``parts`` parts of about equal sizes.
+
+    The result is a list of (first, end), with at most ``total`` parts.
+    """
     parts = min(parts, total)
     bounds = [total * part // max(parts, 1) for part in range(parts + 1)]
     return list(pairwise(bounds))
@@ -132,7 +137,11 @@ def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | N
 
 
 def tiles_used(used: Mask, rows: int, cols: int) -> Mask:
-    """Return a mask of tiles, [kt, nt]: True if ``used`` [k, n] has any True in the tile."""
+    """Return a mask of a matrix's tiles, [rows of tiles, columns of tiles].
+
+    A tile has ``rows`` rows and ``cols`` columns. Its entry is True if ``used`` [k, n] is True for
+    any element of the tile.
+    """
     (k, n) = used.shape
     by_rows = np.logical_or.reduceat(used, np.arange(0, k, rows), axis=0)
     return np.logical_or.reduceat(by_rows, np.arange(0, n, cols), axis=1)
@@ -157,10 +166,12 @@ def slotted(
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
     """Return some rows of a product's weights in the form in which weight slots store them.
 
-    ``flags`` make an instruction decode the weights' format. PRELOAD decodes the weights when it
-    writes slots or, if slots contain pairs of weights, the product decodes them when it reads
-    slots. The result is a tuple: the product with the stored weights, the range of its rows, the
-    flags of PRELOAD, and the flags of the product.
+    ``flags`` are the flags that make an instruction decode the weights' format. If a byte of a slot
+    contains a pair of weights, the product decodes the weights when it reads slots. Otherwise
+    PRELOAD decodes them when it writes slots.
+
+    The result is a tuple: the layer with the stored weights, the range of its rows, the flags of
+    PRELOAD, and the flags of the product.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -172,11 +183,12 @@ def slotted(
 def stored_parts(
     op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
 ) -> Iterator[tuple[Held, Bytes]]:
-    """Yield each part of a layer's weights that is stored, with its bytes in memory.
+    """Yield (part, bytes in memory) for each stored part of a layer's weights.
 
-    The parts are ``held``; together they are ``whole``. If the zero-skip unit is predicted to
-    multiply ``height`` rows faster than the array does, ``whole`` is yielded instead, as one sparse
-    matrix. If ``height`` is 0, weights are always dense.
+    Usually the parts are ``held``, the parts of ``whole`` that remain without omitted tiles of
+    zeros. If the zero-skip unit is predicted to multiply ``height`` rows faster than the array
+    does, ``whole`` is yielded instead, as one sparse matrix. If ``height`` is 0, weights are always
+    dense.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:

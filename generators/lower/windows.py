@@ -31,7 +31,10 @@ class Span:
 
     @property
     def pieces(self) -> tuple[Part, ...]:
-        """All key rows (first, count), in the order of the scores' columns."""
+        """The ranges (first, count) of key rows to which the group attends.
+
+        They are in the order of the scores' columns.
+        """
         return tuple(piece for run in self.runs for piece in run)
 
     @property
@@ -41,9 +44,10 @@ class Span:
 
 
 def most_rows(op: Attention, config: Config, most: int) -> int:
-    """Return the number of rows whose attention is computed together, at most ``most``.
+    """Return the number of query rows whose attention is computed together.
 
-    If attention is windowed, the number is small, so that these rows together attend to few keys.
+    If attention is not windowed, the number is ``most``. Otherwise it may be smaller, so that these
+    rows together attend to few keys.
     """
     if not op.window:
         return most
@@ -52,7 +56,11 @@ def most_rows(op: Attention, config: Config, most: int) -> int:
 
 
 def span(op: Attention, config: Config, n: int, row: int, m: int) -> Span:
-    """Return the keys to which ``m`` rows from ``row`` on attend, in a sequence of ``n`` tokens."""
+    """Return the :class:`Span` of ``m`` query rows from ``row`` on: the keys to which they attend.
+
+    The sequence has ``n`` tokens. If attention is not windowed, or if ``row`` is a global token,
+    the rows attend to all keys.
+    """
     window, shared = op.window, op.global_tokens
     if not window or row < shared:
         return Span((((0, n),),), limit=n)

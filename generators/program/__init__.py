@@ -1,1 +1,4 @@
-"""Programs: instructions, addresses, loops, dependency tokens, program words, cycles."""
+"""Completion of programs: instructions get addresses, loops and dependency tokens.
+
+They are then encoded as program words, and their cycles are predicted.
+"""

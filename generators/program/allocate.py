@@ -69,9 +69,10 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
     """Return each buffer's :class:`Use` in a program whose last part is repeated.
 
-    The last part, for example a layer, runs ``times`` times more. ``used`` is the result of
-    :func:`uses` for the program with the last part once, ``before`` for the program without it.
-    Lifetimes are as in ``used``, because buffers of further repetitions overlap in the same way.
+    The last part, for example a layer, is executed ``times`` more times. ``used`` is the result of
+    :func:`uses` for the program in which this part occurs once; ``before`` is the result for the
+    program without it. The numbers in ``beside`` grow with each repetition. Lifetimes are as in
+    ``used``, because buffers of further repetitions overlap in the same way.
     """
     grown = {}
     for name, use in used.items():
@@ -99,11 +100,12 @@ def allocate(
     config: Config,
     held: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int] | None:
-    """Return an address for every buffer, or None if no assignment was found.
+    """Return a dictionary from buffer name to address, or None if no assignment was found.
 
     Each buffer is inside one bank, at a multiple of the line size. As far as possible, buffers that
-    are accessed together are in different banks. Large buffers are placed first. Buffers in
-    ``held`` have fixed addresses, are always live, and may span several banks.
+    are accessed together are in different banks. Large buffers are placed first. ``held`` is a
+    dictionary from buffer name to a fixed address; these buffers are always live, and may span
+    several banks.
     """
     for spread in (True, False):
         placed = _place(uses, sizes, config, held, spread=spread)
@@ -113,10 +115,10 @@ def allocate(
 
 
 def across(rows: int, stride: int, config: Config) -> int | None:
-    """Return an address for a buffer with about half of its rows in each of two adjacent banks.
+    """Return an address for a buffer with about half of its rows in each of the two middle banks.
 
-    No row is in both banks. The result is None if there is no room, or if all rows need at most
-    half of a bank.
+    The buffer has ``rows`` rows of ``stride`` bytes; no row is in both banks. The result is None if
+    the scratchpad has no room there, or if the whole buffer needs at most half of a bank.
     """
     size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
     start = middle - half_bytes(rows, stride, config)
@@ -125,7 +127,11 @@ def across(rows: int, stride: int, config: Config) -> int | None:
 
 
 def half_bytes(rows: int, stride: int, config: Config) -> int:
-    """Return the bytes of about half of the rows, rounded down to whole rows and whole lines."""
+    """Return the number of bytes in about half of a buffer's ``rows`` rows.
+
+    A row has ``stride`` bytes. The number is rounded down to whole rows and whole lines of the
+    scratchpad.
+    """
     whole = math.lcm(stride, config.line_bytes)
     return rows * stride // 2 // whole * whole
 
@@ -133,9 +139,10 @@ def half_bytes(rows: int, stride: int, config: Config) -> int:
 def inside(
     held: Mapping[str, int], sizes: Mapping[str, int], bank: int, config: Config
 ) -> list[Interval]:
-    """Return the occupied byte ranges (first, end) of a bank, relative to the bank's start.
+    """Return a list of the byte ranges (first, end) of a bank that the buffers in ``held`` occupy.
 
-    The buffers in ``held``, which have fixed addresses, occupy the ranges.
+    ``held`` is a dictionary from buffer name to fixed address. The ranges are relative to the
+    bank's start.
     """
     begin, line = bank * config.bank_bytes, config.line_bytes
     intervals = []
@@ -192,9 +199,10 @@ def fit(
     config: Config,
     fixed: Sequence[Interval] = (),
 ) -> dict[str, int] | None:
-    """Return offsets of the buffers in ``sizes`` in one bank, or None if there is no room.
+    """Return a dictionary from buffer name to offset in one bank, or None if there is no room.
 
-    The byte ranges (first, end) in ``fixed`` are occupied.
+    The buffers are those in ``sizes``; two of them share bytes only if they are never live at the
+    same time. The byte ranges (first, end) in ``fixed`` are not used.
     """
     line = config.line_bytes
     placed: dict[str, tuple[int, int]] = {}
