@@ -1,4 +1,4 @@
-"""Machines that run programs: the golden machine and simulations, by the simulator's name."""
+"""Makes the machine that a name selects: the golden machine, or a simulated one."""
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, check_known
