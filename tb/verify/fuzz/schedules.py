@@ -52,6 +52,7 @@ _PLANS = 6  # that are tried for a model, and programs that run
 _PROGRAMS = 2
 _TILES = 1, 2, 2, 4  # columns of a model's matrices, at most
 _TOKENS = 9
+_ROTATED = ("1",), ("1", "01", "10")  # layers with a rotation, of one layer and of several
 _DEPTH = 800  # words; longer programs are refused, most before they are made
 _CONTEXT = 7  # tokens, at most
 _ZEROS = 0.0, 0.0, 0.0, 0.7  # shares of tiles
@@ -135,17 +136,21 @@ def _small(rng: Random, model: Model, config: Config) -> Model:
         1, min(model.heads // model.kv_heads, most // kv_heads // model.head_dim)
     )
     whole = model.dim == model.heads * model.head_dim
-    fields = {
-        "layers": min(model.layers, int(rng.integers(1, 4))),
-        "ffn": min(model.ffn, most),
-        "dim": heads * model.head_dim if whole else min(model.dim, most),
-        "heads": heads,
-        "kv_heads": kv_heads,
-    }
-    if isinstance(model, ModelDescription):
-        fields["tokens"] = min(model.tokens, int(rng.integers(1, _TOKENS)))
-        fields["features"] = fields["dim"] if model.features == model.dim else model.features
-    return model.replace(**fields)
+    layers = min(model.layers, int(rng.integers(1, 4)))
+    dim = heads * model.head_dim if whole else min(model.dim, most)
+    fields: dict[str, Any] = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "dim": dim}
+    if isinstance(model, TextDescription):
+        if model.position == "rotary":
+            fields["head_norms"] = bool(rng.random() < 0.3)
+            fields["rotated"] = str(rng.choice(_ROTATED[layers > 1]))
+    else:
+        fields["features"] = dim if model.features == model.dim else model.features
+        tokens = int(rng.integers(1, _TOKENS))
+        # The shortest sequence with a window has tokens outside.
+        fields["tokens"] = _TOKENS + tokens if model.window else min(model.tokens, tokens)
+        fields["window"] = min(model.window, int(rng.integers(1, 4)))
+        fields["global_tokens"] = min(model.global_tokens, 2)
+    return model.replace(ffn=min(model.ffn, most), **fields)
 
 
 def _plan(rng: Random, search: Search, kind: list[list[Choices]]) -> Choices:
