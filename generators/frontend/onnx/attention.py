@@ -23,7 +23,7 @@ LEAST_MASKED = -1e4
 
 
 def scores(node: Node, left: View, right: View) -> View:
-    """Return attention scores: the products of queries and keys, head by head."""
+    """Return a view of attention scores: for each head, queries ``left`` times keys ``right``."""
     factors = left.factor(), right.factor()
     if factors[0] is None or factors[1] is None:
         raise UnsupportedError("it multiplies data by data that are not queries and keys")
@@ -44,9 +44,10 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return the products of constant queries, [..., n, head_dim], and computed keys.
+    """Return a view of the products of constant queries and computed keys.
 
-    A softmax converts the products to the weights of a pooling by attention.
+    ``queries`` is the shape of the queries, [..., n, head_dim]. A softmax converts the products to
+    the weights of a pooling by attention.
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]
@@ -55,7 +56,7 @@ def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
 
 
 def softmax(node: Node) -> View:
-    """Return the softmax of scores over the keys."""
+    """Return a view of a Softmax node's result: softmax of each query's scores over the keys."""
     view = node.inputs[0]
     axis = node.attribute("axis", -1 if node.opset >= 13 else 1)
     if isinstance(view, View) and isinstance(view.tensor, Shares):
@@ -94,7 +95,7 @@ def _turned(node: Node, view: View, factor: float) -> View:
 
 
 def context(node: Node, left: View, right: View) -> View:
-    """Return attention's context: the values weighted by the softmax of scores."""
+    """Return a view of attention's context: values ``right`` weighted by the softmax ``left``."""
     scores = left.tensor
     assert isinstance(scores, Scores)
     if not scores.softmax or left.factor() != 1.0 or not left.ordered:

@@ -12,7 +12,7 @@ LIKE = (
 
 
 def unlike_gpt2(encoder: Encoder) -> str:
-    """Return the reasons why a causal graph is no decoder like GPT-2; empty if there are none."""
+    """Return a text that lists a causal graph's differences from GPT-2; empty if there are none."""
     tensors = encoder.weights
     words = len(tensors.get("words", np.zeros(0)))
     wrong = {

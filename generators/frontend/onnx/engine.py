@@ -24,7 +24,7 @@ _SHAPE = 64
 
 
 class RunError(Exception):
-    """A graph cannot be run; the message is the first line of the library's error."""
+    """A graph cannot be run; the message is from the error of ONNX Runtime or ONNX's evaluator."""
 
 
 class Runner:
@@ -51,10 +51,10 @@ class Runner:
                 raise RunError(_line(error)) from error
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return all outputs of the graph for inputs by name.
+        """Run the graph, and return a list of its output arrays, in the graph's order.
 
-        Names that are not inputs of the graph are ignored. Raises :class:`RunError` if the inputs
-        do not fit the graph.
+        ``feeds`` is a dictionary from input names to arrays; names that are not inputs of the graph
+        are ignored. Raises :class:`RunError` if the arrays do not fit the graph.
         """
         inputs = {name: value for name, value in feeds.items() if name in self._inputs}
         try:
@@ -74,10 +74,10 @@ def _line(error: Exception) -> str:
 
 
 def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
-    """Return the outputs of a single ONNX node whose inputs are all constant.
+    """Run a single ONNX node on the arrays ``inputs``, and return a list of its output arrays.
 
-    Raises :class:`InputError` if the outputs are too large for the computer's memory, and
-    :class:`RunError` if the node cannot be run.
+    ``opsets`` are the opset imports of the node's model. Raises :class:`InputError` if an output
+    would have more than 2**28 numbers, and :class:`RunError` if the node cannot be run.
     """
     helper, numpy = onnx_library("onnx.helper"), onnx_library("onnx.numpy_helper")
     arrays = {
@@ -105,10 +105,10 @@ def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
 
 
 def inferred(model: Any) -> dict[str, tuple[int, tuple[int, ...] | None]]:
-    """Return the inferred element type and shape of every value of a graph, by name.
+    """Return a dictionary from the name of each value of a graph to its element type and shape.
 
-    An element type is a number, as in ONNX's ``TensorProto``. The shape is None if it is not fully
-    known. The result is empty if shape inference fails.
+    ONNX's shape inference finds both; if it fails, the dictionary is empty. An element type is a
+    number, as in ONNX's ``TensorProto``. The shape is None if it is not fully known.
     """
     try:
         graph = onnx_library("onnx.shape_inference").infer_shapes(model).graph

@@ -34,8 +34,9 @@ def explain(
     """Return a sentence that says why a graph cannot be imported, with remedies and the nodes.
 
     The importer matches the values of a graph with the results of an encoder's blocks. ``reasons``
-    say why nodes are not supported, ``error`` why the graph's output matches no block's result.
-    ``others`` say the same of values before the output; they are used only without other reasons.
+    say why nodes are not supported. ``error``, if not None, says why the graph's output matches no
+    block's result. ``others`` say the same of values before the output; the sentence includes one
+    of them only if nothing else explains the failure.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]
@@ -70,7 +71,7 @@ def _grouped(reasons: Iterable[str]) -> Iterator[str]:
 
 
 def held(model: Any) -> list[str]:
-    """Return descriptions of the unsupported parts of a graph, recognized by their node types."""
+    """Return a list of texts that name the unsupported parts of a graph, each with a remedy."""
     kinds = {node.op_type for node in model.graph.node}
     things = list(dict.fromkeys(thing for kind, thing in _KINDS.items() if kind in kinds))
     if _turns_halves(model) and _KINDS["RotaryEmbedding"] not in things:

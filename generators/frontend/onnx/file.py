@@ -36,17 +36,17 @@ def file_and_output(path: Path) -> tuple[Path, str]:
 
 
 def is_onnx(path: Path) -> bool:
-    """Return whether a path is that of an ONNX file, perhaps with the name of an output."""
+    """Return whether a path ends in ``.onnx``, or in ``.onnx:`` and the name of an output."""
     return file_and_output(path)[0].suffix == ONNX_SUFFIX
 
 
 def read_model(path: Path) -> Any:
     """Return the ONNX model in a file, with its functions inlined.
 
-    If the path names an output, this output becomes the first of the returned model. Raises
+    If the path names an output, this output becomes the first output of the returned model. Raises
     :class:`InputError` if the file cannot be read, is no ONNX model or lacks the output. The same
-    error is raised if a tensor's size or file does not match its header, or if the graph might not
-    terminate or might produce random results.
+    error is raised if a tensor has fewer stored numbers than its shape needs. It is also raised if
+    the graph might not terminate or might produce random results.
     """
     onnx = onnx_library("onnx")
     path, output = file_and_output(path)

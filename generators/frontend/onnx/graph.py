@@ -52,7 +52,7 @@ def _reads(node: Any) -> set[str]:
 
 
 class Graph:
-    """An ONNX graph, with the batch reduced to 1, and the meaning of its nodes."""
+    """An ONNX graph, changed to a batch of 1; methods run its nodes or recognize their results."""
 
     def __init__(self, path: Path, model: Any, tokens: int, *, batched: bool = True):
         """Store a file's model; raise :class:`InputError` if its inputs do not fit.
@@ -85,7 +85,7 @@ class Graph:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Names of tensors and other outputs in the file that do not affect the selected output."""
+        """Names of tensors that the selected output does not use, and a text per other output."""
         used, same = self.read, self._handed_on()
         others = [
             f"output {name}"
@@ -183,9 +183,10 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Change inputs of the kinds ``kinds``, such as masks, to inputs of unknown meaning.
+        """Change the kind of each input whose kind is in ``kinds`` to ``other``.
 
-        Later methods treat these inputs as data. Returns whether the graph has such inputs.
+        By default these are the inputs that mark the valid tokens. Methods that are called later
+        treat the changed inputs as data. Returns whether any input was changed.
         """
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
@@ -195,10 +196,11 @@ class Graph:
     def feeds(
         self, values: Array, length: int, others: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
-        """Return the arrays of all inputs by name; the first ``length`` tokens are valid.
+        """Return a dictionary from the name of each input of the graph to its array.
 
-        ``values`` is the first input, [*shape]; if it has too few tokens, padding tokens or zeros
-        are added. ``others`` are arrays of other inputs by name; missing inputs are zeros.
+        ``values`` is the first input; if it has too few tokens, padding tokens or zeros are added.
+        ``others`` is a dictionary from names of other inputs to their arrays. An input without an
+        array gets the contents that :meth:`Place.given` returns for ``length`` valid tokens.
         """
         first = self.places[0]
         numbers = np.asarray(values)
@@ -213,10 +215,11 @@ class Graph:
         return arrays
 
     def follow(self) -> tuple[dict[str, Value], list[str]]:
-        """Return the meaning of every value by name, and the reasons why nodes are unsupported.
+        """Return a dictionary from each value's name to its meaning, and a list of reasons.
 
-        A meaning is a constant, a mask, or a :class:`View` of a tensor. The results of unsupported
-        nodes are :class:`Opaque`.
+        A meaning is a constant, a mask, or a :class:`View` of a tensor. Each reason is a text that
+        says why a node is not supported. The results of such a node are views of an
+        :class:`Opaque`.
         """
         first = self.places[0]
         values: dict[str, Value] = dict(self.known)
@@ -305,9 +308,10 @@ class Graph:
         return {name: value.shape for name, value in zip(wanted, arrays, strict=True)}
 
     def run_part(self, runner: Runner, feeds: dict[str, Array]) -> list[Array]:
-        """Return the outputs of a part of the graph for inputs by name.
+        """Run ``runner``, a part of the graph, and return a list of its output arrays.
 
-        Raises :class:`InputError` if the part cannot be run.
+        ``feeds`` is a dictionary from input names to arrays. Raises :class:`InputError` if the part
+        cannot be run.
         """
         try:
             return runner.run(feeds)
@@ -364,7 +368,7 @@ class Graph:
         return self._helper.make_tensor_value_info(name, self._inferred[name][0], None)
 
     def dtype(self, name: str) -> Any:
-        """Return the NumPy name of the element type of a value."""
+        """Return the NumPy dtype of the elements of the value named ``name``."""
         return self._helper.tensor_dtype_to_np_dtype(self._inferred[name][0])
 
     def _fold(self, node: Any) -> Callable[[Sequence[Any]], list[Array]]:

@@ -1,10 +1,10 @@
 """Import of ONNX graphs of Transformer encoders, for example from PyTorch's exporter.
 
-The graph is followed node by node (``graph``, ``nodes``); the tensors that its nodes compute are
-matched with the blocks of a description (``match``). A description may not cover some nodes before
-the first block or after the last block. The host computes these nodes, with ONNX Runtime or ONNX's
-reference implementation. The imported model is compared with a run of the graph before it is
-returned.
+The modules ``graph`` and ``nodes`` recognize the tensors that a graph's nodes compute. The module
+``match`` matches these tensors with the blocks of a model description. If no description covers the
+nodes before the first block or after the last block, the host computes these nodes. It uses ONNX
+Runtime or ONNX's reference implementation. The importer compares the model with a run of the graph
+before it returns the model.
 """
 
 import math
@@ -51,14 +51,15 @@ NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
 
 
 def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
-    """Return the encoder in an ONNX file.
+    """Return the encoder in an ONNX file as a :class:`Source`.
 
     The graph's first input is [batch, tokens, features], [batch, channels, height, width], or token
     numbers [batch, tokens]. Further inputs may be the mask of valid tokens, token types and
-    positions. ``tokens`` is the number of tokens if the graph does not fix it. One output is used:
+    positions. ``tokens`` is the number of tokens, or 0 if the graph fixes it. One output is used:
     the first, or the output that the path names after a colon, as in ``model.onnx:scores``. The
     imported model is compared with a run of the graph. If ``quick`` is true, this comparison is
-    omitted for a graph with many attention scores, and the source's ``compared`` is False.
+    omitted for a graph with more than 2**25 attention scores; the result then has ``compared``
+    False.
 
     Raises :class:`InputError` if the package ``onnx`` is not installed, or the file cannot be read
     or contains parts that no description covers. The error names such parts, and a remedy.
@@ -115,7 +116,7 @@ def _refuse_causal(path: Path, encoder: Encoder) -> None:
 
 
 def is_causal(path: Path) -> bool:
-    """Return whether an ONNX file contains a language model; False if the file is unreadable."""
+    """Return whether an ONNX file's model has a causal mask; False if no model is recognized."""
     try:
         tokens = made_for(path) or few(path)
         return read_graph(path, tokens, lambda graph: read_encoder(graph)[0].blocks[0].causal)
@@ -124,9 +125,10 @@ def is_causal(path: Path) -> bool:
 
 
 def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
-    """Return the encoder that a graph computes, and the graph's recognized values by name.
+    """Return the encoder that a graph computes, and the dictionary of :meth:`Graph.follow`.
 
-    Raises :class:`InputError` with the names of unsupported parts.
+    The dictionary is from each value's name to a constant, a mask or a view. Raises
+    :class:`InputError` with the names of unsupported parts.
     """
     if graph.blocks is None:
         try:

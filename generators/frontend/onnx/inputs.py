@@ -1,4 +1,4 @@
-"""Inputs of an ONNX graph: meanings, shapes, and contents for a number of tokens."""
+"""Inputs of an ONNX graph: their kinds and shapes, and their arrays for some number of tokens."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ MASKS = ("mask", "padding", "length")
 
 @dataclass(frozen=True)
 class Place:
-    """An input of the graph: name, shape and meaning."""
+    """An input of a graph: its name, its shape, its kind (such as a mask) and its element type."""
 
     name: str
     shape: tuple[int, ...]
@@ -61,7 +61,7 @@ class Place:
 
 
 def sizes_of(value: Any, path: Path) -> list[int]:
-    """Return the sizes of an input's axes, 0 for axes of open size.
+    """Return a list of the sizes of an input's axes; 0 stands for a size that is not fixed.
 
     Raises :class:`InputError` if the input is no tensor, or a size is negative.
     """
@@ -77,7 +77,10 @@ def sizes_of(value: Any, path: Path) -> list[int]:
 
 @dataclass(frozen=True)
 class InputReader:
-    """Reads the inputs of a graph; if ``batched``, the first axis of every input is the batch."""
+    """Finds the kind and the shape of each input of a graph.
+
+    If ``batched`` is true, the first axis of each input is the batch; otherwise no axis is.
+    """
 
     path: Path
     model: Any
@@ -86,9 +89,10 @@ class InputReader:
     def place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
         """Return the :class:`Place` of an input whose axes have the sizes ``shape``.
 
-        A size of 0 is open: the graph does not fix it. ``tokens`` is the number of tokens for a
-        graph that leaves this number open, or 0. ``first`` is true for the graph's first input.
-        Raises :class:`InputError` if the form of the input is not supported.
+        A size of 0 is open: the graph does not fix it. ``tokens`` replaces an open number of
+        tokens. If ``tokens`` is 0, an open number raises :class:`OpenLengthError`. ``first`` is
+        true for the graph's first input. Raises :class:`InputError` if the input's axes or element
+        type are not supported, or if the graph fixes another number of tokens than ``tokens``.
         """
         name, kind = value.name, value.type.tensor_type.elem_type
         integer = kind in (6, 7, 9)

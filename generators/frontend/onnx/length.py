@@ -20,9 +20,9 @@ _TRIED = 64
 
 
 def few(path: Path) -> int:
-    """Return a small number of tokens for reading a graph that does not fix this number.
+    """Return ``FEW``, with which the importer reads a graph that fixes no number of tokens.
 
-    The result is 0 for a graph that fixes the number of tokens.
+    The result is 0 if the graph fixes the number of tokens, or cannot be read.
     """
     try:
         read_graph(path, 0, lambda graph: graph)
@@ -58,8 +58,9 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 def longest(path: Path, graph: Graph, start: str) -> int:
     """Return the largest number of tokens with which a graph can compute the value ``start``.
 
-    Only numbers and sizes in the graph's constants are tried, because such a constant sets the
-    limit. The result is 0 if none of them is the limit. ``graph`` was read with :func:`few` tokens.
+    ``start`` is the name of a value; ``graph`` was read with :func:`few` tokens. The function tries
+    only the integers in the graph's constants and the sizes of constants, because one of these sets
+    the limit. The result is 0 if none of them is the limit.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

@@ -20,7 +20,7 @@ from celosia.generators.frontend.weights import Floats
 
 
 def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
-    """Return a linear layer on a view's columns; ``weight`` is [inputs, outputs]."""
+    """Return a view of a linear layer's output, ``view @ weight + bias``, for rows of ``view``."""
     if weight.ndim != 2:
         raise UnsupportedError("its weight is not a matrix")
     if isinstance(view.tensor, Input) and not view.tensor.tokens:
@@ -61,7 +61,7 @@ def _patched(node: Node, view: View) -> View:
 
 
 def matmul(node: Node) -> View:
-    """Return a MatMul as a linear layer, as attention scores, or as attention's context."""
+    """Return a view of a MatMul's result: output of a linear layer, or a product of attention."""
     left, right = node.inputs
     if isinstance(right, np.ndarray):
         return linear(node, node.view(0), node.constant(1), np.zeros(1))
@@ -75,7 +75,7 @@ def matmul(node: Node) -> View:
 
 
 def gemm(node: Node) -> View:
-    """Return a Gemm as a linear layer with a bias."""
+    """Return a view of a Gemm's result, the output of a linear layer with a bias."""
     view, weight, bias = node.view(0), node.constant(1), node.constant(2, np.zeros(1))
     if node.attribute("transA", 0):
         raise UnsupportedError("it transposes the data")
@@ -85,7 +85,7 @@ def gemm(node: Node) -> View:
 
 
 def conv(node: Node) -> View:
-    """Return a Conv of the input as a linear layer on windows of the input."""
+    """Return a view of a Conv's result: a linear layer's output for windows of a graph's input."""
     view, weight = node.view(0), node.constant(1)
     if not isinstance(view.tensor, Input) or view.shape[0] != 1:
         raise UnsupportedError("it is a convolution of something else than the input")

@@ -30,9 +30,10 @@ def is_deviation(view: object) -> bool:
 
 
 def spread(node: Node, view: View, gamma: Floats) -> View:
-    """Return the scale of a LayerNorm: ``gamma / sqrt(variance + epsilon)`` for each row.
+    """Return a view of a LayerNorm's scale: ``gamma / sqrt(variance + epsilon)`` for each row.
 
-    ``gamma`` is [..., columns].
+    ``view`` is ``1 / sqrt(variance + epsilon)`` for each row of the tensor that the LayerNorm
+    normalizes; ``gamma`` is [..., columns], or one number for all columns.
     """
     stat = view.tensor
     assert isinstance(stat, RowMean)
@@ -52,9 +53,10 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
 
 
 def spread_product(node: Node, left: View, right: View) -> View:
-    """Return the product of a tensor, or of its rows' means, and a LayerNorm's scale.
+    """Return a view of a LayerNorm's scale times its input tensor, or times the rows' means.
 
-    The scale is ``gamma / sqrt(variance + epsilon)`` for each row, a :class:`Spread`.
+    One operand is the scale, ``gamma / sqrt(variance + epsilon)`` for each row; the other is the
+    tensor or the means. The result's tensor is a :class:`Spread`.
     """
     view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
     if is_deviation(by):
@@ -70,9 +72,9 @@ def spread_product(node: Node, left: View, right: View) -> View:
 
 
 def spread_sum(node: Node, left: View, right: View) -> View:
-    """Return the norm that is the sum or difference of two of its parts.
+    """Return a view of the LayerNorm that a node computes by adding or subtracting two parts.
 
-    Raises :class:`UnsupportedError` if the sum is not a complete norm.
+    Raises :class:`UnsupportedError` if the result is not a complete norm.
     """
     first, other = left.tensor, right.tensor
     assert isinstance(first, Spread)
@@ -92,7 +94,7 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return the sum or difference of a norm's part and a constant."""
+    """Return a view of a node's sum or difference of a LayerNorm's part ``view`` and a constant."""
     tensor = view.tensor
     assert isinstance(tensor, Spread)
     columns = per_column(view, number)

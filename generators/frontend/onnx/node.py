@@ -1,4 +1,4 @@
-"""An ONNX node whose inputs are constants or values of ``onnx.values``."""
+"""An ONNX node whose inputs are constants, or views and masks of the module ``values``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ class Node:
 
 
 def whole(tensor: Tensor, shape: Sequence[int]) -> View:
-    """Return the view of all elements of a tensor, in the tensor's order."""
+    """Return a view of all elements of a tensor, in the tensor's order, with the given shape."""
     return View(tensor, tuple(shape))
 
 

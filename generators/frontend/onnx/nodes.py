@@ -66,9 +66,9 @@ _FLOATS = (1, 10, 11, 16)
 
 
 def evaluate(node: Node) -> list[Value]:
-    """Return the meanings of a node's outputs.
+    """Return a list with one entry per output of a node: a constant, a mask, or a view.
 
-    Raises :class:`UnsupportedError` if no description covers the node's function.
+    Raises :class:`UnsupportedError` if no model description covers the node's operation.
     """
     operands = [value for value in node.inputs if value is not None]
     if all(isinstance(value, np.ndarray) for value in operands):

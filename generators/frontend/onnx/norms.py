@@ -81,7 +81,7 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return the mean over valid tokens: their sum divided by their number."""
+    """Return a view of the mean over valid tokens: their sum ``view`` divided by their number."""
     tensor = view.tensor
     assert isinstance(tensor, Kept)
     rows = tensor.source.rows
@@ -127,11 +127,11 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
 
 
 def epsilon_of(by: View, *, multiply: bool) -> float:
-    """Return the epsilon of a norm; ``by``, a function of each row's variance, scales the rows.
+    """Return the epsilon of a norm, found from ``by``, the scale of the norm's rows.
 
-    If ``multiply`` is true, the graph multiplies the rows by ``by``, otherwise it divides them.
-    Raises :class:`UnsupportedError` unless the function is ``1 / sqrt(variance + epsilon)`` for a
-    product, or ``sqrt(variance + epsilon)`` for a division.
+    If ``multiply`` is true, the graph multiplies the rows by ``by``, which must be ``1 /
+    sqrt(variance + epsilon)``. Otherwise the graph divides the rows by ``by``, which must be
+    ``sqrt(variance + epsilon)``. Raises :class:`UnsupportedError` if ``by`` is anything else.
     """
     if by.function is None:
         raise UnsupportedError("it scales rows by something else than their own variance")
@@ -166,7 +166,10 @@ def _row_mean(node: Node, value: View) -> View:
 
 
 def axes_of(node: Node, value: object) -> list[int]:
-    """Return the axes that a node reduces; raise :class:`UnsupportedError` if not constant."""
+    """Return a list of the indices, from 0, of the axes of ``value`` that a node reduces.
+
+    Raises :class:`UnsupportedError` if the axes are not constant.
+    """
     assert isinstance(value, View)
     axes = node.inputs[1] if len(node.inputs) > 1 else node.attribute("axes", None)
     if axes is None or not isinstance(axes, np.ndarray | list | tuple):

@@ -16,10 +16,11 @@ Used = TypeVar("Used")
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
     """Read the graph in a file, call ``use`` with the graph, and return the result of the call.
 
-    The graph's inputs may or may not begin with a batch axis; both readings are tried. Raises
-    :class:`InputError` if the file cannot be read, or if ``use`` raises it for both readings. The
-    error is an ``OpenLengthError`` if ``tokens`` is 0 and the graph does not fix the number of
-    tokens.
+    The graph is first read as one whose inputs begin with a batch axis. If this or ``use`` raises
+    :class:`InputError`, and the first input may lack that axis, the graph is read as one without
+    batch axes. ``tokens`` is the number of tokens, or 0 if the graph fixes it. Raises
+    :class:`InputError` if no reading succeeds. The error is an ``OpenLengthError`` if ``tokens`` is
+    0 and the graph does not fix the number.
     """
     known = stamp(path)
     try:

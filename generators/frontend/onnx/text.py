@@ -1,4 +1,4 @@
-"""Import of ONNX graphs of decoders: a causal mask, and scores of the vocabulary per token."""
+"""Import of decoders from ONNX graphs that have a causal mask, and score each word per token."""
 
 from pathlib import Path
 
@@ -19,10 +19,11 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of the decoder in an ONNX file.
 
     The graph takes token numbers [batch, tokens] and returns scores [batch, tokens, vocabulary].
-    Positions are learned; the graph or its table of positions fixes their number.
+    The decoder has learned positions; the graph's input, or its table of positions, fixes their
+    number.
 
-    Raises :class:`InputError` as :func:`celosia.generators.frontend.onnx.importer.load_onnx`, and
-    if the graph is an encoder.
+    Raises :class:`InputError` if the graph has no causal mask, or in the cases in which
+    :func:`celosia.generators.frontend.onnx.importer.load_onnx` raises it.
     """
     return read_graph(path, text_length(path), _load)
 
