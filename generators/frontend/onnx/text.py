@@ -22,8 +22,8 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
     The decoder has learned positions; the graph's input, or its table of positions, fixes their
     number.
 
-    Raises :class:`InputError` if the graph has no causal mask, or in the cases in which
-    :func:`celosia.generators.frontend.onnx.importer.load_onnx` raises it.
+    Raises :class:`InputError` if the package ``onnx`` is not installed, if the file cannot be read,
+    or if the graph is not a causal decoder like GPT-2 with a known largest number of tokens.
     """
     return read_graph(path, text_length(path), _load)
 
