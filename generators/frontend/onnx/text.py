@@ -22,8 +22,9 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
     The decoder has learned positions; the graph's input, or its table of positions, fixes their
     number.
 
-    Raises :class:`InputError` if the package ``onnx`` is not installed, if the file cannot be read,
-    or if the graph is not a causal decoder like GPT-2 with a known largest number of tokens.
+    Raises :class:`InputError` if the package ``onnx`` is not installed, or the file cannot be read.
+    It is also raised if the graph is no causal decoder like GPT-2, or if its largest number of
+    tokens cannot be determined.
     """
     return read_graph(path, text_length(path), _load)
 
