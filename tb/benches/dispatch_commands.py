@@ -17,10 +17,11 @@ def no_tokens() -> Tokens:
 
 
 def random_program(random: np.random.Generator, count: int) -> list[dict[str, Any]]:
-    """Return random commands, which pop only tokens that earlier commands pushed.
+    """Return ``count`` random commands, which pop only tokens that earlier commands pushed.
 
-    Each command is a dictionary of ``engine``, ``pop`` (engines whose tokens it pops) and
-    ``fields``. The last 20 commands pop no tokens.
+    Each command is a dictionary: ``engine`` executes it, ``pop`` lists the engines whose tokens it
+    pops, and ``fields`` is a dictionary from the name of a field of the command to its value. The
+    last 20 commands pop no tokens.
     """
     held = no_tokens()
     program = []
@@ -60,7 +61,7 @@ def random_program(random: np.random.Generator, count: int) -> list[dict[str, An
 
 
 def program_words(program: list[dict[str, Any]]) -> list[int]:
-    """Return the payloads that the sequencer sends for a program, one for each command word."""
+    """Return the payloads that the sequencer sends for a program: an integer per command word."""
     words = []
     for command in program:
         opcode, push, flags, *operands = command["fields"].values()
@@ -79,7 +80,7 @@ def program_words(program: list[dict[str, Any]]) -> list[int]:
 
 
 def shortest_words(engine: Engine, pop: list[Engine]) -> list[int]:
-    """Return the sequencer's payloads for the engine's command that has the fewest words.
+    """Return the sequencer's payloads (integers) for the command of ``engine`` with fewest words.
 
     The command waits for a token of each engine in ``pop``.
     """

@@ -203,7 +203,7 @@ class Jobs:
             self.gated += int(np.count_nonzero(part == 0))
 
     def add_random(self) -> None:
-        """Append random commands: one MATMUL, or PRELOADs with MATMULs by the loaded weights."""
+        """Append a MATMUL that reads its weights, or PRELOADs and MATMULs with weights in slots."""
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
         k, n = (
@@ -247,7 +247,8 @@ class Jobs:
     def append_random(self, transpose: bool) -> None:
         """Append PRELOADs that add lines of weights to slots, and MATMULs with these slots.
 
-        If ``transpose`` is true, the first PRELOAD transposes its weights.
+        The first PRELOAD transposes its weights if ``transpose`` is true, and does not otherwise.
+        Each later one does so at random, if the configuration has ``b_transpose``.
         """
         config = self._config
         room = config.array.weight_depth - RING_SLOTS

@@ -25,11 +25,13 @@ _END = record(Op.END)
 
 
 def images(random: np.random.Generator) -> Iterator[Image]:
-    """Yield flash images: triples (image, STATUS at the end of its runs, change of answers).
+    """Yield flash images, each with the STATUS and the answers for which the bench runs it.
 
-    The image's requests are answered by a model of the host link. The change of answers is a
-    function that takes a request's number and the model's answer, and returns the changed answer.
-    It is None if no answer is changed. Short invalid images come before long images.
+    Each item is a triple (image, status, answers). ``status`` is the value of STATUS after each run
+    of the machine that the image starts. A model of the host link answers the image's requests.
+    ``answers`` is a function that takes a request's number and the model's answer, and returns the
+    answer for the circuit; it is None if no answer is changed. Short invalid images come before
+    long images.
     """
     good = _good(random)
     image = seal(CONFIG, good + _END)

@@ -69,7 +69,12 @@ def random_command(
 
 
 def fixed_shapes(config: Config) -> list[tuple[int, int]]:
-    """Return pairs (number of rows, bytes of a row): all powers of two, and the largest shapes."""
+    """Return pairs (number of rows, bytes of a row) for commands of fixed sizes.
+
+    For each of the first ``SIZES`` powers of two p, there is one row of p bytes, and one row of p +
+    1 words. The last pairs are the large shapes in ``MOST``. Rows longer than a scratchpad bank are
+    cut to its length.
+    """
     word, room = config.mem_bytes, config.bank_bytes
     sizes = [1 << bit for bit in range(SIZES)]
     sizes += [(size + 1) * word for size in sizes]
@@ -91,11 +96,11 @@ def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
 def expected_moves(
     commands: list[dict[str, int]], config: Config, source: bytes, *, load: bool
 ) -> tuple[deque[tuple[int, bytes]], list[int]]:
-    """Return all words that commands move, and a list of cumulative numbers of these words.
+    """Return the words that commands move, and the total number of words up to each command's end.
 
-    A word is a pair (address in the written memory, bytes). The list has, for each command, the
-    number of words of this command and all earlier ones. ``source`` is the content of the memory
-    that is read: external memory if ``load`` is true, otherwise the scratchpad.
+    The words are a queue of pairs (address in the written memory, bytes). The numbers are a list:
+    each is the number of words of a command and all earlier commands. ``source`` is the content of
+    the memory that is read: external memory if ``load`` is true, otherwise the scratchpad.
     """
     moves: deque[tuple[int, bytes]] = deque()
     ends = []

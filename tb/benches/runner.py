@@ -1,7 +1,8 @@
 """One cocotb build or run in a process: ``python -m celosia.tb.benches.runner JOB.json``.
 
-The job's ``action`` is ``build`` or ``test``; ``arguments`` go to the cocotb runner, ``make`` are
-options of make for Verilator's C++.
+The job is a dictionary. ``action`` is ``build`` or ``test``, the name of a method of cocotb's
+runner for the ``simulator``, and ``arguments`` are that method's keyword arguments. ``make`` lists
+options of make, which compiles the C++ files that Verilator writes.
 """
 
 import json
@@ -20,7 +21,7 @@ class PortsOnly(Verilator):
     A Verilator control file names the accessible signals. Verilator may remove all others, and
     generates no code for a bench's access to them, so that a build takes half the time. The built
     program contains no path to cocotb's libraries, because another checkout may also run it.
-    ``options`` are options for make.
+    ``options`` lists the options of make, which compiles the C++ files that Verilator writes.
     """
 
     def __init__(self, options: list[str]):
@@ -40,7 +41,7 @@ class PortsOnly(Verilator):
 
 
 class Dumper(Icarus):
-    """cocotb's runner for Icarus; the extension of a waveform file selects its format."""
+    """cocotb's runner for Icarus; it writes VCD to a file that ends in ``.vcd``, otherwise FST."""
 
     def _test_command(self):
         vcd = any(

@@ -63,7 +63,7 @@ def simulate(
     mutants: Path | None = None,
     coverage: Path | None = None,
 ) -> Ran:
-    """Run every cocotb test of a bench module, or only the tests ``testcase``, on a component.
+    """Run cocotb tests of a bench module on a component: all of them, or those named ``testcase``.
 
     ``simulator`` is ``verilator`` or ``icarus``. ``parameters`` (any JSON values) are returned by
     ``celosia.tb.benches.common.parameters`` in the bench; ``seed`` is printed, and is the seed of
@@ -71,9 +71,9 @@ def simulate(
     is ``.fst``, else in VCD. ``timeout`` is the limit in seconds of the build, and also of the run.
     ``verilog`` replaces the component's Verilog; its top module must be named ``top`` and have the
     same ports. If it is a netlist with mutations, ``mutants`` is a folder whose file
-    ``mutants.json`` lists the mutations to run (see :mod:`celosia.tb.verify.mutation.forks`).
-    ``coverage`` is the file for Verilator's line and toggle coverage. Builds are cached by the hash
-    of the Verilog.
+    ``mutants.json`` lists the numbers of the mutations to run. The results of the mutants are
+    stored in this folder (see :mod:`celosia.tb.verify.mutation.forks`). ``coverage`` is the file
+    for Verilator's line and toggle coverage. Builds are cached by the hash of the Verilog.
 
     Raises :class:`RunError` with the log's end if a test fails, and :class:`InputError` if the
     simulator is unknown or missing.

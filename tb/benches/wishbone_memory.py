@@ -44,7 +44,7 @@ class WishboneRules:
         return int(getattr(self._dut, f"{PREFIX}_{name}").value)
 
     def sample(self) -> dict[str, int]:
-        """Assert the rules in this cycle; return the bus signals' values, a dictionary by name."""
+        """Assert the rules in this cycle; return a dictionary from bus signal name to value."""
         now = {name: self.get(f"{name}_o") for name in ("cyc", "stb", "we", "adr", "cti", "bte")}
         now |= {name: self.get(f"{name}_i") for name in ("ack", "err")}
         now |= {"sel": self.get("sel_o"), "dat": self.get("dat_o")}
@@ -105,7 +105,7 @@ class WishboneMemory:
         self._expected: int | None = None  # address of the word that may move next
 
     def drive(self) -> None:
-        """Drive ``ack``, ``err`` and the word read in this cycle; call it after a rising edge."""
+        """Drive ``ack``, ``err`` and the read data for this cycle; call it after a rising edge."""
         dut, width = self._dut, self._config.mem_bytes
         answers = self._expected is not None and self._rng.random() >= self._stall
         word = self._rng.bytes(width)
@@ -118,7 +118,7 @@ class WishboneMemory:
         dut.wbm_dat_i.value = int.from_bytes(word, "little")
 
     def sample(self) -> None:
-        """Check the rules, and move a word that is acknowledged; call it at a falling edge."""
+        """Check the rules; store the word of an acknowledged write. Call it at a falling edge."""
         now, width = self._rules.sample(), self._config.mem_bytes
         moved = now["stb"] and (now["ack"] or now["err"])
         if now["stb"] and self._expected is None:
@@ -146,9 +146,10 @@ class WishboneMemory:
 class WishbonePackage:
     """cocotbext-wishbone's slave as a memory with the content ``bytes``, and a check of the bus.
 
-    The slave answers each word separately, for any cycle type, in two cycles. An answer is delayed
-    by n or more further cycles with probability ``stall ** n``. Accesses at or above the address
-    ``broken`` are answered with ``err``; ``broken`` may change.
+    The slave answers each word separately, for any cycle type, in two cycles. It delays each answer
+    further by a random number of cycles, which is at least n with probability ``stall ** n``.
+    Accesses at or above the address ``broken`` are answered with ``err``; the bench may change
+    ``broken``.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Time:
-    """A time in a data sheet: nanoseconds or clock periods; the longer if both are given."""
+    """A time that a data sheet gives in nanoseconds, in clock periods, or as the longer of both."""
 
     ns: float = 0.0
     clocks: int = 0
@@ -20,7 +20,7 @@ class Time:
 
 @dataclass(frozen=True, kw_only=True)
 class SdramSheet:
-    """Figures of an SDR SDRAM chip's data sheet; field ``rcd`` is tRCD, and so on."""
+    """Timing and sizes in an SDR SDRAM chip's data sheet; field ``rcd`` is tRCD, and so on."""
 
     source: str
     seen: bool
@@ -52,10 +52,12 @@ class SdramSheet:
         return self.ref * 1e6 / self.refreshes
 
     def figures(self, period: float) -> dict[str, float]:
-        """Return all figures for a clock period (ns), a dictionary from field name to value.
+        """Return the sheet's timing and sizes: a dictionary from field name to number.
 
         The field names are in upper case. A :class:`Time`, which a data sheet may give in clock
-        periods, is converted to nanoseconds; other figures keep the sheet's units.
+        periods, is converted to nanoseconds for a clock period of ``period`` ns; other fields keep
+        the sheet's units. ``CL2`` and ``CL3`` are the highest clock frequencies (MHz) at these CAS
+        latencies.
         """
         by_name: dict[str, float] = {f"CL{cas}": self.frequency[f"CL{cas}"] for cas in (2, 3)}
         for name, value in vars(self).items():
@@ -68,7 +70,10 @@ class SdramSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class PsramSheet:
-    """Figures of a HyperBus PSRAM die's data sheet; field ``rp`` is tRP, and so on (ns)."""
+    """Timing and sizes in a HyperBus PSRAM die's data sheet; field ``rp`` is tRP, and so on.
+
+    Times are in nanoseconds, but ``vcs`` and ``csm`` are in microseconds.
+    """
 
     source: str
     seen: bool
@@ -92,10 +97,11 @@ class PsramSheet:
     ck_max: float
 
     def figures(self) -> dict[str, float]:
-        """Return all figures, a dictionary from field name to value.
+        """Return the sheet's timing and sizes: a dictionary from field name to number.
 
-        For each latency code N, a hexadecimal digit, ``periods_N`` is the latency in clock periods
-        and ``mhz_N`` the highest clock frequency (MHz).
+        The field ``latency`` is replaced by two entries for each latency code N (a hexadecimal
+        digit). ``periods_N`` is the latency in clock periods, ``mhz_N`` the highest clock frequency
+        (MHz) with it.
         """
         left = ("source", "seen", "latency")
         by_name = {name: value for name, value in vars(self).items() if name not in left}
@@ -106,7 +112,7 @@ class PsramSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashSheet:
-    """Figures of an SPI flash chip's data sheet; field ``shsl`` is tSHSL, and so on.
+    """Timing and size in an SPI flash chip's data sheet; field ``shsl`` is tSHSL, and so on.
 
     Times are in nanoseconds, but ``res1``, ``rst`` and ``vsl`` are in microseconds.
     """
@@ -130,7 +136,7 @@ class FlashSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3Sheet:
-    """Figures of a DDR3 SDRAM chip's data sheet; field ``rp`` is tRP, and so on (ns)."""
+    """Timing and sizes in a DDR3 SDRAM chip's data sheet; field ``rp`` is tRP, and so on (ns)."""
 
     source: str
     seen: bool

@@ -20,10 +20,10 @@ class Bus:
     wrong, or the strobe of one of the two bursts is missing; delay and bit slip determine the
     fault.
 
-    ``late``, ``wrong`` and ``silent`` are tuples of the indices of bad lanes. During the search
-    these lanes behave as ``windows`` describes; they change in the final test after it. Then a
-    ``late`` lane works at any delay, as if the chip had warmed up. A ``wrong`` lane returns a wrong
-    byte, and a ``silent`` lane returns no strobe.
+    ``late``, ``wrong`` and ``silent`` are tuples of the indices of bad lanes. During the search for
+    a delay these lanes behave as ``windows`` describes. In the final test, which follows the
+    search, a ``late`` lane works at any delay, as if the chip had warmed up. A ``wrong`` lane then
+    returns a wrong byte, and a ``silent`` lane returns no strobe.
     """
 
     def __init__(

@@ -37,14 +37,14 @@ class FlashModel:
     """A model of an SPI flash chip at its pins, which checks the data sheet's rules.
 
     A broken rule raises :class:`AssertionError`. The chip starts in ``modes`` (by default in
-    power-down). It contains ``contents`` from address 0 on, then bytes of 255. Times are checked
-    for a clock of ``clock`` Hz; ``way`` is the delay of the wires to the chip and back (ns).
-    ``quad`` is the chip's bit QE (quad enable). The attribute ``commands`` lists the received
-    commands, pairs (command code, address).
+    power-down). It contains ``contents`` from address 0 on; all bytes after them are 255. Times are
+    checked for a clock of ``clock`` Hz; ``way`` is the total delay of the wires to the chip and
+    back (ns). ``quad`` is the chip's bit QE (quad enable). The attribute ``commands`` lists the
+    received commands, pairs (command code, address).
 
-    A line that neither side drives is a random bit. A line that the chip drives is random, too,
-    until its data are valid and have arrived. ``wrong`` is a mask of bits that a broken chip
-    inverts in each byte; 0 for a good chip.
+    A data line that neither side drives is a random bit. After a clock edge at which the chip
+    drives new data, all data lines are random until these data arrive at the reader. ``wrong`` is a
+    mask of the bits that a broken chip inverts in each byte that it sends; 0 for a good chip.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class FlashModel:
         self._changed = _NEVER
 
     def step(self, pins: dict[str, int]) -> int:
-        """Run one cycle with the levels ``pins``, by pin name; return the levels of ``dq_i``."""
+        """Run a cycle with ``pins``, a dictionary from pin name to level; return input ``dq_i``."""
         self._check_lines(pins)
         if not pins["cs_n"]:
             if self._cs_n:

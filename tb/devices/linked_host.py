@@ -1,4 +1,4 @@
-"""A model of the host link and a machine, for the requests of a power-on image."""
+"""A model of the host link and a machine, which answers the requests of a power-on image."""
 
 from celosia.arch.link import VERSION, Identity, fingerprint
 from celosia.arch.presets import PRESETS
@@ -15,9 +15,10 @@ ADDR, SIZE = 0x1000, 0x2000
 class Host:
     """A model of the host link, and of a machine that executes no program but counts its runs.
 
-    ``status`` is the STATUS at the end of a run. ``answers(number, answer)`` may change the answer
-    to the request with that number. ``begun`` is the number of runs that were started, ``asked``
-    the list of requests.
+    ``status`` is the value that the bench gives STATUS after each run. ``answers(number, answer)``
+    takes a request's number and the link's answer, and returns the answer that :meth:`ask` returns;
+    by default, the link's answer. ``begun`` is the number of runs that were started, ``asked``
+    lists the requests (bytes).
     """
 
     def __init__(self, status=0, answers=None):
@@ -30,7 +31,7 @@ class Host:
             self.begun += 1
 
     def ask(self, frame):
-        """Return the link's answer to a request; CORRUPT if the request is incomplete."""
+        """Return the answer to a request (bytes); its status is CORRUPT if bytes are missing."""
         self.asked.append(frame)
         reply = b"".join(map(self.link.receive, frame))
         return self.answers(len(self.asked) - 1, reply or self.link.quiet())

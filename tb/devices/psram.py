@@ -17,9 +17,10 @@ class PsramModel:
     A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a machine's
     clock of ``clock`` Hz. A byte that was never written has a value computed from its address. If
     the chip's latency is variable, a refresh delays one command in four; ``seed`` starts this
-    random choice. ``counts`` has the numbers of reads, writes, and commands that a refresh delayed.
-    All ``dies`` of a chip act at the same time. ``wrong`` is a mask of output bits that a broken
-    chip inverts; 0 for a good chip.
+    random choice. ``counts`` is a dictionary: the number of ``reads``, of ``writes``, and of
+    ``collisions`` (commands with twice the latency, as during a refresh). ``dies`` is the number of
+    dies, which all receive the same commands. ``wrong`` is a mask of output bits that a broken chip
+    inverts; 0 for a good chip.
     """
 
     def __init__(
@@ -50,10 +51,11 @@ class PsramModel:
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> tuple[int, int]:
-        """Run half a cycle with the levels ``pins``, by pin name; return the levels (DQ, RWDS).
+        """Run half a cycle with ``pins``, a dictionary from pin name to level; return (DQ, RWDS).
 
-        These are the levels that the chip drives, as they arrive at the host. They change half a
-        cycle after a clock edge, because of the delay of the wires to the chip and back.
+        The results are the levels that the chip drives, as they arrive at the host, or random
+        levels if it drives none. They change half a cycle after a clock edge, because of the delay
+        of the wires to the chip and back.
         """
         before, self._pins = self._pins or pins, pins
         if self._coming is not None:

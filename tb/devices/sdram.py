@@ -45,7 +45,10 @@ class SdramModel:
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> int | None:
-        """Run one cycle with the levels ``pins``, by pin name; return the data driven, or None."""
+        """Run one cycle with ``pins``, a dictionary from pin name to level.
+
+        Return the word that the chip drives on the data pins, or None if it drives no word.
+        """
         answer = None
         if self._due and self._due[0][0] == self._now:
             answer = self._due.popleft()[1] ^ self._wrong

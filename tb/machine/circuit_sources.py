@@ -1,4 +1,4 @@
-"""Verilog of circuits from the cache, and the circuits' source files, found by their imports."""
+"""Verilog of circuits, kept in the cache, and a search for the source files of circuits."""
 
 import functools
 import re
@@ -23,11 +23,12 @@ _IMPORTS = re.compile(
 def kept_verilog(component: Component, top: str, prefix: str | None = None) -> str:
     """Return the Verilog of a component, from the cache if generated before.
 
-    The argument ``top`` is the name of the top module. The cache's key is made from the source
-    files of the component and its parts, and from the component's parameters. These are its
-    attribute ``inputs``, or, if it has none, all its attributes. The Verilog is generated each time
-    if the component belongs to another package, or if an attribute is neither a number, a text nor
-    a record of ``celosia.arch``.
+    ``top`` is the name of the top module, and the names of the other modules start with ``prefix``,
+    by default ``top``. The cache's key is made from the source files of the component and its
+    parts, and from the component's parameters. The parameters are the value of the component's
+    attribute ``inputs``, or all its attributes if it has no ``inputs``. The Verilog is generated
+    each time if the component belongs to another package, or if an attribute is neither a number, a
+    text nor a record of ``celosia.arch``.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)

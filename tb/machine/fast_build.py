@@ -75,7 +75,7 @@ def accelerator_verilog(config: Config) -> str:
 
 
 def uninitialized(verilog: str) -> str:
-    """Return the Verilog without initial values of registers and of writable memories."""
+    """Return Verilog without the initial values of its registers and its writable memories."""
     for pattern in (_INITIAL_VALUE, _INITIAL_ZEROS):
         verilog = pattern.sub("", verilog)
     return _DECLARED_VALUE.sub(r"\1;", verilog)
@@ -84,7 +84,7 @@ def uninitialized(verilog: str) -> str:
 def checked(verilog: str) -> str:
     """Return Verilog with added checks: a write past the end of a memory ends the simulation.
 
-    A read past the end is no error until the value, which is X, is used.
+    A read past the end is not checked; it returns X.
     """
     return _MODULE.sub(lambda module: _checked_module(module[0]), verilog)
 
@@ -173,7 +173,7 @@ def _member_names(verilog: str) -> dict[str, str]:
 def build_icarus(config: Config, memory_bytes: int) -> Path:
     """Return the folder of the compiled Icarus simulation of a configuration's accelerator.
 
-    The simulation is built if the cache lacks it; external memory has ``memory_bytes``.
+    The simulation is built if the cache lacks it; its external memory has ``memory_bytes`` bytes.
     """
     check_simulator("icarus")
     verilog = checked(accelerator_verilog(config))

@@ -18,7 +18,7 @@ def pack(shape: ShapeLike, value: Any) -> int:
 
 
 def unpack(shape: ShapeLike, bits: int) -> Any:
-    """Return the value of an Amaranth shape with given bits, the inverse of :func:`pack`.
+    """Return the value that ``bits`` represent in an Amaranth shape, the inverse of :func:`pack`.
 
     The value is an integer, a list for an array, or a dictionary from field name to value.
     """

@@ -51,7 +51,10 @@ class Wait:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded run: the commands, the engines' waits, and counts for each window of cycles."""
+    """A recorded run: the commands, the engines' waits, and counts for each window of cycles.
+
+    These count the cycles of the array by cause, and the words read and written in external memory.
+    """
 
     cycles: int
     window: int
@@ -66,9 +69,10 @@ class Recording:
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
     """Return the recording of a run of ``cycles`` cycles, made from the C++ harness's events.
 
-    Each event is a pair (cycle, code); ``window`` is the length of a window (cycles).
+    Each event is a pair (cycle, code). The code's fields are the kind of event, the engine or the
+    index in ``SUMS``, and the value. ``window`` is the length of a window (cycles).
 
-    Raises :class:`RunError` if events contradict each other.
+    Raises :class:`RunError` if an engine's numbers of sent, offered and completed commands differ.
     """
     sent: list[tuple[int, Engine, list[int]]] = []
     offered: dict[Engine, list[int]] = {engine: [] for engine in Engine}

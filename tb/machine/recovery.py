@@ -79,12 +79,12 @@ class _Wanted:
 
 
 class Campaign:
-    """Trials on one machine of a configuration, whose memories and registers are random at first.
+    """Trials on one machine, which starts with random contents of its memories and registers.
 
-    Each trial starts a random program and disturbs its run in a random cycle. Then it runs another
-    program, as a host does after any run. The results of the second run must equal the golden
-    machine's results, and its cycles must equal the cycles on an undisturbed machine. The
-    disturbances are:
+    Each trial starts one of ``programs`` random programs and disturbs its run in a random cycle.
+    Then, as a host does after any run, it starts a program, again chosen at random. The results of
+    this second run must equal the golden machine's results, and its cycles must equal the cycles on
+    an undisturbed machine. The disturbances are:
 
     - a reset of 1 to 4 cycles, of the machine alone or with external memory;
     - an abort by the host, or an abort and a start in one write to CONTROL;
@@ -97,9 +97,9 @@ class Campaign:
       machine has recovered.
 
     All random numbers depend on ``seed``. Before the trials, each program runs once, undisturbed,
-    after a reset. ``cold`` has a text for each of these runs: its difference from the golden
-    machine's run, empty if there is none. The first of them is the machine's first run. If
-    ``machine`` is given, the trials run on it, otherwise on a new machine.
+    after a reset. ``cold`` lists a text for each of these runs, the machine's first run included:
+    its difference from the golden machine's run, empty if there is none. If ``machine`` is given,
+    the trials run on it, otherwise on a new one with an external memory of ``latency`` cycles.
     """
 
     def __init__(

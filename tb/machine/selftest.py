@@ -69,11 +69,12 @@ def selftest(
     seed: int,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Test a machine that has ``memory_bytes`` bytes of external memory; return a dictionary.
+    """Test a machine that has ``memory_bytes`` bytes of external memory; return the results.
 
-    All of external memory is written with random bytes and read back, and then with the inverted
-    bytes. ``memory_mismatches`` is the number of wrong bytes. ``register_mismatches`` is the number
-    of wrong values read from the registers ID and PC.
+    The results are a dictionary. All of external memory is written with random bytes and read back,
+    and then with the inverted bytes. ``memory_mismatches`` is the number of wrong bytes.
+    ``register_mismatches`` is the number of wrong values read from the registers ID and PC.
+    ``mismatches`` is the sum of both and of the number of failed programs.
 
     Then random programs run on the machine and on the golden machine. There are ``programs``
     programs for each unit in ``UNITS`` that the configuration has. They use only this unit, the
@@ -82,11 +83,11 @@ def selftest(
     two machines differ afterwards in external memory, the scratchpad, the number of products, or
     the result of argmax.
 
-    ``units`` is a dictionary from unit to its figures: ``programs``, ``failed`` programs, ``uses``
-    (the number of instructions that used the unit), and ``result``. The result is ``pass``,
-    ``fail``, or ``untested`` if no program could use the unit. ``instructions`` is a dictionary
-    from instruction to the number of times it ran; ``untested`` lists the instructions that never
-    ran.
+    ``units`` is a dictionary from each unit, ``core`` and ``all`` to a dictionary of its results.
+    These are the numbers of ``programs``, of ``failed`` programs, and of ``uses`` (instructions
+    that used the unit), and ``result``: ``pass``, ``fail``, or ``untested`` if no program could use
+    the unit. ``instructions`` is a dictionary from instruction to the number of times it ran;
+    ``untested`` lists the instructions that never ran.
 
     Raises :class:`InputError` if no random program fits the machine.
     """
@@ -148,7 +149,7 @@ def selftest(
 
 
 def only(config: Config, unit: str) -> Config:
-    """Return a configuration with ``unit``, the core, and the units that it needs, but no others.
+    """Return a configuration with only ``unit``, the units it needs, and those of every machine.
 
     If ``unit`` is ``all``, the result is ``config`` itself. A program for the reduced configuration
     has the same results on ``config``.
@@ -160,10 +161,10 @@ def only(config: Config, unit: str) -> Config:
 
 
 def clearing_programs(config: Config) -> list[list[int]]:
-    """Return programs, lists of words, that set a machine's on-chip memories to zero.
+    """Return a list of programs (lists of words) that together set on-chip memories to zero.
 
-    Random programs need memories of zeros. External memory must begin with a scratchpad row of
-    zeros.
+    Random programs are written for memories that contain zeros. The first ``CLEARED_ROW`` bytes of
+    external memory must be zero, since the returned programs copy them.
     """
     program = [*clearing(config), *clearing_sums(config)]
     step = config.control.program_depth // 12 - 1  # an instruction has at most 11 words

@@ -17,10 +17,11 @@ ROWS, COLUMNS, DEPTH = 6, 12, 12
 
 @dataclass(frozen=True)
 class ShortProgram:
-    """A short program: its words, the registers that the host writes, and external memory.
+    """A short program, and the registers and memory contents that the host writes beforehand.
 
-    ``image`` is external memory's content from address 0 on. The program writes ``result_bytes``
-    bytes from the address ``result_addr`` on.
+    ``words`` are the program's words. ``registers`` is a dictionary from the number of a register
+    to the value that the host writes. ``image`` is external memory's content from address 0 on. The
+    program writes ``result_bytes`` bytes from the address ``result_addr`` on.
     """
 
     words: list[int]
