@@ -1,4 +1,4 @@
-"""Golden model of the matrix product, as one product and tile by tile as the array computes it."""
+"""Golden model of matrix products, computed at once, or tile by tile as in the array."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,26 +23,26 @@ def multiply(a: Ints, b: Ints, a_zero: int = 0, b_zero: int = 0) -> Ints:
 
 
 def parts_of_wide(x: Ints) -> tuple[Ints, Ints]:
-    """Return the bytes (high, low) of INT16: ``x = 256 * high + low``, ``low`` from -128 to 127."""
+    """Return INT16 split into (high, low): ``x = 256 * high + low``, ``low`` from -128 to 127."""
     high = (x + WIDE_UNIT // 2) >> 8
     return high, x - WIDE_UNIT * high
 
 
 def multiply_wide(a: Ints, b: Ints) -> Ints:
-    """Return the product of INT16 a [m, k] and b [k, n] in units of 256, [m, n].
+    """Return the matrix product of INT16 a [m, k] and INT16 b [k, n]; [m, n], in units of 256.
 
-    It omits the products of two low bytes: equation (19) of ``docs/formats.md``.
+    The product of the low bytes of two elements is omitted: equation (19) of ``docs/formats.md``.
     """
     (high, _), (b_high, b_low) = parts_of_wide(a), parts_of_wide(b)
     return multiply(a, b_high) + multiply(high, b_low)
 
 
 def part(b: Ints, place: int, last: bool, width: int) -> Ints:
-    """Return the value of a part of 8-bit weights b: ``width`` bits from bit ``place * width`` on.
+    """Return one part of each 8-bit weight in b: ``width`` bits from bit ``place * width`` on.
 
-    The bits keep their positions, so all parts of a weight add up to the weight: equation (14) of
-    ``docs/formats.md``. A part is unsigned, unless ``last`` is true: the part with the highest bits
-    is signed.
+    The bits keep their positions, so a weight is the sum of its parts: equation (14) of
+    ``docs/formats.md``. ``last`` must be true for the part with the highest bits, and makes it
+    signed. The other parts are unsigned.
     """
     bits = b >> place * width & (1 << width) - 1
     sign = (b < 0) & last
@@ -80,18 +80,19 @@ def held(
     exponent_bits: int = 0,
     block: bool = False,
 ) -> Ints:
-    """Return a matrix's tiles [nt, kt, rows, cols], read from weight slots from ``slot`` on.
+    """Return a matrix's tiles [nt, kt, rows, cols], read from weight slots that begin at ``slot``.
 
     ``slots`` [depth, rows, cols] has one word for each row and column of a slot, with the weight in
-    its low byte. The equations named here are in ``docs/formats.md``. If ``paired``, each slot
-    holds two consecutive tiles of 4-bit weights, the first in the low bits of its bytes: equation
-    (15). If ``half`` is not None, each slot holds tiles of two matrices. The result is the matrix
-    in the low four bits (``half`` 0) or in the high four bits (1). If ``block``, the slots hold
-    mantissas, and the result is the operands that stand for them: equation (22).
+    its low byte. The equations named here are in ``docs/formats.md``. If ``paired`` is true, each
+    slot holds two consecutive tiles of 4-bit weights, the first in the low bits of its bytes:
+    equation (15). Otherwise it holds one tile. If ``half`` is not None, each slot holds tiles of
+    two matrices. The function returns the matrix in the low four bits of each byte (``half`` 0) or
+    in the high four bits (1). If ``block`` is true, the slots hold mantissas. The function then
+    converts them to the operands that products use: equation (22).
 
-    Above the byte, ``scale_bits`` bits of each word are a part of its column's scale. If
-    ``scaled``, the tiles are multiplied by the scales: equation (16). The ``exponent_bits`` bits
-    above these are a part of the row's exponent.
+    Above its low byte, each word holds ``scale_bits`` bits of its column's scale. If ``scaled`` is
+    true, the tiles are multiplied by the scales: equation (16); otherwise they are not. The next
+    ``exponent_bits`` bits of a word belong to its row's exponent, which ``block`` uses.
     """
     _, rows, cols = slots.shape
     slots_each = -(-kt // 2) if paired else kt
@@ -113,11 +114,11 @@ def held(
 
 
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Return the words [rows of weights, n] with which weight slots store weights and scales.
+    """Return the words [rows of weights, n] that weight slots hold for weights with scales.
 
-    ``b`` has ``rows + 1`` rows for each slot: a row of unsigned scales, then ``rows`` rows of
-    weights. A word has a weight in its low byte, and above it ``scale_bits`` bits of its column's
-    scale.
+    For each slot, ``b`` has a row with an unsigned scale for each column, then at most ``rows``
+    rows of weights. A word has a weight in its low byte. Above it are ``scale_bits`` bits of its
+    column's scale; the first row of a slot has the lowest bits.
     """
     words = []
     for first in range(0, len(b), rows + 1):
@@ -128,10 +129,11 @@ def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
 
 
 def pairs(b: Ints, rows: int) -> Ints:
-    """Return 4-bit weights [k, n] packed in bytes, two weights of a column in each byte.
+    """Return 4-bit weights [k, n] packed in bytes, two weights of the same column in each byte.
 
     In each group of ``2 * rows`` rows, row ``i`` has the low bits and row ``i + rows`` the high
-    bits of the same bytes. The last group is padded with rows of zeros.
+    bits of the same bytes. The last group is padded with rows of zeros. Each group becomes ``rows``
+    rows of bytes.
     """
     k, n = b.shape
     tile_rows = -(-k // (2 * rows))
@@ -144,8 +146,9 @@ def pairs(b: Ints, rows: int) -> Ints:
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
-    Tiles are padded with zeros to ``cols`` columns and, if ``transpose`` is true, to ``rows`` rows.
-    If it is false, rows of a slot after the last row of the matrix keep their content.
+    ``transpose`` is true for a PRELOAD with the flag ``b_transpose``. Tiles are padded with zeros
+    to ``cols`` columns and, if ``transpose`` is true, to ``rows`` rows. If it is false, rows of a
+    slot after the last row of the matrix keep their content.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -159,14 +162,15 @@ def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
 def append(
     slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool, lower: Ints | None = None
 ) -> None:
-    """Append rows or columns of b to a matrix in weight slots, from line ``line`` of ``slot`` on.
+    """Append rows or columns of b [k, n] to the matrix in weight slots from ``slot`` on.
 
-    ``slots`` is [depth, rows, cols]. If ``transpose`` is true, a line is a column of the tiles, and
-    the n columns of b [k, n] are written to n lines. Each column then spans ceil(k / rows)
-    consecutive tiles. If it is false, a line is a row of a tile, and the k rows of b are written; n
-    is at most cols. The elements of a written line after its end become zero; other lines do not
-    change. If ``lower`` [count, n] is given, with ``transpose``, it replaces the last ``count``
-    elements of each column, in reverse order.
+    ``slots`` is [depth, rows, cols]. Lines are counted from 0 in ``slot``; the first written line
+    is ``line``. If ``transpose`` is true, a line is a column of tiles, which spans ceil(k / rows)
+    consecutive slots, and the n columns of b are written. If it is false, a line is a row of a
+    slot, and the k rows of b are written; n is at most cols. The elements of a written line after
+    the elements of b become zero; other lines do not change. If ``lower`` [count, n] is given,
+    ``transpose`` must be true. The last ``count`` elements of each written column are then those of
+    ``lower``, in reverse order.
     """
     _, rows, cols = slots.shape
     if transpose:
@@ -195,10 +199,11 @@ def accumulate(
     acc_stride: int = 0,
     acc_width: int = 32,
 ) -> Ints:
-    """Return the accumulators [depth, cols] after one matrix product, computed tile by tile.
+    """Return the accumulators ``acc`` [depth, cols] plus a matrix product, computed tile by tile.
 
-    a is [m, k] and tiles [nt, kt, rows, cols], both with zero points subtracted. Row i of tile
-    column nt is added to accumulator row ``acc_addr + nt * acc_stride + i``, modulo 2**acc_width.
+    ``acc`` does not change. a is [m, k] and tiles [nt, kt, rows, cols]; the caller has subtracted
+    their zero points. Row i of the product's tile column j is added to accumulator row ``acc_addr +
+    j * acc_stride + i``, modulo 2**acc_width.
     """
     acc = acc.copy()
     m, k = a.shape

@@ -1,4 +1,4 @@
-"""The matrix engine's instructions on the golden machine's memories."""
+"""Executes the matrix engine's instructions on the golden machine's memories."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from celosia.sim.sparse import decode, multiply
 
 
 class MatrixSteps(Memories):
-    """The golden machine's instructions MATMUL, SPARSE and PRELOAD."""
+    """Part of the golden machine that executes the instructions MATMUL, SPARSE and PRELOAD."""
 
     def _operands(self, step: Step, name: str, m: int, n: int) -> Ints:
         """Return m rows of n operands minus their zero point; the array sees only low bits."""

@@ -1,4 +1,4 @@
-"""The memories of the golden machine, and the accesses of an instruction to them."""
+"""The golden machine's memories, and the methods with which instructions read and write them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,9 @@ Ints = NDArray[np.int64]
 
 
 class Memories:
-    """External memory, scratchpad, accumulators, parameters, factors, tables and weight slots.
+    """The golden machine's memories, from external memory to weight slots; all are zero at first.
 
-    All are zero at first. ``argmax`` and ``argmax_value`` are the values of host registers ARGMAX
-    and ARGMAX_VALUE.
+    ``argmax`` and ``argmax_value`` are the values of host registers ARGMAX and ARGMAX_VALUE.
     """
 
     def __init__(self, config: Config):
@@ -41,10 +40,10 @@ class Memories:
         self._sums = Sums(config)
 
     def read_rows(self, step: Step, name: str, *, wide: bool) -> Ints:
-        """Return the scratchpad rows of one of a step's tensors, [m, n], as signed elements.
+        """Return the rows of a step's tensor in the scratchpad, [m, n], as signed elements.
 
         ``name`` is the tensor's prefix in operands, such as ``o`` in ``o_addr`` and ``o_stride``; m
-        and n are operands of the step. Elements have 8 bits, or 16 bits if ``wide`` is true.
+        and n are operands of the step. Elements have 16 bits if ``wide`` is true, otherwise 8.
         """
         return self._read(step, name, step["m"], step["n"], wide)
 

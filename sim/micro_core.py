@@ -66,9 +66,9 @@ class MicroCore:
 
     Its memories are ``registers`` (64, unsigned), ``sp`` (bytes), ``data`` (words, unsigned) and
     ``dram`` (bytes), all 0 at first. ``address`` is the address of the next micro-instruction.
-    ``cycles`` counts the circuit's cycles without waits on external memory. If the function
-    ``on_write`` is not None, it is called with the address and value of each byte that is written
-    to the scratchpad. If ``on_signal`` is not None, it is called with each event
+    ``cycles`` counts the cycles that the circuit takes if external memory never makes it wait. If
+    the function ``on_write`` is not None, it is called with the address and value of each byte that
+    is written to the scratchpad. If ``on_signal`` is not None, it is called with each event
     :class:`celosia.arch.micro.isa.Signal` that the microcode reports.
     """
 
@@ -112,7 +112,7 @@ class MicroCore:
         }
 
     def step(self) -> None:
-        """Run one micro-instruction."""
+        """Run the micro-instruction at ``address``, and set ``address`` to the next one."""
         if self.address not in self._decoded:
             self._decoded[self.address] = decode(self.microcode[self.address])
         micro = self._decoded[self.address]
@@ -141,18 +141,18 @@ class MicroCore:
         raise RunError(f"Microcode did not come to {until} within {limit} steps")
 
     def call(self, address: int, link: int) -> None:
-        """Run the routine at a microcode address until it returns.
+        """Run the microcode routine that begins at ``address``, until it returns.
 
-        The routine returns to the address in register ``link``.
+        The routine must return to the address in register number ``link``, which this method sets.
         """
         until = len(self.microcode)
         self.registers[link], self.address = until, address
         self.run(until)
 
     def start(self, pc: int) -> None:
-        """Let the core start a run of the host's program at its address ``pc``.
+        """Let the next :meth:`step` start the host's program from its word address ``pc``.
 
-        Before a run the core waits in the micro-instruction START.
+        The core must be at the micro-instruction START, in which it waits between runs.
         """
         self.running, self.pc = True, pc
 

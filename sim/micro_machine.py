@@ -1,6 +1,6 @@
 """The microcoded machine with the methods of ``celosia.sim.interpreter.Interpreter``.
 
-It runs programs micro-instruction by micro-instruction, so that the two machines can be compared.
+It runs a program's microcode, so that its results can be compared with those of the interpreter.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class MicroMachine:
         self.core.data[self._map.program : self._map.program + len(words)] = words
 
     def set_register(self, number: int, value: int) -> None:
-        """Set one of registers 0 to 15; registers keep their values from one run to the next."""
+        """Set register ``number`` (0 to 15) to ``value``, which it keeps from run to run."""
         self.core.data[self._map.registers + number] = wrap(value) % (1 << 32)
 
     def start(self, pc: int = 0) -> Report:

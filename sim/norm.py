@@ -17,16 +17,16 @@ MAX_BIAS = (1 << 31) - (1 << 23)
 def normalize(
     x: ArrayLike, r: ArrayLike | None = None, *, rms: bool, eps: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-    """Return (value, s): normalized rows in Q.16, with mean 0 and variance 1, and the rows before.
+    """Return (value, s): normalized rows in Q.16, and the INT16 rows to normalize, both [m, n].
 
     ``x`` and ``r``, both [m, n], hold INT16. The rows to normalize are ``s = sat16(x + r)``, or
     ``x`` if ``r`` is None. See equation (4) of ``docs/numerics.md``. ``V = n * sum(s**2) -
     sum(s)**2 + eps`` is computed exactly. The value ``(n * s - sum(s)) / sqrt(V)`` is computed with
-    a 17-bit inverse square root, and rounded to nearest, ties up. If ``rms`` is true, 0 replaces
-    ``sum(s)``. A row with ``V = 0`` gives 0.
+    a 17-bit inverse square root, and rounded to nearest, ties up. If ``rms`` is true, both formulas
+    have 0 instead of ``sum(s)`` (RMS norm). A row with ``V = 0`` gives 0.
 
-    Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to
-    ``2**56 - 1``.
+    Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to ``2**56 -
+    1``.
     """
     s = _summed(x, r, eps)  # [m, n]
     n = s.shape[-1]
@@ -42,11 +42,11 @@ def normalize(
 def row_factors(
     x: ArrayLike, r: ArrayLike | None = None, *, eps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]:
-    """Return (mantissa, right, s): each row's factor for RMS norm, and the rows before the norm.
+    """Return (mantissa, right, s): each row's factor for RMS norm, and the rows to multiply by it.
 
-    As in :func:`normalize`, the rows are ``s = sat16(x + r)``, [m, n], or ``x`` if ``r`` is None.
-    See equation (23) of ``docs/numerics.md``. A row's factor is ``mantissa / 2**right``.
-    ``mantissa`` [m, 1] has 17 bits and is 0 if ``V = 0``; ``right`` [m, 1] is from 0 to 31. ``s``
+    As in :func:`normalize`, the rows are ``s = sat16(x + r)``, [m, n], or ``x`` if ``r`` is None. A
+    row's factor is ``mantissa / 2**right``: equation (23) of ``docs/numerics.md``. ``mantissa`` [m,
+    1] has 17 bits and is 0 if ``n * sum(s**2) + eps`` is 0; ``right`` [m, 1] is from 0 to 31. ``s``
     times ``n`` times the factor is the normalized row in Q.16.
 
     Raises :class:`InputError` as :func:`normalize`.

@@ -1,4 +1,4 @@
-"""Golden model of keys and values stored in 4 bits: equation (21) of ``docs/formats.md``."""
+"""Golden model of attention keys and values in 4 bits: equation (21) of ``docs/formats.md``."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ def lower(x: Ints, bits: int) -> Ints:
 
 
 def both(first: Ints, second: Ints) -> Ints:
-    """Return bytes with the upper four bits of ``first`` (low half) and ``second`` (high half).
+    """Return bytes: upper four bits of ``first`` in the low half, of ``second`` in the high half.
 
     ``first`` and ``second`` are arrays of 8-bit elements.
     """
@@ -35,9 +35,9 @@ def both(first: Ints, second: Ints) -> Ints:
 
 
 def both_lower(first: Ints, second: Ints) -> Ints:
-    """Return bytes with the lower four bits of ``first`` (low half) and ``second`` (high half).
+    """Return bytes: lower four bits of ``first`` in the low half, of ``second`` in the high half.
 
-    ``first`` and ``second`` are arrays of 8-bit elements; :func:`lower` defines their lower bits.
+    ``first`` and ``second`` are arrays of 8-bit elements. :func:`lower` gives their lower bits.
     """
     return (lower(second, HALF) << HALF) + (lower(first, HALF) & 15)
 

@@ -24,9 +24,10 @@ def evaluate(polynomial: Polynomial, x: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def evaluate_table(table: NDArray[Any], x: NDArray[Any], low: int, high: int) -> NDArray[np.int64]:
-    """Return the values of the function whose polynomials are in an activation table.
+    """Return an activation function of ``x``, evaluated by the polynomials in an activation table.
 
-    See equation (17) of ``docs/numerics.md``. ``table`` has 256 entries, ``x`` are 16-bit operands
-    of any shape. Results are clamped to ``low`` and ``high``.
+    See equation (17) of ``docs/numerics.md``. ``table`` has 256 bytes, which encode the
+    polynomials. ``x`` holds 16-bit operands of any shape. Results are clamped to ``low`` and
+    ``high``.
     """
     return np.clip(evaluate(unpack_polynomial(table), x), low, high)

@@ -1,4 +1,4 @@
-"""Golden model of power-on: from the bytes of a flash to serial text and host link requests."""
+"""Golden model of power-on, which runs the image in a flash and returns the text that it sends."""
 
 import struct
 import zlib
@@ -39,12 +39,12 @@ def power_on(
     ask: Callable[[bytes], bytes],
     status: Callable[[], int],
 ) -> PoweredOn:
-    """Run the power-on image in a flash on a machine, and return the result.
+    """Run a flash's power-on image on a machine; return the text that it sends, and any refusal.
 
     ``image`` is the content of the flash, from the first byte of the image on. The machine can read
     only its first ``size`` bytes. ``configuration`` is the machine's fingerprint. The function
-    ``ask`` sends a request to the host link and returns the answer; ``status`` returns the value of
-    register STATUS.
+    ``ask`` sends the bytes of a request to the host link, and returns the bytes of the answer. The
+    function ``status`` returns the value of register STATUS.
     """
     begin = MAGIC + configuration.to_bytes(4, "little")
     if image[: len(MAGIC)] != MAGIC:

@@ -25,9 +25,10 @@ def encode(word: int, width: int, level: str) -> int:
 
 
 def decode(word: int, check: int, width: int, level: str) -> tuple[int, Found]:
-    """Return a stored word, corrected if possible, and the word's state.
+    """Return (word, state): a stored word, corrected if possible, and the result of its check.
 
-    If the state is ``WRONG``, the returned word may have more wrong bits than the stored word.
+    ``check`` holds the stored check bits; ``width`` and ``level`` are those of :func:`encode`. If
+    the state is ``WRONG``, the returned word may have more wrong bits than the stored word.
     """
     syndrome = encode(word, width, level) ^ check
     if not syndrome:

@@ -47,8 +47,8 @@ def reciprocal(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def rsqrt(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (mantissa, exponent): ``1 / sqrt(x)`` is approximately ``mantissa * 2**exponent``.
 
-    The ranges of ``x`` and mantissa are those of :func:`reciprocal`. The result is exact for powers
-    of four.
+    ``x`` and mantissa have the ranges of :func:`reciprocal`, with 0 for 0. The result is exact if
+    ``x`` is a power of four.
     """
     fraction, exponent = normalize(x)
     operand = fraction | (exponent & 1) << FRACTION_WIDTH

@@ -1,4 +1,4 @@
-"""The memory cells that a step reads and writes."""
+"""The memory cells that a step (an instruction of a run) reads and writes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Memory = Literal["dram", "sp", "acc", "params", "table", "slots", "factors"]
 
 @dataclass(frozen=True)
 class Region:
-    """``m`` runs of ``count`` consecutive cells of a memory; runs begin ``stride`` cells apart."""
+    """Cells of a memory: ``m`` rows of ``count`` cells; row i begins at ``addr + i * stride``."""
 
     memory: Memory
     addr: int
@@ -28,7 +28,7 @@ class Region:
     count: int
 
     def cells(self) -> NDArray[np.int64]:
-        """Return the addresses of the cells, [m, count]."""
+        """Return the addresses of the cells, [m, count]: one row for each row of the region."""
         starts = self.addr + self.stride * np.arange(self.m, dtype=np.int64)
         return starts[:, None] + np.arange(self.count, dtype=np.int64)
 
@@ -75,9 +75,10 @@ def _tiles(step: Step, config: Config) -> int:
 
 
 def stored_rows(step: Step, config: Config) -> int:
-    """Return the number of rows of bytes that store matrix B of a step.
+    """Return the number of rows of bytes that a step's matrix B has in the scratchpad.
 
-    B may be in a weight format, and includes rows of scales. The step has no flag ``b_transpose``.
+    The number includes rows of scales, and depends on B's weight format if it has one. The step
+    must not have the flag ``b_transpose``.
     """
     index = index_of(step.flags)
     if not index:
@@ -130,7 +131,7 @@ def _rows_flat(step: Step, count: int) -> Region:
 
 
 def param_words(step: Step, config: Config) -> int:
-    """Return the number of words of requantization parameters that a vector step's output uses."""
+    """Return how many parameter words the output of a vector step without ``per_row`` uses."""
     if "per_tensor" in step.flags:
         return 1
     if step.opcode == Opcode.DRAIN:
@@ -140,10 +141,10 @@ def param_words(step: Step, config: Config) -> int:
 
 
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
-    """Return the index of each output column's cosine or sine in a row of the second input, [n].
+    """Return, for each output column, the index of its cosine or sine, [n].
 
-    The step must have the flag ``rotate``; :func:`celosia.sim.rotary.rotary_places` defines the
-    index.
+    The index counts the elements of a row of the second input. The step must have the flag
+    ``rotate``; :func:`celosia.sim.rotary.rotary_places` defines the index.
     """
     return rotary_places(step["n"], step["table"], config.vector.lanes, config.array.cols)
 
@@ -205,7 +206,8 @@ def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 def sizes(config: Config) -> dict[Memory, int]:
     """Return a dictionary from each memory of a machine to its number of cells.
 
-    A cell is a byte, a row, a word or a slot.
+    A cell is a byte (``dram``, ``sp``), a row of accumulators, a parameter word, a table, a row's
+    factor or a weight slot.
     """
     return {
         "dram": 1 << config.memory.addr_width,

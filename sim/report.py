@@ -1,4 +1,4 @@
-"""The report of a program's run on any machine."""
+"""The report of one run of a program, on golden machines, simulated circuits and boards."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,22 +22,23 @@ class Report:
 
     @property
     def where(self) -> dict[str, int]:
-        """Dictionary from activities of the array to cycles; the sum of all is ``cycles``.
+        """Dictionary from activities of the array to cycles; these numbers add up to ``cycles``.
 
         ``compute``: a vector entered the array. ``memory``: a scratchpad port was busy.
         ``dependency``: the next command waited for another engine. ``fill``: weights or sums were
         in flight. ``idle``: there was no command, because another engine's queue was full,
         instructions were fetched, or the program had ended.
 
-        Empty if the machine has no clock; all 0 if it has no counters.
+        The dictionary is empty if the machine has no clock. Its numbers are 0 if it has no
+        counters.
         """
         return where(self.counters) if self.cycles else {}
 
 
 def where(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the array's cycles for each activity, from the machine's counters by name.
+    """Return a dictionary from activities of the array to cycles, computed from a run's counters.
 
-    :attr:`Report.where` lists the activities.
+    ``counters`` is a dictionary from names to numbers. :attr:`Report.where` lists the activities.
     """
     return {
         cause: sum(counters[f"array_{name}"] for name in names) for cause, names in CAUSES.items()
@@ -45,11 +46,11 @@ def where(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 def engine_cycles(counters: Mapping[str, int], engine: str) -> dict[str, int]:
-    """Return a dictionary from activities of an engine to cycles, from counters by name.
+    """Return a dictionary from activities of an engine to cycles, computed from a run's counters.
 
-    The cycles add up to the run. ``busy``: the engine worked. ``stall``: the engine had a command
-    and waited for a memory. ``wait``: the next command waited for tokens. ``idle``: there was no
-    command.
+    The numbers add up to the run's cycles. ``busy``: the engine worked. ``stall``: the engine had a
+    command and waited for a memory. ``wait``: the next command waited for tokens. ``idle``: there
+    was no command.
     """
     name = engine.lower()
     stall = counters[f"stall_{name}"]
@@ -80,10 +81,11 @@ def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def signature(addresses: NDArray[np.int64], values: NDArray[np.uint8]) -> int:
-    """Return the signature of written bytes: the sum of hashes of address and byte, modulo 2**64.
+    """Return the signature of written bytes: the sum of their hashes, modulo 2**64.
 
-    The sum does not depend on the order of the bytes. If a byte or an address differs, the
-    signatures are equal only with probability 2**-64.
+    Each hash is that of a byte and its address. The sum does not depend on the order of the bytes.
+    If a byte or an address of two runs differs, their signatures are equal only with probability
+    2**-64.
     """
     keys = (addresses.astype(np.uint64).ravel() << np.uint64(8)) | values.astype(np.uint64).ravel()
     return int(np.sum(splitmix64(keys), dtype=np.uint64) & _MASK)

@@ -59,12 +59,12 @@ def requantize(
 ) -> NDArray[np.int32]:
     """Return 32-bit sums, requantized to elements between ``low`` and ``high``.
 
-    The steps are equation (1) of ``docs/numerics.md``. A positive ``shift`` shifts left before the
-    multiplication: ``(x + bias) << shift`` wraps at 32 bits. TFLite's two roundings follow: the
-    high half of the doubled product is rounded with ties up. A right shift by ``-shift``, if
-    ``shift`` is negative, is rounded with ties away from zero. The zero point is added, and the sum
-    is clamped without overflow. All arguments are integers and broadcast. Unlike in TFLite,
-    ``multiplier`` may be negative.
+    The steps are those of equation (1) of ``docs/numerics.md``. If ``shift`` is positive, ``x +
+    bias`` is first shifted left, and wraps at 32 bits. Then two roundings follow, as in TFLite. The
+    high half of the doubled product with ``multiplier`` is rounded, ties up. If ``shift`` is
+    negative, the result is shifted right by ``-shift`` and rounded, ties away from zero. The zero
+    point is added, and the sum is clamped without overflow. All arguments are integers, which are
+    broadcast. Unlike in TFLite, ``multiplier`` may be negative.
 
     Raises :class:`InputError` if a shift is not from -31 to 30.
     """
@@ -81,12 +81,13 @@ def requantize(
 def times_factor(
     multiplier: ArrayLike, shift: ArrayLike, mantissa: ArrayLike, right: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the multiplier and shift of a requantization times a factor ``mantissa / 2**right``.
+    """Return (multiplier, shift) of a requantization that also multiplies by a factor.
 
-    The given multiplier must be 0 or of magnitude 2**30 or more, and ``mantissa`` 0 or from 2**16
-    to 2**17 - 1. The upper 16 bits of the multiplier are multiplied by ``mantissa``. The new
-    multiplier has only the upper 16 bits of the product, so its relative error is below 2**-14. The
-    shift is clamped to -31..30. All arguments are integers and broadcast.
+    The factor is ``mantissa / 2**right``. ``multiplier`` must be 0 or of magnitude 2**30 or more,
+    and ``mantissa`` 0 or from 2**16 to 2**17 - 1. The upper 16 bits of ``multiplier`` are
+    multiplied by ``mantissa``. The new multiplier has only the upper 16 bits of the product, so its
+    relative error is below 2**-14. The new shift is clamped to -31..30. All arguments are integers,
+    which are broadcast.
     """
     product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
     big = (np.abs(product) >> 31).astype(np.int64)

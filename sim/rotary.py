@@ -19,11 +19,11 @@ NARROW_FRACTION = 8
 def rotate(
     y: ArrayLike, pairs: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Rotate pairs of INT16 columns [..., n], round them, and clamp them to ``low`` and ``high``.
+    """Rotate pairs of columns of INT16 y [..., n]; round and clamp them to ``low`` and ``high``.
 
-    Columns 2j and 2j + 1 are a pair. ``pairs`` [..., n] in Q1.15 has the cosine of the pair's angle
-    in column 2j, and its sine in column 2j + 1. The result is in units of 2**8, or of 1 if ``wide``
-    is true. It is rounded to nearest, ties up. ``n`` is even.
+    Columns 2j and 2j + 1 are a pair; ``n`` is even. ``pairs`` [..., n] in Q1.15 has the cosine of
+    the pair's angle in column 2j, and its sine in column 2j + 1. If ``wide`` is true, the result
+    has the unit of y, otherwise 256 times this unit. It is rounded to nearest, ties up.
     """
     y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
     y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]
@@ -37,9 +37,10 @@ def rotate(
 def times(
     y: ArrayLike, r: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Multiply INT16 elements [...] by 9-bit elements [...] and clamp to ``low`` and ``high``.
+    """Multiply INT16 y [...] by 9-bit r [...] elementwise, and clamp to ``low`` and ``high``.
 
-    The result is in units of 2**12, or of 2**4 if ``wide`` is true, rounded to nearest, ties up.
+    The product is divided by 2**4 if ``wide`` is true, otherwise by 2**12, and rounded to nearest,
+    ties up.
     """
     product = np.asarray(y, np.int64) * np.asarray(r, np.int64)  # [...]
     return _round(product, PRODUCT_FRACTION, low, high, wide)
@@ -56,9 +57,9 @@ def _round(
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
     """Return, for each of ``n`` columns, the index of its cosine or sine in a row of a table, [n].
 
-    A row of the table repeats the cosines and sines of one head, ``period`` elements, because all
-    heads use the same. The vector engine processes beats of at most ``lanes`` columns; a new beat
-    begins at each multiple of ``cols``. For a beat that begins at column b, the engine reads
+    A row of the rotary table repeats the ``period`` cosines and sines of one head, because they are
+    the same for all heads. The vector engine processes beats of at most ``lanes`` columns; a new
+    beat begins at each multiple of ``cols``. For a beat that begins at column b, the engine reads
     consecutive elements from index ``b mod period`` on. The largest index can therefore exceed the
     period.
     """
@@ -87,9 +88,10 @@ def rotary_table(
 
 
 def speeds_table(positions: ArrayLike, speeds: ArrayLike) -> NDArray[np.int16]:
-    """Return the cosines and sines of rotations of given speeds, [positions, 2 * pairs], in Q1.15.
+    """Return cosines and sines of rotations at given speeds, [positions, 2 * pairs], in Q1.15.
 
-    Pair j is rotated by ``position * speeds[j]`` (radians); columns as in :func:`rotary_table`.
+    Pair j is rotated by ``position * speeds[j]`` (radians). Its cosine is in column 2j, its sine in
+    column 2j + 1.
     """
     places = np.asarray(positions, np.float64)  # [positions]
     angle = places[:, None] * np.asarray(speeds, np.float64)  # [positions, pairs]
@@ -98,7 +100,7 @@ def speeds_table(positions: ArrayLike, speeds: ArrayLike) -> NDArray[np.int16]:
 
 
 def quantize_pairs(pairs: ArrayLike) -> NDArray[np.int16]:
-    """Return cosines and sines in Q1.15, rounded to nearest; 1 becomes the largest value."""
+    """Return cosines and sines rounded to Q1.15; 1 and -1 become ``1 - 2**-15`` and minus that."""
     unit = 1 << ROTARY_FRACTION
     rounded = np.rint(np.asarray(pairs, np.float64) * unit)
     return np.clip(rounded, 1 - unit, unit - 1).astype(np.int16)

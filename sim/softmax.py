@@ -19,8 +19,8 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
 
     ``q`` holds INT16 scores ``[..., n]`` in units of 1/256 octave: 256 units double a probability.
     ``mask`` has the shape of ``q``, and is true everywhere by default. Columns whose ``mask`` is
-    false have probability 0; in a row without a true ``mask`` these are all columns. The result
-    does not depend on the order of columns.
+    false have probability 0. If the ``mask`` of a whole row is false, all probabilities of the row
+    are 0. The result does not depend on the order of columns.
     """
     q = np.asarray(q, dtype=np.int64)  # [..., n]
     keep = np.ones_like(q, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
@@ -30,13 +30,13 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
 
 
 def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
-    """Return (weights, mantissa, right): undivided softmax weights, and each row's factor.
+    """Return (weights, mantissa, right): softmax weights not divided by their sum, and row factors.
 
-    A weight times its row's factor is a probability. Arguments are those of :func:`softmax`.
-    Weights are in Q0.24; the largest weight in each row is 1.0. A row's factor is the reciprocal of
-    its sum of weights, ``mantissa / 2**right``: equation (23) of ``docs/numerics.md``. ``mantissa``
-    [..., 1] has 17 bits, and is 0 for a row without a true ``mask``; ``right`` [..., 1] is from 0
-    to 31.
+    A weight times its row's factor is a probability. ``q`` and ``mask`` are those of
+    :func:`softmax`, but ``mask`` must be given. Weights are in Q0.24; the largest weight in each
+    row is 1.0. A row's factor is 1 divided by the sum of the row's weights: ``mantissa /
+    2**right``, equation (23) of ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits, and is 0
+    if the ``mask`` of the whole row is false; ``right`` [..., 1] is from 0 to 31.
     """
     q, keep = np.asarray(q, dtype=np.int64), np.asarray(mask, dtype=bool)  # [..., n]
     weights = fixed(*mantissas(q, keep, largest(q, keep)))  # [..., n] Q.28
@@ -46,14 +46,15 @@ def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
 
 
 def largest(q: Ints, keep: NDArray[np.bool_]) -> Ints:
-    """Return the largest score of each row, [..., 1], among the columns with a true ``keep``."""
+    """Return each row's largest score with a true ``keep``, [..., 1]; -32,768 if there is none."""
     return np.asarray(np.where(keep, q, LOWEST).max(axis=-1, keepdims=True))
 
 
 def mantissas(q: Ints, keep: NDArray[np.bool_], maximum: Ints) -> tuple[Ints, Ints]:
-    """Return the exponentials of the scores minus ``maximum``, as Q1.16 mantissas and right shifts.
+    """Return (mantissa, shift), each [..., n], of the exponentials ``2**((q - maximum) / 256)``.
 
-    Columns whose ``keep`` is false have mantissa 0.
+    Mantissas are in Q1.16; a shift is a shift right. ``maximum`` [..., 1] is the largest score of
+    each row. Columns whose ``keep`` is false have mantissa 0.
     """
     mantissa, shift = octave_exponential(np.where(keep, maximum - q, 0))  # [..., n]
     return np.where(keep, mantissa, 0), shift

@@ -44,12 +44,12 @@ class Decoded:
 
 
 def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
-    """Return the code [bytes] of a matrix [k, n] of 8-bit integers for tiles of ``cols`` columns.
+    """Return the bytes that encode a matrix [k, n] of 8-bit integers for tiles of ``cols`` columns.
 
-    The lanes take consecutive parts of the matrix, column by column. Every lane gets the same
-    number of entries, the smallest that holds the matrix; spare entries at a lane's end encode
-    nothing. Raises :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more rows
-    or tiles than a header can address.
+    Each of ``lanes`` lanes decodes a part of the matrix; the parts follow each other column by
+    column. All lanes get the same number of entries, the smallest number that suffices; spare
+    entries at a lane's end encode nothing. Raises :class:`InputError` if the matrix has fewer than
+    ``LEAST_K`` rows, or more rows or tiles than a header can address.
     """
     matrix = np.asarray(weight, np.int64)
     k, n = matrix.shape

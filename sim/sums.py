@@ -19,9 +19,9 @@ _PRODUCTS = (Opcode.MATMUL, Opcode.SPARSE)
 
 
 class Sums:
-    """For each accumulator row, the columns that may be read.
+    """Records, for each accumulator row, the columns that a program may read.
 
-    They are the columns that all products into the row have summed, since the row was last read. A
+    A column may be read if all products into the row, since the row's last read, have summed it. A
     row without products is zero, and all its columns may be read.
     """
 

@@ -1,4 +1,4 @@
-"""Golden model of the serial line: from bytes to line levels and back."""
+"""Golden model of the serial line: converts bytes to line levels, and line levels to bytes."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 def line_levels(data: bytes, divisor: int) -> NDArray[np.uint8]:
     """Return the serial line's level in each cycle of a transmission, [10 * divisor * bytes].
 
-    A byte is a start bit 0, eight data bits (least significant first), and a stop bit 1.
+    A byte is sent as a start bit 0, eight data bits (least significant first), and a stop bit 1.
+    Each bit takes ``divisor`` cycles.
     """
     bits = np.ones((len(data), 10), np.uint8)  # [bytes, bits]
     bits[:, 0] = 0
@@ -18,8 +19,9 @@ def line_levels(data: bytes, divisor: int) -> NDArray[np.uint8]:
 def line_bytes(levels: NDArray[np.uint8], divisor: int) -> list[tuple[int, bool]]:
     """Return the bytes of a serial line without noise: pairs (byte, True if its stop bit is wrong).
 
-    A byte begins when the line falls to 0; its bits are sampled in their middles. After a wrong
-    stop bit no byte begins until the line is 1.
+    ``levels`` has the line's level in each cycle; a bit takes ``divisor`` cycles. A byte begins
+    when the line falls to 0; its bits are sampled in their middles. After a wrong stop bit, the
+    line must be 1 before the next byte can begin.
     """
     decoded = []
     cycle = 0

@@ -1,4 +1,4 @@
-"""The vector engine's instructions on the golden machine's memories."""
+"""Executes the vector engine's instructions on the golden machine's memories."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ PARAM_BYTES = 9
 
 
 class VectorSteps(Memories):
-    """The golden machine's instructions DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE."""
+    """Part of the golden machine that executes DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE."""
 
     def _params(
         self, step: Step, word: int, *, per_tensor: bool = False

@@ -1,1 +1,1 @@
-"""cocotb benches of the accelerator's units: random commands, models of external memory."""
+"""cocotb benches that test the accelerator's units with random commands and models of memory."""
