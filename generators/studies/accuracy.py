@@ -1,4 +1,4 @@
-"""Errors of every nonlinear unit and format against float64, in units of the output's scale."""
+"""Largest errors of the nonlinear functions and of number formats, compared with float64."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -52,23 +52,25 @@ _TABLE_SCALES, _WIDE_SCALES = _SCALES["tables"], _SCALES["wide"]
 
 
 def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | None = None) -> Report:
-    """Return the largest error of each unit against float64, as ``max_lsb``.
+    """Return the largest error of each unit and number format, compared with float64.
 
-    The unit of ``max_lsb`` is one step of the output; an exact value outside of the output's range
-    counts as the nearest bound. ``bound_lsb`` is the bound that the documentation states for this
-    error. ``cases`` is the number of inputs, or of rows for softmax and the norms.
+    The result is a dictionary from name to a dictionary with three entries. ``max_lsb`` is the
+    largest error in steps of the output; an exact value outside of the output's range counts as the
+    nearest bound. ``bound_lsb`` is the bound that the documentation states for this error.
+    ``cases`` is the number of measured inputs, rows or ranges.
 
     INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``, ``relu``, ``sigmoid``, ``tanh``, ``exp``)
     are measured at all 256 inputs with several scales. Functions of 16-bit operands, for example
     ``gelu_erf_16``, are measured at all 65,536 inputs. An entry such as ``gelu_erf_16_ranges``
-    samples many ranges of inputs, each with its bound (:func:`polynomial_bound`). It reports the
-    range with the largest ratio of error to bound. ``softmax``, ``layernorm`` and ``rmsnorm``
-    process ``rows`` rows, random and adversarial, from ``seed``; their results are requantized to
-    INT8. Number formats are measured on ``rows`` random rows or columns, in units of
-    :func:`celosia.generators.studies.format_accuracy.format_measures`.
+    samples many ranges of inputs; each range has its own bound (:func:`polynomial_bound`). The
+    entry has the error and bound of the range with the largest ratio of error to bound.
+    ``softmax``, ``layernorm`` and ``rmsnorm`` process ``rows`` random and adversarial rows, which
+    ``seed`` determines; their results are requantized to INT8. Number formats are measured on
+    ``rows`` random rows or columns, in the units that
+    :func:`celosia.generators.studies.format_accuracy.format_measures` states.
 
-    ``progress`` is called with the unit's name, the cases done and the cases to do. Raises
-    :class:`InputError` if ``rows`` is not positive.
+    If ``progress`` is given, it is called with the entry's name, the cases done and the cases to
+    do. Raises :class:`InputError` if ``rows`` is not positive.
     """
     if rows < 1:
         raise InputError(f"Accuracy rows must be a positive integer, not {rows!r}")
@@ -132,12 +134,13 @@ def _wide_errors(name: str) -> Iterator[tuple[int, float]]:
 def polynomial_bound(
     function: Function, x_scale: float, y_scale: float, y_zero: int, low: float, high: float
 ) -> float:
-    """Return the error bound of a piecewise polynomial from ``low`` to ``high`` (output steps).
+    """Return the error bound (output steps) of a piecewise polynomial in a range of operands.
 
-    See equation (17) of ``docs/numerics.md``. The bound is a sum of three parts. The first is
-    rounding. The second is the interpolation error at the largest third derivative in the range's
-    segments. The third is 0 up to function values of :data:`FUNCTION_BOUND` steps, and grows in
-    proportion to values above. The bound is valid for functions without a kink.
+    The range is from ``low`` to ``high``, in the unit of the function's operand. See equation (17)
+    of ``docs/numerics.md``. The bound is a sum of three parts. The first is the rounding error. The
+    second is the interpolation error at the largest third derivative in the range's segments. The
+    third is 0 up to function values of :data:`FUNCTION_BOUND` steps, and increases in proportion to
+    the excess of larger values. The bound is valid for functions without a kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)
@@ -171,11 +174,12 @@ def _lengths(rows: int, longest: int, random: np.random.Generator) -> Iterator[t
 def softmax_rows(
     kind: int, count: int, length: int, random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return test scores and masks [count, length] of one of four kinds.
+    """Return test scores of one of four kinds, and a mask, both [count, length].
 
-    Kind 0 has one large score, and equal small scores in the other columns. Kind 1 has normally
-    distributed scores, as in attention. Kind 2 has at most five different scores. Kind 3 has
-    normally distributed scores, and random columns are masked.
+    The mask is False for masked columns; only kind 3 has such columns. Kind 0 has one large score,
+    and equal small scores in the other columns. Kind 1 has normally distributed scores, as in
+    attention. Kind 2 has at most five different scores. Kind 3 has normally distributed scores, and
+    random columns are masked.
     """
     mask = np.ones((count, length), dtype=bool)
     if kind == 0:

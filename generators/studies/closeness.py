@@ -29,13 +29,13 @@ OPTIONS = {
 def closeness(
     model: str, tokenizer: Path | None, config: Config, count: int, progress: Progress
 ) -> dict[str, Parting]:
-    """Return the distance between quantized models' outputs and the float model's, by option name.
+    """Return a dictionary from option name to the distance of the quantized from the float model.
 
-    The model is quantized with each option in ``OPTIONS``; the option ``wide`` is skipped if the
-    activation function is not smooth. The distance is measured on ``count`` test images for a
-    digits model, and for a language model on ``count`` generated texts that calibration does not
-    use. ``tokenizer`` is the file of a language model's tokenizer, if it is not in the model's
-    folder.
+    The distance is that between the outputs of both models. The model is quantized with each option
+    in ``OPTIONS``; the option ``wide`` is skipped if the activation function is not smooth. The
+    distance is measured on ``count`` test images for a digits model, and for a language model on
+    ``count`` generated texts that calibration does not use. ``tokenizer`` is the file of a language
+    model's tokenizer, or None if this file is in the model's folder.
 
     Raises :class:`InputError` if the model is neither a language model nor a digits model, or if it
     is an encoder-decoder.

@@ -1,4 +1,4 @@
-"""Differences between an imported float model and the model in its original library."""
+"""Comparison of an imported float model's outputs with those of its original library."""
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -27,10 +27,12 @@ NEAR = 1e-4
 def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[str, Any]:
     """Return the difference between an imported model's outputs and its original library's outputs.
 
-    Inputs are random and have ``tokens`` tokens; ``path`` is the model's folder or ONNX file. In
-    the result, ``difference`` is the largest difference over all outputs, relative to the largest
-    output; ``library`` is the name and version of the original library, ``inputs`` the number of
-    inputs. ``refused`` is None or, if the models cannot be compared, a sentence with the reason.
+    Inputs are random; ``path`` is the model's folder or ONNX file. ``tokens`` is the number of
+    tokens for an ONNX encoder whose graph does not fix this number. The result is a dictionary:
+    ``difference`` is the largest difference over all outputs, relative to the largest magnitude in
+    the output; ``library`` is the name and version of the original library, ``inputs`` is the
+    number of inputs. ``refused`` is None if the models can be compared, otherwise a sentence with
+    the reason.
     """
     unknown: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
     try:

@@ -40,14 +40,15 @@ Floats = NDArray[np.float64]
 
 
 def format_measures() -> Iterator[tuple[str, float, Measure]]:
-    """Yield the name, the promised error bound and the measuring function of each format.
+    """Yield a tuple for each number format: its name, its error bound, and a measuring function.
 
-    Errors of weights, keys and values are in steps of INT8 operands, those of ``values_block`` in
-    steps of a block's shared exponent. The other errors are errors of a product's sums, each
-    divided by a reference of its column. For ``low_rank`` the reference is the sum of the
-    magnitudes in the column of the correction's second matrix. For ``activations_int16`` it is the
-    sum of the magnitudes in the column of weights. For ``products_int16`` it is 256 times the
-    number of products in a sum.
+    The function takes a number of rows and a random generator, and measures errors. Errors of
+    weights, keys and values are in steps of INT8 operands; errors of ``values_block`` are in steps
+    that a block's shared exponent defines. The other errors are errors of the sums of a matrix
+    product; each is divided by a reference, which depends on the column. For ``low_rank`` the
+    reference is the sum of the magnitudes in the column of the correction's second matrix. For
+    ``activations_int16`` it is the sum of the magnitudes in the column of weights. For
+    ``products_int16`` it is 256 times the number of products in a sum.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())

@@ -73,8 +73,9 @@ def random_gemm(
 ) -> Gemm:
     """Return a product with random INT8 operands over their whole range.
 
-    ``sparsity`` is the share of the elements of B that are 0. Raises :class:`InputError` if a size
-    is not positive or the share is not from 0 to 1.
+    ``sparsity`` is the share of the elements of B that are 0; if it is None, no element is set to 0
+    on purpose. Raises :class:`InputError` if a size is not positive, the share is not from 0 to 1,
+    or the product does not fit the accumulators or external memory.
     """
     for name, size in (("m", m), ("k", k), ("n", n)):
         if size < 1:
@@ -107,7 +108,7 @@ def random_gemm(
 
 
 def check_operands(config: Config, count: int) -> None:
-    """Raise :class:`InputError` if ``count`` bytes of operands exceed external memory."""
+    """Raise :class:`InputError` if external memory has fewer than ``count`` bytes."""
     if count > 1 << config.memory.addr_width:
         raise InputError(
             f"The operands are {count} bytes, but mem_addr_width = {config.memory.addr_width} bits "
@@ -147,10 +148,10 @@ def product_model(gemm: Gemm) -> QuantizedModel:
 def run_product(
     gemm: Gemm, compiled: CompiledModel, machine: Machine, entry: str = ENCODE
 ) -> tuple[Ints, Report]:
-    """Run a compiled product; return the machine's C [m, n], and the report.
+    """Run a compiled product; return the result C [m, n], and the machine's report of the run.
 
-    If ``entry`` is ``again``, a first run loads the weights, and the second run's report is
-    returned.
+    If ``entry`` is ``again``, the machine runs the product twice, and the report is that of the
+    second run, in which the weights are loaded already. Otherwise it runs the product once.
     """
     machine.write_memory(0, compiled.image.tobytes())
     machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())
@@ -176,22 +177,24 @@ def bench_gemm(
     n: int,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Compile and run a random matrix product, and return its figures.
+    """Compile and run a random matrix product; return measurements as a dictionary by name.
 
-    ``make_machine`` takes the configuration and the needed bytes of external memory, and returns
-    the machine that runs the product. Operands and parameters are in external memory before the
-    run, and the result after it.
+    ``make_machine`` takes the configuration and the number of bytes of external memory that the
+    program needs. It returns the machine that runs the product. The machine reads operands and
+    parameters from external memory, and writes the result to external memory.
 
-    ``cycles`` is the length of the window in which the matrix engine works, pauses included: from
-    its first operand request to the last sum written to the accumulators (counter SPAN_MATRIX).
-    ``total_cycles`` is the whole run from start to halt. Before the window the run includes
-    fetching instructions and loading the first operands. After the window it includes requantizing
-    the last sums and storing the rest of the result.
+    ``cycles`` is the length of the window in which the matrix engine works, including its pauses.
+    The window is from the engine's first operand request to the last sum written to the
+    accumulators (counter SPAN_MATRIX). ``total_cycles`` is the length of the whole run from start
+    to halt. Before the window, the run includes fetching instructions and loading the first
+    operands. After the window it includes requantizing the last sums and storing the rest of the
+    result.
 
     The product is [m, k] times [k, n]. ``ideal_cycles`` is m * k * n divided by the number of the
-    array's elements. ``utilization`` is the number of computed products divided by elements times
-    ``cycles``; ``total_utilization`` is the same with ``total_cycles``. Raises :class:`InputError`
-    if the product does not fit the configuration, or if the configuration has no counters.
+    array's processing elements, rounded up. ``utilization`` is the number of computed products
+    divided by elements times ``cycles``; ``total_utilization`` is calculated with ``total_cycles``
+    instead. Raises :class:`InputError` if the product does not fit the configuration, or if the
+    configuration has no counters.
     """
     if not config.control.counters:
         raise InputError(
@@ -226,9 +229,11 @@ def bench_shapes(
     seed: int = 1,
     update: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Any]:
-    """Run products of several shapes; return their figures and the lowest utilization.
+    """Run products of several shapes; return a dictionary with all measurements.
 
-    ``update`` is called with the number of shapes done and the number of all shapes.
+    Its entry ``shapes`` is a list of dictionaries, one for each shape, with the name and the
+    ``SHAPE_FIGURES``. Other entries are the lowest utilization and the sum of mismatches.
+    ``update`` is called with the number of shapes that have run and the number of all shapes.
     """
     measured_shapes = []
     for done, shape in enumerate(shapes):

@@ -7,7 +7,7 @@ from celosia.arch.errors import InputError
 
 @dataclass(frozen=True)
 class Shape:
-    """An INT8 matrix product [m, k] x [k, n] of a layer; for attention, of one head."""
+    """An INT8 matrix product [m, k] x [k, n] in a layer; for attention, it is one head's."""
 
     name: str
     m: int
@@ -18,7 +18,8 @@ class Shape:
 def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape]:
     """Return the matrix products of an encoder layer.
 
-    Queries, keys and values are one product.
+    Queries, keys and values are computed by one product. ``dim`` is the width of the model, ``ffn``
+    that of the hidden feed-forward layer, and ``head`` that of an attention head (columns).
     """
     return [
         Shape(f"{name} qkv", tokens, dim, 3 * dim),
@@ -31,7 +32,11 @@ def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape
 
 
 def decoder(name: str, tokens: int, dim: int, keys: int, ffn: int) -> list[Shape]:
-    """Return the matrix products of a decoder layer with grouped-query attention and gated MLP."""
+    """Return the different shapes of the linear layers in a decoder layer that has a gated MLP.
+
+    ``dim`` is the width of the model, ``keys`` that of all key heads together, and ``ffn`` that of
+    the hidden feed-forward layer (columns).
+    """
     return [
         Shape(f"{name} query", tokens, dim, dim),
         Shape(f"{name} key", tokens, dim, keys),
@@ -56,9 +61,10 @@ SHAPES = (
 
 
 def shapes_named(words: tuple[str, ...]) -> list[Shape]:
-    """Return the shapes whose names contain one of ``words``; all shapes for the word ``all``.
+    """Return a list of the shapes whose names contain at least one of ``words``.
 
-    Raises :class:`InputError` if no name contains a word.
+    If the only word is ``all``, the list has all shapes. Raises :class:`InputError` if one of the
+    words is in no shape's name.
     """
     if words == ("all",):
         return [*SHAPES]

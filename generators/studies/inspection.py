@@ -28,7 +28,7 @@ MACHINE, HOST = "machine", "host"
 
 @dataclass(frozen=True)
 class Part:
-    """A row of the inspection table: a tensor, layer or function of a model."""
+    """A row of the table that :func:`inspect` returns: a tensor, layer or function of a model."""
 
     part: str
     """Name in the file or in the description."""
@@ -46,13 +46,14 @@ class Part:
 
 
 def inspect(source: Source | TextSource) -> dict[str, Any]:
-    """Return a summary of a model before compilation.
+    """Return a summary of a model before compilation, as a dictionary.
 
-    In the result, ``parts`` is a list of dictionaries with the fields of :class:`Part`; equal
-    blocks share one dictionary, with the number of blocks. ``parameters`` and ``products`` are sums
-    over all parts, ``host_products`` is the sum over the parts on the host. ``unused`` are the
-    tensors of the file that do not affect the output. ``compared`` is False if the import of a
-    graph was not compared with a run of the graph, because the run takes long.
+    ``parts`` is a list of dictionaries with the fields of :class:`Part`. Blocks with equal shapes
+    share one dictionary, whose name has the number of blocks. ``parameters`` and ``products`` are
+    the sums of these fields over all parts; ``host_products`` is the sum of products over the parts
+    that the host computes. ``unused`` are the tensors of the file that do not affect the output.
+    ``compared`` is False if the import of a graph was not compared with a run of the graph, because
+    the run takes long.
     """
     parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
     model = source.description
@@ -72,12 +73,13 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
 
 
 def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
-    """Return the memory that a model needs on a configuration, or the reason why it does not fit.
+    """Return a dictionary with the memory that a model needs, or the reason why it does not fit.
 
-    The model is calibrated on random inputs. ``program_words`` and ``memory_bytes`` are sizes of
-    its program; the program neither stores nor loads ``zero_tiles_left_out`` weight tiles, which
-    contain only zeros. ``refused`` is None or, if the model does not fit, a sentence with the
-    reason and, if possible, a remedy.
+    The model is calibrated on random inputs. ``program_words`` is the size of the program,
+    ``memory_bytes`` that of the external memory. These sizes are None if the model does not fit the
+    configuration. The program neither stores nor loads ``zero_tiles_left_out`` weight tiles, which
+    contain only zeros. ``refused`` is None if the model fits, otherwise a sentence with the reason
+    and, if possible, a remedy.
     """
     figures = dict.fromkeys(("program_words", "memory_bytes", "zero_tiles_left_out"))
     report: dict[str, Any] = {"config": config.name, **figures}

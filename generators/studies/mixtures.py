@@ -1,4 +1,4 @@
-"""Search for mixed weight formats with a bounded loss, in accuracy points or nats per token."""
+"""Search for small weight formats whose loss exceeds that of INT8 by at most a bound."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -45,12 +45,12 @@ def search_formats(
     bound: float | None,
     show: Show,
 ) -> tuple[_Options, str]:
-    """Return options with the smallest weight formats found, and a summary for the user.
+    """Return ``options`` with the smallest weight formats found, and a summary for the user.
 
-    The loss of the model with these formats exceeds the loss of INT8 by at most ``bound``. If
-    ``bound`` is None, the options are returned unchanged. ``name`` is the name or path of the
-    model, ``source`` the model if it is a language model, else None. Raises :class:`InputError` if
-    the model has no measurable loss.
+    The loss of the model with these formats exceeds the loss of INT8 by at most ``bound``, in
+    accuracy points or nats per token. If ``bound`` is None, the options are returned unchanged with
+    an empty summary. ``name`` is the name or path of the model, ``source`` the model if it is a
+    language model, else None. Raises :class:`InputError` if the model has no measurable loss.
     """
     if bound is None:
         return options, ""
@@ -66,7 +66,7 @@ def search_formats(
 
 
 def check_measured(model: str) -> None:
-    """Raise :class:`InputError` if an encoder has no labelled data for a search."""
+    """Raise :class:`InputError` unless ``model`` is a digits model; only these have labels."""
     if model not in model_names():
         raise InputError(
             f"Option --quantize loss measures accuracy on the digits, which {model} does not take"
@@ -76,9 +76,10 @@ def check_measured(model: str) -> None:
 def mix_digits(
     model: str, config: Config, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Return weight formats for a digits model; the loss is in points of accuracy.
+    """Search for small weight formats for a digits model; return the smallest mixture found.
 
-    The loss is measured on images of the training split that calibration does not use.
+    The mixture's loss exceeds that of INT8 by at most ``bound``. The loss is the percentage of
+    wrong answers, measured on images of the training split that calibration does not use.
     """
     check_measured(model)
     source = load_source(model)
@@ -123,10 +124,11 @@ def mix_digits(
 def mix_text(
     source: TextSource, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Return weight formats for a language model; the loss is in nats per token.
+    """Search for small weight formats for a language model; return the smallest mixture found.
 
-    The loss is measured on generated texts that calibration does not use. The loss at each position
-    is the mean over all tokens, weighted by the float model's probabilities.
+    The mixture's loss exceeds that of INT8 by at most ``bound`` (nats per token). The loss is
+    measured on generated texts that calibration does not use. The loss at each position is the mean
+    over all tokens of the vocabulary, weighted by the float model's probabilities.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
     model.refuse_source("A search for formats")

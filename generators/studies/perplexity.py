@@ -57,10 +57,11 @@ class Foresight:
 
 
 def read_texts(path: Path, *, verbatim: bool = False) -> list[str]:
-    """Return the texts in a file, separated by :data:`SEPARATOR`, without whitespace at their ends.
+    """Return a list of the texts in a file, which :data:`SEPARATOR` separates.
 
-    Unless ``verbatim``, typographic quotes and dashes become ASCII. Raises :class:`InputError` if
-    the file cannot be read or has no text.
+    Whitespace at both ends of a text is removed, and empty texts are omitted. If ``verbatim`` is
+    false, typographic quotes and dashes are replaced by ASCII characters; otherwise they are kept.
+    Raises :class:`InputError` if the file cannot be read or has no text.
     """
     content = read_text(path, "text")
     if not verbatim:
@@ -80,11 +81,12 @@ def measure(
     sinks: int = 0,
     progress: Progress | None = None,
 ) -> Foresight:
-    """Return the mean losses of a language model on texts, in nats per token.
+    """Return the mean loss (nats per token) of a quantized language model and of its float model.
 
-    Each text begins with an empty cache. If ``decoder`` is None, the losses of the float model are
-    returned. Tokens after the model's last position are ignored. ``slots`` and ``sinks`` are the
-    parameters of the decoder's :class:`KvCache`.
+    The loss is measured on ``texts``. ``decoder`` is the quantized model; if it is None, both
+    losses are those of the float model. Each text begins with an empty cache. A text's tokens after
+    the model's last position are ignored. ``slots`` and ``sinks`` are the parameters of the
+    quantized model's :class:`KvCache`.
 
     Raises :class:`InputError` if no text has a second token, if the sinks occupy all slots, or if
     the tokenizer does not accept a text.

@@ -1,4 +1,4 @@
-"""Quantization error of each layer, and the option that reduces it most."""
+"""Quantization error of each layer, and the quantization option that reduces this error most."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -29,12 +29,14 @@ def remedies(
     samples: Sequence[Any] | None,
     inputs: Sequence[NDArray[Any]],
 ) -> list[dict[str, Any]]:
-    """Return a dictionary for each layer: its error, and the option that reduces the error most.
+    """Return the error of each layer, and the quantization option that reduces it most.
 
-    A layer's error is the difference between its output and the float model's output of this layer
-    on prepared ``inputs``, relative to the float values. The model was quantized with ``options``
-    on ``samples``, prepared inputs or token numbers. Each option is tried alone; options that the
-    model or the configuration refuses are skipped.
+    The result is a list with a dictionary for each layer; the option is None if no option reduces
+    the error by more than 5 %. A layer's error is the difference between its output and the float
+    model's output of this layer on prepared ``inputs``, relative to the float values. The model is
+    quantized with ``options`` and calibrated on ``samples``, which are prepared inputs or token
+    numbers. Each other option is tried alone, as a change of ``options``; options that the model or
+    the configuration refuses are skipped.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {

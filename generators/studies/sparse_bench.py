@@ -32,21 +32,23 @@ def bench_sparse(
     sparsity: float,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Run a sparse linear layer with and without sparse coding; return the figures by name.
+    """Run a sparse linear layer with and without sparse coding; return measurements by name.
 
-    Weights are in the scratchpad before the run; rows are loaded, and the result is stored.
-    ``cycles`` and ``dense_cycles`` are the numbers of cycles in which the matrix engine works
-    (counter SPAN_MATRIX), ``total_cycles`` and ``dense_total_cycles`` those of the whole runs.
-    ``predicted_cycles`` and ``dense_predicted_cycles`` are predictions for the whole runs.
+    The weights are in the scratchpad before a run. In the run, the machine loads the input rows
+    from external memory, and stores the result there. ``cycles`` and ``dense_cycles`` are the
+    numbers of cycles in which the matrix engine works (counter SPAN_MATRIX); ``total_cycles`` and
+    ``dense_total_cycles`` are the lengths of the whole runs. ``predicted_cycles`` and
+    ``dense_predicted_cycles`` are predictions for the whole runs.
 
-    The compiler may code the weights as a sparse matrix in one run; ``chosen`` is its choice,
-    "sparse" or "dense". Figures without the prefix ``dense_`` are those of this run. In the other
-    run the weights are dense. ``bytes`` and ``dense_bytes`` are the sizes of the weights,
-    ``bits_per_weight`` is the size of the sparse weights divided by the number of nonzero weights.
-    ``ideal_cycles`` is the number of products with nonzero weights, divided by the lanes of the
-    zero-skip unit. ``skipped`` is the number of skipped zeros. ``array_from_rows`` is the smallest
-    number of rows for which the compiler chooses dense weights on the matrix array. It is None if
-    this number is above :data:`MOST_ROWS`.
+    In the first measured run, the compiler chooses the coding of the weights; ``chosen`` is its
+    choice, "sparse" or "dense". Measurements without the prefix ``dense_`` are those of this run.
+    In the second measured run the weights are always dense. ``bytes`` and ``dense_bytes`` are the
+    sizes of the weights in sparse and in dense coding; ``bits_per_weight`` is the size of the
+    sparse weights divided by the number of nonzero weights. ``ideal_cycles`` is the number of
+    products with nonzero weights, divided by the lanes of the zero-skip unit. ``skipped`` is the
+    number of zeros that the unit skipped. ``array_from_rows`` is the smallest number of rows for
+    which the compiler chooses dense weights on the matrix array. It is None if this number is above
+    :data:`MOST_ROWS`.
 
     Raises :class:`InputError` if the product does not fit the machine, the scratchpad has no room
     for its weights, or the configuration has no zero-skip unit.

@@ -1,1 +1,1 @@
-"""Generation of Verilog from components, with descriptions for other tools."""
+"""Generation of Verilog from components, and of files that describe it for other tools."""

@@ -25,7 +25,7 @@ def summary(thing: object) -> str:
 
 
 def parameters(component: wiring.Component) -> dict[str, str]:
-    """Return a component's constructor parameters, except a Config, as texts by parameter name."""
+    """Return a dictionary from constructor parameters, except a Config, to their values as text."""
     texts = {}
     for name in inspect.signature(type(component)).parameters:
         value = getattr(component, name, getattr(component, f"_{name}", None))
@@ -45,9 +45,10 @@ def configuration(component: wiring.Component) -> Config | None:
 
 
 def meanings(component: wiring.Component) -> dict[str, str]:
-    """Return the description of each port by flat port name, including clock and reset.
+    """Return a dictionary from the name of each port in Verilog to the port's description.
 
-    A component with too many ports for its docstring describes them in ``port_meanings``.
+    It also has the clock and the reset. A component with too many ports for its docstring describes
+    them in its attribute ``port_meanings`` instead.
     """
     texts = dict(_IMPLICIT)
     for path, text in _walk(component.signature, _own_doc(component), ()):
@@ -56,7 +57,7 @@ def meanings(component: wiring.Component) -> dict[str, str]:
 
 
 def groups(component: wiring.Component) -> dict[str, str]:
-    """Return the purpose of each interface of a component, by prefix of the port names."""
+    """Return a dictionary from the prefix of each interface's port names to its purpose."""
     doc = _own_doc(component)
     return {
         name: _mention(doc, name)
@@ -67,7 +68,11 @@ def groups(component: wiring.Component) -> dict[str, str]:
 
 
 def ports(component: wiring.Component) -> list[dict[str, Any]]:
-    """Return each port as a dictionary: name, direction, width, signedness, meaning, fields."""
+    """Return a list with a dictionary for each port that has at least one bit.
+
+    The dictionary has ``name``, ``direction``, ``width``, ``signed``, ``meaning`` and, if the port
+    has a layout, ``fields``: a list of the layout's bit fields.
+    """
     texts = meanings(component)
     result = []
     for path, member, _ in component.signature.flatten(component):

@@ -14,9 +14,11 @@ _VERILOG = "verilogSource-2005"
 
 
 def core_file(config: Config, module: str, meaning: str, testbench: Sequence[str] = ()) -> str:
-    """Return the FuseSoC core file (CAPI 2) of a module, with a target that simulates it.
+    """Return the text of a FuseSoC core file (CAPI 2) for a module.
 
-    ``testbench`` has the names of the testbench's files, the Verilog file first.
+    ``meaning`` is the module's description. ``testbench`` has the names of the testbench's files,
+    the Verilog file first; with these files the core has a target that simulates the module. If it
+    is empty, the core has no such target.
     """
     name = "".join(letter if letter.isalnum() else "_" for letter in f"{module}_{config.name}")
     filesets: dict[str, Any] = {"rtl": {"files": [f"{module}.v"], "file_type": _VERILOG}}

@@ -23,11 +23,11 @@ from celosia.generators.verilog.rtlil import tidy
 
 @dataclass
 class ModuleSource:
-    """A distinct module: name, RTLIL, and the first component that uses the module.
+    """A distinct module: its name, its RTLIL, and the first component that was converted to it.
 
-    ``parameters`` are the parameters that all components with this module share. ``text`` includes
-    the modules of submodules that are not components; the names of these modules begin with
-    ``name``.
+    ``parameters`` are the constructor parameters with the same value in all components that use
+    this module, as text by name. ``text`` is the RTLIL; it includes submodules that are not
+    components, as modules whose names begin with ``name``.
     """
 
     name: str
@@ -44,7 +44,7 @@ def distinct_modules(
     The top module has the name ``top``. Every other module's name is the prefix and the class name.
     If components of a class have different parameters, a number is added to the names of all
     modules of the class but the first. If ``places`` is true, each cell has the attribute ``src``:
-    the Python file and line that created it.
+    the Python file and line that created it. Otherwise no cell has this attribute.
     """
     with _no_collection():
         hierarchy = _Hierarchy(prefix, top, places)
@@ -120,9 +120,10 @@ class _Hierarchy:
 
 
 def circuit_key(component: Component) -> Any:
-    """Return a key of everything that a component's module depends on, or None if unknown.
+    """Return a key that is equal only for components with the same module, or None.
 
-    The key has the class, the attributes and the ports, without private attributes of Amaranth.
+    The result is None if an attribute of the component has a type that cannot be compared. The key
+    has the class, the attributes and the ports, without private attributes of Amaranth.
     """
     ports = set(component.signature.members)
     bases = (base for base in type(component).mro() if base.__module__.startswith("amaranth."))

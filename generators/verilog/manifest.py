@@ -18,10 +18,10 @@ from celosia.hdl.micro.machine import MicroMachine
 
 
 def manifest(component: Component, name: str, config: Config) -> str:
-    """Return JSON with a module's name and meaning, configuration and ports.
+    """Return JSON text: an object with a module's name, meaning, configuration and ports.
 
-    For the accelerator the object also has ``registers`` and ``instructions``, and ``bus`` and
-    ``control`` if the external memory or the host port is on a bus.
+    The object of an accelerator also has ``registers``, ``operands`` and ``instructions``. It has
+    ``bus`` if the external memory is on a bus, and ``control`` if the host port is on a bus.
     """
     result: dict[str, Any] = {
         "module": name,

@@ -90,7 +90,11 @@ class ModuleText:
         return re.sub(r"\b_\d+\b", lambda match: following.get(match[0], match[0]), body)
 
     def text(self, comment: str, texts: dict[str, str], interfaces: dict[str, str]) -> str:
-        """Return the module's Verilog with ``comment`` before it and the meanings of its ports."""
+        """Return the module's Verilog with ``comment`` before it, and a comment for each port.
+
+        ``texts`` has the meanings of ports by name, ``interfaces`` those of interfaces by prefix of
+        the ports' names.
+        """
         ports = list(self._ports)
         if texts:
             ports.sort(key=lambda port: _rank(port, list(texts)))

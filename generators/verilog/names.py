@@ -265,7 +265,7 @@ _TAKEN = {"std": "SystemVerilog's own package", "TOP": "Verilator's own module"}
 
 
 def check_module_name(label: str, name: str) -> None:
-    """Raise :class:`InputError` if a name is invalid as a module name or prefix."""
+    """Raise :class:`InputError` if ``name`` is no valid module name or prefix of names."""
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise InputError(
             f"{label} must be letters, digits and underscores, no digit first, not {name!r}"
@@ -280,7 +280,7 @@ def check_module_name(label: str, name: str) -> None:
 def check_top_name(label: str, name: str, component: Component) -> None:
     """Raise :class:`InputError` if a name is invalid for a component's top module.
 
-    Verilator refuses a top module with the name of one of its ports.
+    Verilator refuses a top module with the name of one of the module's ports.
     """
     check_module_name(label, name)
     if name in _TAKEN:
@@ -291,13 +291,14 @@ def check_top_name(label: str, name: str, component: Component) -> None:
 
 
 def free_name(name: str) -> str:
-    """Return a name that is no reserved word; distinct names stay distinct.
+    """Return ``name``, changed if it is a reserved word of SystemVerilog.
 
-    A reserved word, with or without trailing underscores, gets one more underscore.
+    A reserved word, with or without trailing underscores, gets one more underscore, so different
+    names have different results.
     """
     return f"{name}_" if name.rstrip("_") in KEYWORDS else name
 
 
 def without_keywords(rtlil: str) -> str:
-    """Return RTLIL with each name that is a reserved word changed by :func:`free_name`."""
+    """Return RTLIL in which :func:`free_name` has changed each name that is a reserved word."""
     return _KEYWORD.sub(lambda match: f"\\{free_name(match[1])}", rtlil)

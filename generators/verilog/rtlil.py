@@ -2,7 +2,7 @@
 
 Unused logic and aliases of signals and their fields are removed. Equal cells are merged, because
 Amaranth writes an expression once for every use. Wires at the ports of an instance are named after
-the instance and the port. Signals of a module with the same name are numbered.
+the instance and the port. Signals with the same name in one module are numbered.
 """
 
 import re
@@ -81,9 +81,9 @@ class _Item:
 
 
 def tidy(text: str) -> str:
-    """Return the RTLIL of one or more modules, simplified and with better names.
+    """Return the RTLIL of one or more modules, simplified and renamed as this module describes.
 
-    Initial contents of memories are omitted if they are zeros, the default.
+    Memories' initial contents are omitted if they are all zeros, because zero is the default.
     """
     text = _ZEROS.sub("", _NOISE.sub("", re.sub(r"\n\n+", "\n", text)))
     pieces = dict.fromkeys(_PIECE.findall(text))

@@ -122,11 +122,12 @@ CONTROL_BUSES = ("native", *CONTROLS)
 def make_accelerator(
     config: Config, bus: str, addr_width: int, base: int, control: str = "native"
 ) -> Component:
-    """Return the accelerator with its external memory and host port on buses.
+    """Return the accelerator whose memory port is on ``bus`` and whose host port is on ``control``.
 
-    ``addr_width`` is the width of the memory bus's byte address (bits), ``base`` the memory's first
-    byte; neither has an effect if the memory has the native port instead of a bus. Raises
-    :class:`InputError` if a bus is unknown, or the memory does not fit the bus.
+    Both are names of buses, or ``native`` for the port without a bus. ``addr_width`` is the width
+    of the memory bus's byte address (bits), ``base`` the bus address of the memory's first byte.
+    Both have no effect if ``bus`` is ``native``. Raises :class:`InputError` if a bus is unknown, or
+    the memory does not fit the bus.
     """
     check_known("bus", bus, BUSES)
     check_known("control", control, CONTROL_BUSES)

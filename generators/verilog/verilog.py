@@ -59,10 +59,11 @@ def to_verilog(
     """Return the Verilog of a component and all its subcomponents, the top module first.
 
     The top module's name is ``name``, or the component's class name. Every distinct subcomponent
-    becomes one module, named after the prefix (or else the top module) and the class. Equal
-    components give the same text, byte for byte. If ``places`` is true, each expression has the
-    attribute ``src``: the Python file and line that created it. A name that is a reserved word of
-    SystemVerilog gets a trailing underscore.
+    becomes one module. Its name is ``prefix`` and the name of the class; by default, ``prefix`` is
+    the top module's name. Equal components give the same text, byte for byte. If ``places`` is
+    true, each expression has the attribute ``src``: the Python file and line that created it;
+    otherwise there are no such attributes. A name that is a reserved word of SystemVerilog gets a
+    trailing underscore.
 
     Raises :class:`InputError` if one of the names cannot be a module's name.
     """
@@ -101,7 +102,7 @@ def _through_yosys(rtlil: str, places: bool) -> dict[str, ModuleText]:
 
 
 def read_modules(text: str) -> dict[str, ModuleText]:
-    """Return the modules in Yosys's Verilog output by module name."""
+    """Return a dictionary from name to module, for the modules in Yosys's Verilog output."""
     text = _ATTRIBUTE.sub("", text).replace(_UNORDERED, "(* no_rw_check *)")
     modules = (ModuleText(match[1], match[2], match[3]) for match in _MODULE.finditer(text))
     return {module.name: module for module in modules}

@@ -36,7 +36,7 @@ class OctaveExponential(Component):
     shift: Out(unsigned(SHIFT_WIDTH))
 
     def elaborate(self, platform):
-        """Place the table in block RAM with an output register, then the gates for results of 0."""
+        """Place the table in block RAM with an output register, and gates to clear ``mantissa``."""
         m = Module()
         entries = octave_table().tolist()
         m.submodules.table = table = Memory(

@@ -18,7 +18,7 @@ class Multiplier(Component):
     1. If ``stalling`` is true, all registers load only in cycles with ``en`` at 1. No register is
     reset: outputs within two cycles of a reset are stale.
 
-    It is a separate module without parameters, so that a build can replace it by a hardware
+    It is a separate module without Verilog parameters, so that a build can replace it by a hardware
     multiplier that has these registers (``celosia.fpga.multipliers``). This circuit defines its
     behaviour.
 
@@ -84,8 +84,8 @@ def multiply(
     """Place a :class:`Multiplier` in ``m``, and return its product ``a * b``.
 
     The product follows the operands by two cycles. If ``en`` is given, the multiplier advances only
-    in cycles with ``en`` at 1. Operands may be signed or unsigned. Each must have at most
-    ``HARDWARE_WIDTH`` bits as a signed number.
+    in cycles with ``en`` at 1, otherwise in every cycle. ``name`` is the submodule's name. Operands
+    may be signed or unsigned. Each must have at most ``HARDWARE_WIDTH`` bits as a signed number.
     """
     a, b = Value.cast(a), Value.cast(b)
     widths = [len(value) + (not value.shape().signed) for value in (a, b)]
@@ -105,15 +105,16 @@ class PackedMultiplier(Component):
     ``a`` has ``width`` bits and ``b[i]`` has ``b_width`` bits, by default ``width``. Timing and
     ``gating`` are those of :class:`Multiplier`. The multiplier's second operand is
     ``b[1] * 2**(width + b_width) + b[0]``, so its product has ``p[0]`` in the low bits and ``p[1]``
-    above. If ``p[0]`` is negative, the upper bits are ``p[1] - 1``; an adder after the product
-    register corrects this.
+    in the bits above. If ``p[0]`` is negative, the upper bits are ``p[1] - 1``; an adder after the
+    product register corrects this.
 
     ``factor_width`` is the operand width of a hardware multiplier (bits). If the second operand
-    would be wider (:func:`overlaps`), ``b[1]`` is packed closer to ``b[0]``, so that the products
-    overlap. The second operand is then the sum of ``b[1] * 2**(factor_width - b_width)`` and the
-    unsigned ``b[0] + 2**(b_width - 1)``. To separate the products, adders compute the lowest bits
-    of ``p[1]``, and a further register delays both products by one cycle. In this case,
-    :class:`InputError` is raised if ``b_width`` is more than half of ``factor_width``.
+    would be wider than that (:func:`overlaps`), ``b[1]`` is packed closer to ``b[0]``, so that the
+    products overlap. The second operand is then the sum of ``b[1] * 2**(factor_width - b_width)``
+    and the unsigned ``b[0] + 2**(b_width - 1)``. To separate the products, adders compute the
+    lowest bits of ``p[1]``, and a further register delays both products by one cycle. If the
+    products must overlap, :class:`InputError` is raised if ``b_width`` is more than half of
+    ``factor_width``.
     """
 
     def __init__(

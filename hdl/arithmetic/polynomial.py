@@ -19,11 +19,12 @@ def horner(
     sum_width: int,
     en: Value,
 ) -> Signal:
-    """Place a pipeline that returns ``c0 + ((c1 + (c2 * t >> len(t))) * t >> len(t))``.
+    """Place a pipeline in ``m`` for ``c0 + ((c1 + (c2 * t >> len(t))) * t >> len(t))``.
 
-    ``coefficients`` are (c0, c1, c2), and ``t`` is unsigned. The result follows these inputs by
-    ``POLYNOMIAL_LATENCY - 1`` cycles with ``en`` at 1. ``slope_width`` and ``sum_width`` are the
-    signed widths of the inner and the outer sum (bits).
+    The returned signal has the result. ``coefficients`` are (c0, c1, c2), and ``t`` is unsigned.
+    The result follows these inputs by ``POLYNOMIAL_LATENCY - 1`` cycles with ``en`` at 1.
+    ``slope_width`` and ``sum_width`` are the widths (bits) of the signed inner sum with c1 and the
+    signed outer sum with c0.
     """
     c0_0, c1_0, c2_0 = coefficients
     t_width = len(t)
@@ -51,9 +52,10 @@ def horner(
 class PiecewisePolynomial(Component):
     """A polynomial of degree 2 whose coefficients depend on the segment of the operand.
 
-    ``y`` equals the result of :class:`Polynomial` for the raw bits ``x``, bit for bit. Latency is
-    ``POLYNOMIAL_LATENCY`` cycles with ``en`` at 1; the pipeline holds in other cycles. Throughput
-    is one operand per enabled cycle. The multipliers have registers at operands and product.
+    ``y`` equals the result of ``polynomial``, a :class:`Polynomial`, for an operand with the bits
+    ``x``. Latency is ``POLYNOMIAL_LATENCY`` cycles with ``en`` at 1; the pipeline holds in other
+    cycles. Throughput is one operand per enabled cycle. The multipliers have registers at operands
+    and product.
     """
 
     def __init__(self, polynomial: Polynomial):

@@ -26,10 +26,10 @@ class Normalizer(Component):
     """Normalize an integer: find the position of its leading one, and the bits after that.
 
     ``exponent`` is the position of the leading one of ``x``, and ``fraction`` the
-    ``FRACTION_WIDTH`` bits below it. If ``x`` has fewer bits below, zeros are appended; if it has
-    more, the lowest are dropped. For ``x`` of 0, ``nonzero`` is 0 and the other outputs are
-    undefined. Latency is ``ceil(ceil_log2(width) / 2)`` enabled cycles. Raises :class:`InputError`
-    if ``width`` is not from 1 to 64.
+    ``FRACTION_WIDTH`` bits below it. If ``x`` has fewer bits below the leading one, zeros are
+    appended; if it has more, the lowest bits are dropped. For ``x`` of 0, ``nonzero`` is 0 and the
+    other outputs are undefined. Latency is ``ceil(ceil_log2(width) / 2)`` enabled cycles. Raises
+    :class:`InputError` if ``width`` is not from 1 to 64.
     """
 
     def __init__(self, width: int):
@@ -149,8 +149,8 @@ class Reciprocal(_Inverse):
     is at most ``1.13 * 2**-17``; powers of two are exact; 0 gives 0.
 
     ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles with ``en`` at 1; all registers hold in
-    other cycles. Throughput is one operand per enabled cycle; ``valid_o`` follows ``valid_i``.
-    Raises :class:`InputError` if ``width`` is not from 1 to 64.
+    other cycles. Throughput is one operand per enabled cycle; ``valid_o`` is ``valid_i`` after this
+    latency. Raises :class:`InputError` if ``width`` is not from 1 to 64.
     """
 
     def __init__(self, width: int):

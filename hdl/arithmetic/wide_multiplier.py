@@ -49,10 +49,10 @@ class HalfProducts(Component):
 class WideMultiplier(Component):
     """A multiplier whose ``p`` is the 64-bit product of signed ``a`` and ``b``.
 
-    If ``rounds`` is 1, ``p`` is the product plus ``2**30``. ``start`` loads ``a`` and begins a
-    product. ``b_en`` loads ``b``, and must be 1 in the same cycle or an earlier one. ``busy`` is 1
-    in the cycle after ``start``. ``p`` is valid from two cycles after ``start`` until the next
-    product.
+    If ``rounds`` is 1 in the cycle of ``start``, ``p`` is the product plus ``2**30``. ``start``
+    loads ``a`` and begins a product. ``b_en`` loads ``b``, and must be 1 in the cycle of ``start``
+    or an earlier one. ``busy`` is 1 in the cycle after ``start``. ``p`` is valid from two cycles
+    after ``start`` until the next product replaces it.
     """
 
     a: In(32)
