@@ -1,4 +1,4 @@
-"""Fits an exported design to a device: surplus multipliers and memories are made of LUTs."""
+"""Fits a design to a device: LUTs replace the multipliers and block RAMs that the device lacks."""
 
 import math
 import re
@@ -81,7 +81,7 @@ class Surplus:
 
 
 def needs(design: Hierarchy, family: Family) -> Needs:
-    """Return the multipliers and block RAMs that a design needs, estimated without synthesis."""
+    """Return the :class:`Needs` of a design in a device family, estimated without synthesis."""
     own = find_multipliers("\n".join(design.texts.values()), family.name)
     products, memories = [], []
     for name, text in design.texts.items():
@@ -107,10 +107,10 @@ def _writes(text: str) -> int:
 
 
 def surplus(wanted: Needs, device: Device) -> Surplus:
-    """Return the products and memories that must be made of LUTs to fit a device.
+    """Return a :class:`Surplus`: multipliers and memories to make of LUTs so that a design fits.
 
-    The narrowest products, and the memories that need the fewest LUTs for each block RAM that they
-    free, are chosen first.
+    ``wanted`` is the result of :func:`needs`. The narrowest multipliers are chosen first. Of the
+    memories, those that need the fewest LUTs for each block RAM that they free are chosen first.
     """
     left: Fraction | int = device.capacity["multipliers"]
     products: dict[str, int] = {}
@@ -127,9 +127,9 @@ def surplus(wanted: Needs, device: Device) -> Surplus:
 
 
 def within(design: Hierarchy, family: Family, made: Surplus) -> str:
-    """Return a design's Verilog in which the multipliers and memories ``made`` are made of LUTs.
+    """Return a design's Verilog in which some multipliers and memories are made of LUTs.
 
-    ``made`` is the result of :func:`surplus`.
+    ``made`` lists these multipliers and memories; it is the result of :func:`surplus`.
     """
     variants = {}
     for name, count in made.memories.items():

@@ -1,4 +1,4 @@
-"""Exports for a device: fitted to the device, or refused with a configuration that would fit."""
+"""Fits the Verilog of a configuration to a device, or finds a configuration that would fit."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -31,8 +31,9 @@ Tell = Callable[[str], None]
 class Fit:
     """An exported design that fits a device, and the resources that it uses.
 
-    ``wanted`` are the multipliers and block RAMs that the design needs if the device has enough,
-    ``made`` the multipliers and memories that are made of LUTs because it has too few.
+    ``wanted`` are the multipliers and block RAMs that the design would use on a large enough
+    device. ``made`` are the multipliers and memories that are made of LUTs, because the device has
+    too few multipliers or block RAMs.
     """
 
     verilog: str
@@ -43,7 +44,10 @@ class Fit:
     """
 
     def sentence(self, device: Device) -> str:
-        """Return a sentence on multipliers and memories made of LUTs, and on used resources."""
+        """Return a sentence with the amounts of the resources of ``device`` that the design uses.
+
+        If multipliers or memories are made of LUTs, the sentence also contains their numbers.
+        """
         products, memories = (
             sum(part.values()) for part in (self.made.products, self.made.memories)
         )
@@ -75,15 +79,16 @@ class _OverfullError(Exception):
 def fit_part(
     config: Config, make: Callable[[Config], str], top: str, device: Device, tell: Tell
 ) -> Fit:
-    """Return the export of a configuration, fitted to a device.
+    """Return the :class:`Fit` of a configuration: its Verilog, fitted to a device, and its needs.
 
-    ``make`` returns the Verilog of a configuration, whose top module is ``top``. If the design
-    needs more multipliers or block RAMs than the device has, the surplus is made of LUTs. A
-    synthesis for the family, which takes minutes, counts the other resources; ``tell`` is called
-    with a message before each synthesis.
+    ``make`` is a function that returns the Verilog of a configuration; ``top`` is its top module.
+    If the design needs more multipliers or block RAMs than the device has, the surplus is made of
+    LUTs. A synthesis for the family, which takes minutes, counts the other resources. ``tell`` is
+    called with a message before each step.
 
-    Raises :class:`InputError` if the design needs more than the device has. Its message names the
-    resource, and a configuration field with a value that fits, or else the values that were tried.
+    Raises :class:`InputError` if the design needs more than the device has. The message names the
+    resource, and a configuration field with a value that makes the design fit. If no such value is
+    found, the message lists the values that were tried.
     """
     try:
         return _fit(make(config), top, device, tell)
@@ -104,11 +109,11 @@ def fit_part(
 
 
 def with_registers(config: Config, device: Device) -> Config:
-    """Return the configuration with ``registered`` set, if boards with this device have it set.
+    """Return the configuration, with ``registered`` true if a board with this device uses it.
 
-    If no board with this device has it set, the configuration is returned unchanged. ``registered``
-    adds registers between distant units. Without these, the longest path halves the clock frequency
-    of a machine that fills a large device.
+    Otherwise, or for a microcoded machine, the configuration is returned unchanged. ``registered``
+    adds registers between distant units. Without these registers, a machine that fills a large
+    device reaches only half the clock frequency.
     """
     boards = [board for board in map(get_board, BOARDS) if board.device.name == device.name]
     if config.micro is None and any(board.config.control.registered for board in boards):
@@ -117,9 +122,10 @@ def with_registers(config: Config, device: Device) -> Config:
 
 
 def family_needs(verilog: str) -> str:
-    """Return a sentence with the multipliers and block RAMs of a design and devices that have them.
+    """Return a sentence with a design's numbers of multipliers and block RAMs, and fitting devices.
 
-    The numbers are computed without synthesis. Only devices of families in which LUTs can replace
+    The devices are those with at least these numbers, by their names as in ``ecp5:85k``. The
+    numbers are computed without synthesis. Only devices of families in which LUTs can replace
     multipliers and block RAMs are considered.
     """
     design = Hierarchy(verilog)

@@ -210,9 +210,9 @@ def constraints(board: Board) -> tuple[str, str]:
 
 
 def unit_constraints(board: Board) -> tuple[str, str] | None:
-    """Return the constraints file for a unit in :mod:`celosia.fpga.harness`.
+    """Return a file that assigns the board's pins to a unit in :mod:`celosia.fpga.harness`.
 
-    The result is (text, file name extension); None if the family's tools place pins themselves.
+    The result is (text, file name extension), or None for a family whose tools choose the pins.
     """
     ending, write = _WRITERS[board.device.family.name]
     if board.device.family.name != "gowin":

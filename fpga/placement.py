@@ -32,7 +32,7 @@ _PACKAGES = {"BG": "CABGA", "MG": "CSFBGA"}
 
 @dataclass(frozen=True)
 class Placement:
-    """Result of place-and-route with a seed: its folder, its report, and the frequency (MHz)."""
+    """Place-and-route with one seed: nextpnr's folder, its report, and the frequency (MHz)."""
 
     seed: int
     folder: Path
@@ -55,9 +55,10 @@ def place(
 
     A seed that nextpnr cannot route has no result. If all seeds fail, :class:`RunError` is raised.
     ``mhz`` is the target frequency. ``constraints`` is the name of the constraints file in the
-    folder; if it is None, nextpnr chooses the pins. As many runs as the computer has processors are
-    done at the same time. Results are cached by the hash of netlist, constraints, seed, options and
-    the tool's version.
+    folder; if it is None, nextpnr chooses the pins. Seeds run in parallel, one on each processor of
+    the computer. ``progress(done, count)`` is called at the start and after each seed, with the
+    numbers of finished and of all seeds. Results are cached by the hash of netlist, constraints,
+    seed, options and the tool's version.
     """
     tool = find_tool(device.family.router)
 
@@ -103,7 +104,7 @@ def place(
 
 
 def fills(device: Device, verilog: str) -> bool:
-    """Return whether a design has a tree array, and the device's sites for such arrays are known.
+    """Return whether a design has a tree array for which the device's sites are known.
 
     If the result is true, ``celosia.fpga.sites`` places the array. ``verilog`` is the Verilog of
     the design.
@@ -160,8 +161,10 @@ def pack(board: Board, placement: Placement) -> Path:
 def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
     """Return the frequency that the machine's clock has reached in place-and-route (MHz).
 
-    ``clocks`` maps names of clocks to nextpnr's target and reached frequencies. The machine's clock
-    is the clock whose target is nearest to ``mhz``.
+    ``clocks`` maps the name of each clock to a dictionary with its target frequency ``constraint``
+    and its reached frequency ``achieved`` (MHz). The machine's clock is the clock whose target is
+    nearest to ``mhz``. If several are equally near, the lowest reached frequency is returned; if
+    there is no clock, infinity.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

@@ -1,4 +1,4 @@
-"""PLL settings of the device families for a frequency, found by search."""
+"""Finds the PLL settings for the fastest clock of a device that is at most a given frequency."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

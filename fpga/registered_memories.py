@@ -1,4 +1,4 @@
-"""Turns memories and the registers after the memories into an ECP5's block RAMs, in Verilog."""
+"""Turns memories and the registers at their outputs into an ECP5's block RAMs, in Verilog."""
 
 import json
 import re
@@ -85,15 +85,15 @@ class _Text:
 
 
 def with_output_registers(verilog: str, family: str) -> str:
-    """Return a design's Verilog in which block RAMs include the registers after memories.
+    """Return a design's Verilog in which block RAMs include the registers at memory outputs.
 
-    Only the Verilog for ``ecp5`` is changed. Each output bit of the memory must lead to exactly one
-    register. These registers must have the memory's clock, a common enable, a common reset and the
-    initial value 0. The whole memory must become block RAMs with output registers
-    (:mod:`celosia.fpga.output_registers`). Such a memory becomes DP16KD in a separate module.
-    Modules between a memory and its registers are merged into the module that contains all of them.
-    The reset is applied by gates after the output register, so the values of all cycles are
-    unchanged.
+    Verilog for a family other than ``ecp5`` is returned unchanged. A memory is changed only if each
+    of its output bits leads to exactly one register. These registers must have the memory's clock,
+    a common enable, a common reset and the initial value 0. The whole memory must become block RAMs
+    with output registers (:mod:`celosia.fpga.output_registers`). Such a memory is replaced by block
+    RAM cells (DP16KD) in a separate module. Modules between a memory and its registers are merged
+    into the module that contains all of them. The reset is applied by gates after the output
+    register, so the values of all cycles are unchanged.
 
     Raises :class:`InputError` if a design has memories and Yosys is not installed.
     """

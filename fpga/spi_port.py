@@ -1,4 +1,4 @@
-"""SPI links with the methods of a serial port: through an adapter, or to a simulated board."""
+"""SPI links to a board with an adapter or to a simulated board, with a serial port's methods."""
 
 import fcntl
 import os
@@ -36,7 +36,7 @@ QUIET_SECONDS = 0.05
 
 
 class Wires(Protocol):
-    """The lines of an SPI controller: each byte sent to the selected board returns a byte."""
+    """Interface of an SPI controller; it receives a byte from the board for each byte sent."""
 
     def exchange(self, data: bytes) -> bytes:
         """Send ``data``, and return the bytes received meanwhile, one for each byte sent."""
@@ -61,7 +61,7 @@ class SpiPort:
         self._pause = 0.0
 
     def read(self, size: int = 1) -> bytes:
-        """Return ``size`` bytes; bytes for which the board had no data to send are ``FILL``."""
+        """Return ``size`` bytes from the board, each ``FILL`` if the board had no data to send."""
         time.sleep(self._pause)
         data = self._wires.exchange(bytes(size))
         idle = size == 1 and data[0] == FILL
@@ -74,7 +74,7 @@ class SpiPort:
         self._wires.exchange(data)
 
     def reset_input_buffer(self) -> None:
-        """Do nothing, because an SPI link receives no bytes unless it reads them."""
+        """Do nothing, because this port receives bytes only while it reads or writes."""
 
     def close(self) -> None:
         """Release the lines of the board."""
@@ -109,9 +109,10 @@ class FtdiWires:
 
 
 class TerminalWires:
-    """The SPI port of a simulated board, which returns a byte for each byte written.
+    """The SPI port of a simulated board: a terminal that answers each byte with a byte.
 
-    Raises :class:`InputError` if there is no such port, or another program uses it.
+    ``name`` is the terminal's path. Raises :class:`InputError` if there is no such terminal, or
+    another program uses it.
     """
 
     def __init__(self, name: str):
@@ -155,10 +156,11 @@ class TerminalWires:
 
 
 def open_spi(name: str, hertz: float) -> SpiPort:
-    """Return the SPI link through an adapter, or to a simulated board.
+    """Open an SPI link through an adapter, or to a simulated board, and return it.
 
-    ``name`` is the adapter's pyftdi URL, which begins with ``FTDI``, or the port of a simulated
-    board. ``hertz`` is the frequency of the adapter's SCK. Raises :class:`InputError` if there is
-    no such adapter or port, or it cannot be used.
+    If ``name`` begins with ``ftdi://``, it is the pyftdi URL of an adapter, and ``hertz`` is the
+    frequency of the adapter's SCK. Otherwise ``name`` is the path of a simulated board's terminal,
+    and ``hertz`` is ignored. Raises :class:`InputError` if there is no such adapter or terminal, or
+    it cannot be used.
     """
     return SpiPort(FtdiWires(name, hertz) if name.startswith(FTDI) else TerminalWires(name))

@@ -1,4 +1,4 @@
-"""Synthesis by Yosys: from Verilog to a netlist of a device's cells, and the resources it needs."""
+"""Synthesis by Yosys: makes a netlist of a device's cells from Verilog, and counts resources."""
 
 import json
 import math
@@ -67,13 +67,14 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 
 
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
-    """Return Verilog that Yosys's plain synthesis maps to the same multipliers and RAMs as a build.
+    """Return a design's Verilog, changed for plain synthesis by Yosys for a family.
 
-    ``verilog`` is the design's Verilog. If ``device`` is given and has too few multipliers or block
-    RAMs, the surplus products and memories are made of LUTs (:mod:`celosia.fpga.part`). For
-    ``ecp5`` the result instantiates multipliers, and block RAMs with output registers. For
-    ``ice40`` it instantiates SB_MAC16 for pairs of products, and large memories become
-    SB_SPRAM256KA. For ``gowin`` memories have no initial contents; Yosys infers multipliers itself.
+    From the result, plain synthesis (:func:`plain_needs`) makes the multipliers and RAMs that a
+    build of a bitstream makes from ``verilog``. If ``device`` is given and has too few multipliers
+    or block RAMs, the surplus is made of LUTs (:mod:`celosia.fpga.part`). For ``ecp5`` the result
+    instantiates multipliers, and block RAMs with output registers. For ``ice40`` it instantiates
+    SB_MAC16 for pairs of products, and large memories become SB_SPRAM256KA. For ``gowin`` the
+    result has no initial contents of memories, and Yosys itself infers multipliers.
     """
     verilog = _placed(verilog, family)
     if device is None:
@@ -96,9 +97,10 @@ def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
 
 
 def plain_netlist(verilog: str, top: str, family: Family, folder: Path) -> dict[str, int]:
-    """Write ``netlist.json`` by plain synthesis (:func:`plain_needs`); return the resources.
+    """Write a design's netlist by plain synthesis to ``netlist.json``, and return the resources.
 
-    The result is a dictionary from keys of ``RESOURCES`` to the numbers that the design needs.
+    The file is written to ``folder``. The synthesis is that of :func:`plain_needs`, and so is the
+    result, a dictionary from keys of ``RESOURCES`` to numbers.
     """
     return _plain(verilog, top, family, folder, [NETLIST])
 
@@ -125,11 +127,11 @@ def _placed(verilog: str, family: str) -> str:
 
 
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
-    """Return a design adapted to a family, and the modules that hardware multipliers can replace.
+    """Return Verilog adapted to a family, and the modules that hardware multipliers can replace.
 
-    The adapted design uses the family's memories. For ``ice40`` the multiplier modules
-    ``MultiplierPair`` and ``HalfProducts`` instantiate hardware multipliers (SB_MAC16). The second
-    result is that of :func:`find_multipliers`, a dictionary with the names of modules as keys.
+    The adapted Verilog uses the family's memories. For ``ice40`` its multiplier modules
+    ``MultiplierPair`` and ``HalfProducts`` instantiate hardware multipliers (SB_MAC16). The modules
+    are a dictionary from name to :class:`OwnMultiplier`, the result of :func:`find_multipliers`.
     """
     verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)
@@ -140,8 +142,9 @@ def synthesize(
 ) -> dict[str, int]:
     """Write ``netlist.json`` of a design for a device, and return the number of cells of each type.
 
-    Products become hardware multipliers, the widest first, until the device has none left; the
-    other products are made of LUTs. Memories for which no block RAM is left are also made of LUTs
+    The file is written to ``folder``; the result is a dictionary from cell type to number. Products
+    become hardware multipliers, the widest first, until the device has none left; the other
+    products are made of LUTs. Memories for which no block RAM is left are also made of LUTs
     (:mod:`celosia.fpga.memories`). Registers after block RAMs are merged into the block RAMs if
     possible (:mod:`celosia.fpga.output_registers`). If ``simulation`` is true, the netlist is also
     written as Verilog, ``netlist.v``. Results are cached by the hash of Yosys's inputs and Yosys's

@@ -1,4 +1,4 @@
-"""The FPGA tools, such as Yosys and nextpnr: the search for them, and their runs."""
+"""Finds and runs the FPGA tools, such as Yosys and nextpnr."""
 
 import importlib.metadata
 import re
@@ -80,6 +80,7 @@ def _number(version: str) -> tuple[int, int]:
 def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, work: str) -> None:
     """Run a tool in the working folder ``folder``; its output goes to the file ``log`` there.
 
-    Raises the errors of :func:`celosia.arch.support.process.run_process`.
+    ``work`` is the name of the work in error messages. Raises the errors of
+    :func:`celosia.arch.support.process.run_process`.
     """
     run_process([tool.command, *arguments], work=work, cwd=folder, log=folder / log)

@@ -49,8 +49,8 @@ class BoardTop(Component):
     """The top level of any board: the machine, its host link (serial line or SPI), and its memory.
 
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
-    memory. By default external memory is block RAM of the FPGA. If ``sdram`` is given, external
-    memory is this SDRAM chip, on the pins ``sdram_NAME``
+    memory (bytes). By default external memory is block RAM of the FPGA. If ``sdram`` is given,
+    external memory is this SDRAM chip, on the pins ``sdram_NAME``
     (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). If ``psram`` is given, it is this PSRAM
     chip, on the pins ``psram_NAME`` (:class:`celosia.hdl.memory.psram.pins.PsramPins`). If ``ddr3``
     is given, it is a DDR3 chip. LiteDRAM's core controls the DDR3 chip and is connected to the
@@ -63,16 +63,16 @@ class BoardTop(Component):
     image is invalid, ``heartbeat`` blinks four times as fast, and ``error`` blinks with it.
 
     ``link`` is one of ``celosia.fpga.boards.LINKS``. For ``uart`` the lines ``rx`` and ``tx`` carry
-    ``baud`` bits per second; a given ``divisor`` (cycles per bit) takes precedence. For ``spi`` the
-    frequency of the host's clock ``sck`` must be at most a twelfth of ``clock``; the other lines
-    are ``cs_n``, ``copi`` and ``cipo``. A request that pauses for ``timeout`` cycles (by default 20
-    ms) is dropped. ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run. ``error``
-    is 1 if STATUS of the last run reports an error. ``inputs`` is a text of all
-    arguments, which identifies the design.
+    ``baud`` bits per second, unless ``divisor`` is given: then a bit takes ``divisor`` cycles. For
+    ``spi`` the frequency of the host's clock ``sck`` must be at most a twelfth of ``clock``; the
+    other lines are ``cs_n``, ``copi`` and ``cipo``. A request that stops for ``timeout`` cycles (by
+    default 20 ms) before its end is dropped. ``heartbeat`` blinks about twice a second; ``busy`` is
+    1 during a run. ``error`` is 1 if STATUS of the last run reports an error. ``inputs`` is a text
+    of all arguments, which identifies the design.
 
-    Raises :class:`InputError` if no whole number of cycles is close to the length of a bit, or the
-    size of the memory is impossible. It is also raised if ``flash`` is given and ``link`` is not
-    ``uart``.
+    Raises :class:`InputError` if :func:`baud_divisor` refuses ``baud``, or if the memory's
+    controller does not support ``memory_bytes``, the chip or the clock. It is also raised if
+    ``flash`` is given and ``link`` is not ``uart``.
     """
 
     def __init__(

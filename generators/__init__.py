@@ -1,3 +1,3 @@
-"""Generators: from parameters to Verilog, and from a trained model to a program."""
+"""Generators, which make Verilog from parameters and a program from a trained model."""
 
 assert __name__ == "celosia.generators", "import celosia.generators: this is a second copy"

@@ -1,6 +1,7 @@
 """Cases of a campaign: many similar tests or simulations whose results are stored.
 
-A case is identified by its campaign's seed and its index, so it can be run again alone.
+A case is identified by its index and its campaign's kind, seed and fields (settings). Thus it can
+be run again alone.
 """
 
 import functools
@@ -28,7 +29,7 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a campaign: the campaign's kind, seed and fields, and the case's index."""
+    """One case of a campaign: the campaign's kind, seed and fields (settings), and the index."""
 
     kind: str
     seed: int
@@ -92,8 +93,9 @@ class Case:
 class Campaign:
     """A campaign: a series of cases of one kind, with the same seed and fields.
 
-    ``sources`` is a digest of the source files on which the results depend. Stored results with
-    another digest are not reused.
+    ``fields`` is a dictionary from the names of settings to their values as text. ``sources`` is a
+    digest of the source files on which the results depend. Stored results with another digest are
+    not reused.
     """
 
     kind: str
@@ -128,7 +130,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """True if the job raised an exception or found a mismatch."""
+        """True if the job raised an exception, or its result has a nonempty ``mismatch``."""
         return bool(self.error or self.result.get("mismatch"))
 
     @property

@@ -34,11 +34,13 @@ def run_campaign(
 ) -> Iterator[Outcome]:
     """Run a campaign's first ``count`` cases, except cases that have a stored outcome.
 
-    Returns the outcomes of all ``count`` cases, new and stored, in index order. Workers get chunks
-    of ``chunk`` cases. The outcomes of a chunk are stored together, so a kill loses only the chunks
-    in progress. ``tell(done, count)`` is called after each chunk. If a job raises an exception, its
-    traceback is the outcome. If a worker dies, its cases run again one by one in another worker; if
-    a case kills its worker again, the outcome is an error with this reason.
+    Returns the outcomes of all ``count`` cases, new and stored, in index order. Each worker gets
+    ``chunk`` cases at a time. The outcomes of a chunk are stored together, so if this process is
+    killed, only chunks in progress are lost. ``tell(done, count)`` is called at the start and after
+    each chunk; ``done`` is the number of cases that have an outcome. If a job raises an exception,
+    its outcome has an error: the message of a :class:`RunError`, or a traceback. If a worker dies,
+    its cases run again one by one in another worker; if a case kills its worker again, its outcome
+    has an error with this reason.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]
@@ -56,7 +58,7 @@ def run_campaign(
 
 
 def run_case(job: Job, case: Case) -> Outcome:
-    """Run a job on a case; return its outcome, with a traceback if the job raises an exception."""
+    """Run a job on a case; return its outcome, with an error if the job raises an exception."""
     began = time.monotonic()
     try:
         result, error = job(case), ""

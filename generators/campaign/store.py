@@ -77,7 +77,7 @@ class Store:
         return {number for (number,) in self._database.execute(query, (campaign.key,))}
 
     def outcomes(self, campaign: Campaign, count: int) -> Iterator[Outcome]:
-        """Yield the outcomes of a campaign's first ``count`` cases in index order."""
+        """Yield the stored outcomes among a campaign's first ``count`` cases, in index order."""
         query = (
             "SELECT number, result, error, seconds FROM outcomes "
             "WHERE campaign = ? AND number < ? ORDER BY number"

@@ -57,9 +57,10 @@ class Workers:
     def executor(self) -> Iterator[tuple[Executor, int]]:
         """Open an executor; yield the executor and the number of cases that it runs at once.
 
-        The end of the ``with`` block, even by an interruption, terminates the executor's processes.
-        Raises :class:`InputError` if Dask is not installed, and :class:`RunError` if no scheduler
-        answers or the scheduler has no workers.
+        For a Dask cluster the number is at least 64, because workers may join later. The executor's
+        processes end when the ``with`` block ends, also if an exception ends it. Raises
+        :class:`InputError` if Dask is not installed, and :class:`RunError` if no scheduler answers
+        or the scheduler has no workers.
         """
         if self.cluster is not None:
             with _dask(self.cluster) as opened:

@@ -19,16 +19,16 @@ def c_files(
     names: Sequence[str] = (),
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the C sources of an encoder, its samples and the driver, by file name.
+    """Return a dictionary from file names to C sources: an encoder, its samples and the driver.
 
     The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
     ``inputs`` are the samples: rows of real numbers as :meth:`CompiledModel.request` accepts them.
-    ``outputs`` has the golden machine's output for each sample, as bytes; only the first bytes, as
-    many as an output has, are used. ``names`` are the names of the output's columns. If weights are
-    nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are read.
+    ``outputs`` has the bytes of the golden machine's output for each sample; bytes beyond the size
+    of the model's output are ignored. ``names`` are the names of the output's columns. If weights
+    are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are read.
 
-    Raises :class:`InputError` if a Python package is missing that generates the C header of the
-    machine's registers.
+    Raises :class:`InputError` if a Python package that generates the C header of the machine's
+    registers is missing.
     """
     name = identifier(compiled.quantized.description.name)
     return {

@@ -1,4 +1,4 @@
-"""Sample texts for a model in C, with the golden machine's continuations."""
+"""Sample texts as C code: prompts, and the continuations that the golden machine generated."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -17,9 +17,11 @@ _LONGEST = 64  # characters of an identifier, which names files, too
 
 
 def driver(config: Config, *names: str) -> dict[str, str | bytes]:
-    """Return the driver's C files and the header of the machine's registers, by file name.
+    """Return the driver's C files and descriptions of the machine's registers, by file name.
 
-    ``names`` are the driver's files without endings; each stands for a ``.c`` and a ``.h`` file.
+    The result is a dictionary from file names to contents. The registers are described by a C
+    header and a SystemRDL file. ``names`` are the names of driver files without endings; for each
+    name, the result has a ``.c`` and a ``.h`` file.
 
     Raises :class:`InputError` if a Python package that generates the header is missing.
     """
@@ -40,7 +42,10 @@ def comment(text: str) -> str:
 
 
 def array(declaration: str, values: Iterable[str], width: int = WIDTH) -> list[str]:
-    """Return the source lines of a constant C array; none if the array is empty."""
+    """Return the source lines of a constant C array; an empty list if the array is empty.
+
+    ``declaration`` is the C text before ``[]``. Each line has ``width`` elements of ``values``.
+    """
     items = list(values)
     if not items:
         return []

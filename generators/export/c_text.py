@@ -30,14 +30,14 @@ def text_c_files(
     samples: Sequence[Sample],
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the C sources of a decoder, its samples and the driver, by file name.
+    """Return a dictionary from file names to C sources: a decoder, its samples and the driver.
 
     The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
     ``samples`` has one sample for each text that the program processes at once. If weights are
     nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are read.
 
-    Raises :class:`InputError` if a token has too many bytes, or if a Python package is missing that
-    generates the C header of the machine's registers.
+    Raises :class:`InputError` if a token has too many bytes, or if a Python package that generates
+    the C header of the machine's registers is missing.
     """
     name = identifier(program.name)
     if program.texts > 1:

@@ -1,4 +1,4 @@
-"""Reads compiled models from the files of ``celosia compile``, without the float model."""
+"""Reads compiled models from the files of ``celosia compile``; the float model is not needed."""
 
 import json
 from pathlib import Path
@@ -60,9 +60,10 @@ def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike |
 
 
 def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str, Any]]:
-    """Return a compiled decoder, its tokenizer, and the manifest's figures about quantization.
+    """Return a compiled decoder, its tokenizer, and a dictionary that describes its quantization.
 
-    Raises :class:`InputError` as :func:`load_compiled`, and if the folder contains an encoder.
+    The dictionary is the entry ``made`` of the manifest. Raises :class:`InputError` as
+    :func:`load_compiled`, and if the folder contains an encoder.
     """
     code, tokenizer, known = load_compiled(folder)
     if not isinstance(code, TextHost) or tokenizer is None:
