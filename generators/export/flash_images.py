@@ -1,4 +1,4 @@
-"""Power-on images for a board's flash memory: a model with its inputs or its prompt."""
+"""Images in flash from which a board, at power-on, runs an encoder or continues a prompt."""
 
 from collections.abc import Sequence
 
@@ -19,9 +19,10 @@ _LONGEST_NAME = 40
 
 
 class Script:
-    """Records host link requests for a power-on image, which the board later executes.
+    """Builds the records of a power-on image, which the board executes one after another.
 
-    ``payload`` is the longest payload of a request (bytes). ``body`` contains the records so far.
+    Each method appends records to the bytes ``body``. A record contains a host link request, or an
+    order to the board. ``payload`` is the longest payload of a request (bytes).
     """
 
     def __init__(self, payload: int):
@@ -30,13 +31,13 @@ class Script:
         self._tag = 0
 
     def write_memory(self, addr: int, data: bytes) -> None:
-        """Record a write of bytes to external memory."""
+        """Record a write of bytes to external memory, from byte address ``addr`` on."""
         for place in range(0, len(data), self._payload):
             part = data[place : place + self._payload]
             self._ask(Command.WRITE_MEMORY, len(part), addr + place, part)
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Record the load of a program's words into program memory."""
+        """Record the load of a program into program memory, from word 0 on."""
         step = self._payload // WORD_BYTES
         for place in range(0, len(words), step):
             data = b"".join(word.to_bytes(4, "little") for word in words[place : place + step])
@@ -48,14 +49,14 @@ class Script:
         self._ask(Command.WRITE_REGISTERS, len(data), REGISTER_MAP[f"R{number}"].addr, data)
 
     def start(self, pc: int = 0) -> None:
-        """Record a request to run the program from word ``pc`` to its end."""
+        """Record that the board runs the program from word ``pc``, and waits for its end."""
         self._ask(Command.START, 0, pc)
         self.body += record(Op.WAIT)
 
     def compare(self, addr: int, count: int) -> None:
-        """Record a request for the index of the largest INT16 number in a range of external memory.
+        """Record that the board finds the largest INT16 number in a range of external memory.
 
-        The range has ``count`` bytes from ``addr`` on.
+        The range has ``count`` bytes from ``addr`` on. The board stores the number's index.
         """
         self._ask(Command.READ_MEMORY, count, addr)
 
@@ -135,9 +136,9 @@ def text_image(
 
     Each step appends the likeliest next token. At power-on the board sends a line with the model's
     name and the text. The image cannot contain the chosen tokens, because they are not known when
-    it is made. So the image has, for each step, a table with an entry for every token of the
-    vocabulary. The board selects the entry by the index of the largest score. Zero bytes in tokens
-    are omitted.
+    it is made. So the image has tables for each step. One has the text of every token of the
+    vocabulary, the other the register write that makes the token the next input. The board selects
+    the entries of the token with the largest score. Zero bytes in tokens are omitted.
 
     Raises :class:`InputError` if the vocabulary has more tokens than an image's tables hold, or a
     token has too many bytes.

@@ -1,4 +1,4 @@
-"""Files of a compiled model in a folder that may contain an earlier compiled model."""
+"""Adds digests to a compiled model's files, and finds files of an earlier model in its folder."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ def outdated(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
     """Return the paths of a folder's files that belong to an earlier model, and not to the new one.
 
     ``files`` are the new model's files by name. The folder's manifest names the earlier model's
-    files. Files that were changed later are not returned, because they belong to the user.
+    files. Files that were changed after the export are not returned: they belong to the user.
     """
     try:
         named = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))[_KEY]

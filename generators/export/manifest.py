@@ -51,7 +51,7 @@ class RowsRequest:
 
 
 def requests(compiled: CompiledModel) -> list[RowsRequest]:
-    """Return a request for each number of input rows that the model accepts, in ascending order."""
+    """Return a list of requests for all accepted numbers of input rows, in ascending order."""
     by_rows = []
     for rows in range(compiled.least_rows, compiled.input.rows + 1):
         request = compiled.beside(rows)
@@ -61,7 +61,7 @@ def requests(compiled: CompiledModel) -> list[RowsRequest]:
 
 
 def fills(code: CompiledModel | TextHost) -> list[Fill]:
-    """Return the images that a host writes to external memory before the first run.
+    """Return a list of the images that a host writes to memory before the first run, in order.
 
     Each image of a decoder has a setup program, which loads the image into the chip's memories. An
     encoder has one image without a program.
@@ -85,15 +85,16 @@ def manifest(
     the chip. The host writes one image after another to external memory, each from address 0 on. If
     the entry names a program, the host loads the program, starts it at word 0 and waits for its
     end. Then the host loads ``program``, whose ``entries`` are word addresses of entry points.
-    ``tensors`` names the tensors that each entry's vector instructions write, in execution order.
-    ``made`` contains figures about the quantization. ``host`` has the steps of the model that the
-    host runs before and after the machine. The argument ``names`` has the names of the columns of
-    an encoder's output.
+    ``tensors`` has, for each entry point, the names of the tensors that its vector instructions
+    write, in execution order. ``made`` is a dictionary of facts about the quantization. ``host`` is
+    a list of texts: the steps that the host runs before and after the machine. The argument
+    ``names`` has the names of the columns of an encoder's output.
 
     ``cycles`` is the predicted number of cycles for the longest input of an encoder, or for the
-    last token of a decoder. If weights are nested, only the upper ``bits`` bits of each weight (8,
-    4 or 2) are read in this run. ``cycles`` is None for a microcoded machine. External memory takes
-    ``latency`` cycles to the first word, and ``interval`` cycles per word. Addresses are in bytes.
+    last token of a decoder. If weights are nested (readable in part), the prediction is for reading
+    the upper ``bits`` bits of each weight: 8, 4 or 2. ``cycles`` is None for a microcoded machine.
+    External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per word.
+    Addresses are in bytes.
     """
     config, text = code.config.replace(trace=False), isinstance(code, TextHost)
     cycles = None
@@ -234,7 +235,7 @@ def _text(program: TextHost) -> dict[str, Any]:
 
 
 def tokenizer_entry(tokenizer: TokenizerLike, file: str | None) -> dict[str, Any]:
-    """Return the manifest's entry on a tokenizer: its ``file``, and options to read the file."""
+    """Return the manifest's entry on a tokenizer: file name or None, special tokens and options."""
     return {
         "file": file,
         "begin": tokenizer.begin,

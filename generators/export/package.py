@@ -37,14 +37,14 @@ def package(
 ) -> dict[str, str | bytes]:
     """Return the files of a compiled model: a dictionary from file name to content.
 
-    ``program.hex`` and ``program.bin`` both contain all programs, one after another.
+    ``program.hex`` and ``program.bin`` contain the same words: the programs of all entry points.
     ``config.toml`` is the configuration, and ``model.json`` the :func:`manifest`. ``image.bin`` is
     the content of external memory, from its first byte on, with which these programs run. A decoder
     may also have setup programs, which load the chip's memories once. Program ``setup_N.bin`` loads
     ``setup_N_image.bin`` from external memory; the last setup program loads ``image.bin``. The
     tokenizer's file of a decoder is included. Words in ``.bin`` files are least significant byte
     first. ``origin`` is the manifest's entry that describes how an encoder's float model is loaded;
-    None if unknown.
+    None if unknown. The other arguments are those of :func:`manifest`.
 
     Raises :class:`InputError` if the tokenizer's file cannot be read.
     """

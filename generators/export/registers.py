@@ -27,6 +27,8 @@ def header(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
     """Return the C header of the registers: field masks, and a struct of the whole map.
 
     Use the struct for offsets only: it is packed, so compilers access its members byte by byte.
+    ``program_depth`` is the size of program memory (words), which sets the width of addresses.
+
     Raises :class:`InputError` if a Python package that generates the header is missing.
     """
     exporter = _module("peakrdl_cheader.exporter").CHeaderExporter()
@@ -53,7 +55,7 @@ def pages() -> dict[str, bytes]:
 
 
 def compiled(folder: Path, program_depth: int = MAX_PROGRAM_DEPTH) -> Any:
-    """Write the registers' SystemRDL to ``folder``; return it compiled for PeakRDL's exporters."""
+    """Write the registers' SystemRDL to ``folder``; return its root, for PeakRDL's exporters."""
     path = folder / SOURCE
     path.write_text(systemrdl(program_depth), encoding="utf-8")
     compiler = _module("systemrdl").RDLCompiler()

@@ -67,8 +67,8 @@ class Description:
         """Check every field separately, and set the defaults of ``kv_heads`` and ``head_dim``.
 
         Raises :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if
-        a number is out of its range, a text is not one of the field's choices, or heads do not
-        divide the dimensions.
+        a number is out of its range, or a text is not one of the field's choices; if ``heads`` does
+        not divide ``dim`` and ``head_dim`` is 0; or if ``kv_heads`` does not divide ``heads``.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)
@@ -102,12 +102,12 @@ class Description:
 
     @property
     def query_width(self) -> int:
-        """Number of columns of the queries of all heads."""
+        """Number of columns of the queries of all heads together."""
         return self.heads * self.head_dim
 
     @property
     def kv_width(self) -> int:
-        """Number of columns of the keys of all heads; the values have the same number."""
+        """Number of columns of the keys of all heads together; the values have as many columns."""
         return self.kv_heads * self.head_dim
 
     @property
@@ -150,19 +150,19 @@ class ModelDescription(Description):
     One inference takes a float array [tokens, features]: patches of an image, frames of a sound,
     rows of a table. With ``embedding = "tokens"`` it takes token numbers [tokens] instead. It
     returns [classes], or [sequence, classes] if ``pooling`` is "none". If ``classes`` is 0, there
-    is no classifier, and an output has ``dim`` columns. If ``variable`` is true, an inference may
-    have fewer tokens than the model: attention and pooling ignore the missing tokens.
+    is no classifier, and an output has ``dim`` columns. If ``variable`` is true, an input may have
+    fewer than ``tokens`` tokens: attention and pooling ignore the missing tokens.
 
     A block is ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``. These fields change it:
 
-    - ``placement = "post"`` normalizes the sums and not the inputs;
+    - ``placement = "post"`` normalizes both sums instead of the inputs of attention and MLP;
     - ``parallel`` applies attention and MLP to the same normalized input, and sums the results,
       each times a trained gain;
     - ``skip = false`` leaves out ``x +``;
     - ``shaped`` replaces the attention matrix ``P`` by ``alpha * I + beta * P - gamma / sequence``
       with scalars trained per head (He and Hofmann 2023, "Simplifying Transformer Blocks");
-    - ``values = false`` and ``output = false`` leave out the projections of that name; without
-      values each head attends over a separate slice of the block's input.
+    - ``values = false`` leaves out the projection of values: each head attends over a separate
+      slice of the block's input; ``output = false`` leaves out the projection of heads' results.
 
     Raises :class:`InputTypeError` if a field has the wrong type, and :class:`InputError` if a value
     is invalid or does not fit the others.
@@ -312,7 +312,7 @@ class ModelDescription(Description):
         return rows, self.classes or self.dim
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every weight tensor by name; matrices are [outputs, inputs]."""
+        """Return a dictionary from weights' names to shapes; matrices are [outputs, inputs]."""
         shapes_by_name: dict[str, tuple[int, ...]] = {}
 
         def linear(name: str, outputs: int, inputs: int) -> None:

@@ -1,4 +1,4 @@
-"""Embedding on the host: the sum of a token's trained vectors, which are rows of tables."""
+"""Embedding on the host: sums of trained vectors for each token's number, type and position."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,10 @@ def lookup(
     """Return the first block's input [count, sequence, dim] for a batch of inputs.
 
     The model's ``embedding`` is "tokens" or "none". ``inputs`` is [count, n] token numbers, [count,
-    n, 2] with their types, or [count, n, dim] if ``embedding`` is "none". ``n`` is ``tokens``, or
-    less if the model accepts variable lengths. A row is the sum of the token's vector, the vector
-    of its type and the vector of its position. ``types`` [count, n] are the types; if it is None,
-    all types are 0. The row of the class token precedes the other rows.
+    n, 2] token numbers and types, or [count, n, dim] vectors if ``embedding`` is "none". ``n`` is
+    the model's ``tokens``, or less if it accepts variable lengths. A row is the sum of the vectors
+    of the token, its type and its position. ``types`` [count, n] are the types if ``inputs`` has
+    none; if it is None, all types are 0. The row of the class token precedes the other rows.
 
     Raises :class:`InputError` if the inputs have another shape, or a token or a type does not
     exist.
@@ -44,7 +44,7 @@ def lookup(
 
 
 def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]) -> Floats:
-    """Return the rows that the host writes for the machine, for a batch of inputs.
+    """Return the machine's input rows, which the host writes to memory, for a batch of inputs.
 
     The result is [count, rows, columns]. For a model with linear embedding, which the machine
     computes, it is the inputs; otherwise it is the result of :func:`lookup`.

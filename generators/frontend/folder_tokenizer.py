@@ -52,11 +52,11 @@ class FolderTokenizer:
     def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
         """Return the token numbers of a text, or of a pair of texts if ``second`` is not None.
 
-        The result is [n], or [n, 2] with token types unless all types are 0. If the input has more
-        than ``most`` tokens, including special tokens, it is truncated at the end that the
-        tokenizer's settings name. In a pair the longer text is truncated first. Raises
-        :class:`InputError` if there is no token, or ``most`` leaves no room for a token besides the
-        special tokens.
+        The result is [n] if all token types are 0, otherwise [n, 2]: token numbers and types. If
+        the text has more than ``most`` tokens, including special tokens, its beginning or its end
+        is cut off, according to the tokenizer's settings. In a pair the longer text is truncated
+        first. Raises :class:`InputError` if the text has no token, or ``most`` leaves no room for a
+        token besides the special tokens.
         """
         marks = self._tokenizer.num_special_tokens_to_add(second is not None)
         if most <= marks:

@@ -1,4 +1,4 @@
-"""Steps of a model on the host, in floating point, before and after the machine."""
+"""Steps of a model that the host computes in floating point, before and after the machine runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class HostStep:
-    """A function that the host applies before or after the machine, to an array [rows, columns].
+    """A function that the host applies to an array before or after the machine runs.
 
-    The array is an input of the model, or the output of the machine.
+    The first step before it gets an input of the model, and the first step after it the machine's
+    output [rows, columns]. Each further step gets the result of the previous step.
     """
 
     name: str
@@ -33,9 +34,9 @@ class HostStep:
 
 
 class Prepared(np.ndarray[Any, np.dtype[Any]]):
-    """An input for the part of a model that the machine computes.
+    """The result of the host steps that precede the machine, which is the machine's input.
 
-    It includes the model's other inputs, which steps of the host after the machine use.
+    Its attribute ``others`` has the model's other inputs, which later host steps use.
     """
 
     others: Mapping[str, Array]
@@ -45,7 +46,8 @@ class Prepared(np.ndarray[Any, np.dtype[Any]]):
 def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array]) -> Array:
     """Apply host steps to an array one after another, and return the result.
 
-    ``others`` are the model's other inputs by name.
+    Steps with ``beside`` also get ``others``: a dictionary from the names of the model's other
+    inputs to their arrays.
     """
     for step in steps:
         values = step.function(values, others) if step.beside else step.function(values)
@@ -53,9 +55,10 @@ def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array])
 
 
 def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
-    """Return the host step that rearranges an input's elements as [rows, columns].
+    """Return the host step that arranges elements of an input as an array [rows, columns].
 
-    ``places`` [rows, columns] are indices into the flattened input; -1 stands for the value 0.
+    ``places`` [rows, columns] has, for each element of the result, the index of an element in the
+    flattened input, or -1 for the value 0. ``meaning`` describes the step in a few words.
     """
 
     def function(values: Array) -> Array:
@@ -70,8 +73,8 @@ def linear(
 ) -> HostStep:
     """Return the host step of a linear layer.
 
-    ``weight`` is [outputs, inputs]. ``rows`` is the number of rows that the layer processes, from
-    which the step's number of products is computed.
+    ``weight`` is [outputs, inputs]; without ``bias`` [outputs], no bias is added. ``rows`` is the
+    number of rows in one inference; it affects only the step's field ``products``.
     """
     added = 0.0 if bias is None else bias
     parameters = weight.size + (0 if bias is None else bias.size)
@@ -106,9 +109,10 @@ def windows(
 ) -> NDArray[np.int64]:
     """Return, for each window of a convolution, the indices of the input elements in the window.
 
-    The result is [*windows, channels, *kernel]. ``shape`` is the shape of the input, channels
-    first. Indices are into the flattened input; -1 stands for padding. ``before`` and ``after`` are
-    the padding of each spatial axis.
+    The result is [*counts, channels, *kernel], where ``counts`` are the numbers of windows along
+    the spatial axes. ``shape`` is the input's shape, channels first. Indices are into the flattened
+    input; -1 stands for padding. The other arguments have a number for each spatial axis.
+    ``before`` and ``after`` are the padding: none if they are empty.
     """
     axes = len(kernel)
     before, after = (tuple(padding) or (0,) * axes for padding in (before, after))

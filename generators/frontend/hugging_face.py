@@ -71,10 +71,11 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     """Return the text encoder from a folder with config.json and model.safetensors.
 
     The model accepts texts of at most ``tokens`` tokens. If ``tokens`` is 0, the limit is 128
-    tokens, or the model's limit if that is less. The architecture in config.json selects the head,
-    the layers after the blocks. If the folder has a ``modules.json`` of Sentence Transformers, it
-    selects pooling and normalized outputs instead. If neither selects a head, the output is the
-    whole sequence. The result's ``unused`` names the tensors of heads that the model does not use.
+    tokens, or the model's limit if that is less. The architecture in config.json selects the head
+    (layers after the blocks). If a ``modules.json`` of Sentence Transformers in the folder selects
+    a pooling, the model has this pooling and no head. This file also selects whether outputs are
+    normalized. If no file selects a head or a pooling, the output is the whole sequence. The
+    result's ``unused`` names the tensors of heads that the model does not use.
 
     Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """

@@ -60,7 +60,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class Folder:
-    """The settings and tensors read from a model folder; a tensor that is taken is removed here."""
+    """The settings and tensors of a model folder, read into memory.
+
+    A method that returns a tensor also removes it from :attr:`tensors`, which then has only tensors
+    that the import has not used. The files do not change.
+    """
 
     def __init__(self, path: Path):
         """Read config.json, and fill in the defaults of its class of models.
@@ -81,7 +85,9 @@ class Folder:
         self.tensors: dict[str, NDArray[np.generic]] = {}
 
     def read(self, prefixes: Iterable[str] = ()) -> None:
-        """Read the tensors from the folder's files; remove the given prefixes from tensor names.
+        """Read the tensors of the folder's files into :attr:`tensors`, a dictionary by name.
+
+        If a tensor's name begins with one of ``prefixes``, that prefix is removed from the name.
 
         Raises :class:`InputError` if a file cannot be read, or there is no file with tensors.
         """
@@ -122,7 +128,7 @@ class Folder:
         return self.tensors.pop(name)
 
     def floats(self, name: str, *shape: int) -> NDArray[np.float64]:
-        """Return a tensor in float64, and remove it from the tensors in memory (not from the file).
+        """Return a tensor in float64, and remove it from :attr:`tensors`; the file does not change.
 
         Raises :class:`InputError` if the tensor is missing, or if ``shape`` is given and differs
         from the tensor's shape; -1 stands for any size.
@@ -138,9 +144,9 @@ class Folder:
         return np.asarray(tensor, np.float64)
 
     def only(self, name: str, value: Any, why: str = "") -> None:
-        """Check that a setting of config.json is absent or has the only supported value.
+        """Check that a setting is absent or equal to ``value``, the only supported value.
 
-        Raises :class:`InputError` otherwise, with the reason ``why``.
+        Raises :class:`InputError` if it has another value; ``why`` ends the error's message.
         """
         if wrong := self._wrong(name, value, why):
             raise InputError(wrong)
@@ -167,9 +173,9 @@ class Folder:
         return str(ACTIVATIONS[function])
 
     def labels(self, outputs: int) -> tuple[str, ...]:
-        """Return the names of the classes, in class order; empty if the names are only numbers.
+        """Return the names of the classes in class order; empty if all are defaults (``LABEL_0``).
 
-        Raises :class:`InputError` if there are not as many names as outputs.
+        Raises :class:`InputError` if config.json has names, but not for ``outputs`` classes.
         """
         names_by_number = self.config.get("id2label") or {}
         if names_by_number and len(names_by_number) != outputs:
@@ -191,9 +197,9 @@ class Folder:
     def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """Check that every setting of config.json is used, or known to have no effect.
 
-        ``only`` has the settings for which the compiler supports only one value, with this value.
-        ``why`` has, for some of these settings, the reason as a text for the message. Raises
-        :class:`InputError` that names all settings that are wrong or not known.
+        ``only`` is a dictionary from each setting that has one supported value to this value.
+        ``why`` is a dictionary from some of these settings to the reason, a text for the message.
+        Raises :class:`InputError` that names all settings that are wrong or not known.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

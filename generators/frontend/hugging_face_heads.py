@@ -1,4 +1,4 @@
-"""Heads of Hugging Face encoders, selected by the architecture's name."""
+"""Heads (layers after the blocks) of Hugging Face encoders, chosen by architecture."""
 
 import re
 from dataclasses import dataclass, field
@@ -67,10 +67,11 @@ class Head:
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
     """Return the head of a text encoder.
 
-    ``words`` are the token vectors, which may also be the head's weights. ``rows`` is the length of
-    the longest text (tokens); ``activation`` and ``epsilon`` are the encoder's settings.
+    ``words`` are the token vectors; a head that scores words uses them as weights if the folder has
+    no other weights. ``rows`` is the length of the longest text (tokens). ``activation`` and
+    ``epsilon`` are the encoder's settings.
 
-    Raises :class:`InputError` if the architecture is not known.
+    Raises :class:`InputError` if the architecture is not known, or its weights are missing.
     """
     name = folder.architecture
     kind = name.rpartition("For")[2] if "For" in name else name

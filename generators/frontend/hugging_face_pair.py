@@ -1,4 +1,4 @@
-"""Hugging Face model folders of encoder-decoders with norms before their layers."""
+"""Hugging Face model folders of encoder-decoders that normalize the inputs of their layers."""
 
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     """Return an encoder-decoder's description and weights from a folder.
 
     The folder contains config.json and model.safetensors. If a model scales its embeddings, the
-    returned token vectors include the scale. The head then has separate weights, which do not
-    include it. Pegasus' position vectors are computed if the file lacks them.
+    returned token vectors include the scale. The head of such a model has separate weights without
+    the scale. Pegasus' position vectors are computed if the file lacks them.
 
     Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """

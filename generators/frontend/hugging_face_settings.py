@@ -80,9 +80,9 @@ _KINDS: dict[str, tuple[Any, str]] = {
 
 
 def read_settings(model_type: str, settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the settings of a config.json, with the defaults of the model type.
+    """Return the settings of a config.json, completed by the defaults of the model type.
 
-    Settings of an unknown type of models are not changed.
+    If the model type is unknown, the settings are returned without checks and defaults.
 
     Raises :class:`InputError` that names all settings which have a wrong type, are out of their
     range, or are missing although the model type requires them.
@@ -126,7 +126,7 @@ def _setting(
 
 
 def unknown_settings(model_type: str, settings: Mapping[str, Any]) -> list[str]:
-    """Return the names of settings that are neither used nor known to have no effect."""
+    """Return the names of settings that the import neither uses nor knows to have no effect."""
     return sorted(settings.keys() - _TABLE.get(model_type, {}).keys() - _WITHOUT_EFFECT)
 
 

@@ -28,10 +28,11 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a llama2.c checkpoint.
 
     A checkpoint is a header of seven int32 numbers, followed by float32 arrays. Matrices are
-    [outputs, inputs], and an array has the weights of all layers. The order of the arrays is: token
-    vectors; attention norms; query, key, value, output; MLP norms; gate (w1), down (w2), up (w3);
-    the final norm; two rotary tables, which are not needed; and the head if the vocabulary's size
-    is negative. In queries and keys the columns of a pair are adjacent.
+    [outputs, inputs]; an array has one kind of matrix for all layers. The order of the arrays is:
+    token vectors; attention norms; query, key, value, output; MLP norms; gate (w1), down (w2), up
+    (w3); the final norm; two rotary tables, which the import ignores; and the head if the
+    vocabulary's size in the header is negative. In queries and keys, the two columns that rotary
+    positions rotate together are adjacent.
 
     Raises :class:`InputError` if the file cannot be read, or its size is not the size that follows
     from the header.
@@ -99,9 +100,9 @@ _MLP = ("gate", "down", "up")
 class Llama2cTokenizer:
     """The byte-pair tokenizer of llama2.c, which merges tokens by score.
 
-    A text is the token BEGIN, a space, and its characters. A character that is not in the
-    vocabulary becomes its UTF-8 bytes, where byte b is token ``3 + b``. Then neighbouring tokens
-    are merged, one pair after another: always the pair that forms the token of the highest score.
+    A text becomes the token BEGIN, a token for a space, and a token for each character. For a
+    character that is not in the vocabulary, each UTF-8 byte b becomes token ``3 + b``. Adjacent
+    tokens are then merged in pairs: always the pair that forms the token of the highest score.
     If several pairs have this score, the first of them in the text is merged. Merging ends if no
     pair forms a token.
     """
@@ -134,7 +135,7 @@ class Llama2cTokenizer:
         self._numbers = {piece: number for number, piece in reversed([*enumerate(self.pieces)])}
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, the first of them BEGIN.
+        """Return the list of a text's tokens, which begins with BEGIN.
 
         Raises :class:`InputError` if the text needs a byte that is not in the vocabulary.
         """

@@ -1,4 +1,4 @@
-"""Images and sounds as inputs of models, prepared according to the model's files."""
+"""Readers that turn image and sound files into model inputs, as the model's files describe."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +34,7 @@ _SOUND_SETTINGS = ("sampling_rate",)
 
 
 def image_reader(source: Source) -> Reader:
-    """Return a function that reads an image [channels, height, width] for a model.
+    """Return a function from an image's path to the model's input [channels, height, width].
 
     Raises :class:`InputError` if the model's files do not describe the preprocessing, or describe
     unsupported preprocessing.
@@ -73,11 +73,12 @@ def image_reader(source: Source) -> Reader:
 
 
 def sound_reader(source: Source) -> Reader:
-    """Return a function that reads a sound file as a model's input.
+    """Return a function from a sound file's path to the model's input.
 
-    The input is a waveform, or the features of the model's extractor. Short waveforms are extended
-    with silence, long waveforms are cut. Raises :class:`InputError` if the model's files do not
-    describe the preprocessing, or describe unsupported preprocessing.
+    The input is a waveform, or the features that the model's extractor computes if the model takes
+    rows of features. The sound is extended with silence or cut to the length that the model takes.
+    Raises :class:`InputError` if the model's files do not describe the preprocessing, or describe
+    unsupported preprocessing.
     """
     folder, how, named = _settings(source)
     shape = source.shape or ()
@@ -117,7 +118,7 @@ def sound_reader(source: Source) -> Reader:
 
 
 def sound_length(path: Path) -> int:
-    """Return the number of samples in a valid sound file."""
+    """Return the number of samples per channel in a sound file, which must be valid."""
     soundfile = library("soundfile", "Sounds need", "soundfile", "sounds")
     return int(soundfile.info(str(path)).frames)
 

@@ -29,7 +29,7 @@ class OtherInput:
         return np.asarray(rng.normal(0, 1, self.shape))
 
     def check(self, values: Array) -> None:
-        """Raise :class:`InputError` if the shape is wrong, or an integer input gets floats."""
+        """Raise :class:`InputError` for values of another shape, or floats for an integer input."""
         if values.shape != self.shape:
             raise InputError(
                 f"Input {self.name} must have the shape {list(self.shape)}, not "
@@ -53,14 +53,15 @@ class NamedInputs:
 
     @property
     def shapes(self) -> dict[str, list[int]]:
-        """Shapes of the inputs besides the first, by name."""
+        """Dictionary from the name of each input besides the first to its shape."""
         return {other.name: list(other.shape) for other in self.others}
 
     def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
         """Return a sample's first input without padding, and a dictionary of the other inputs.
 
-        Raises :class:`InputError` if an input is missing or not known, or has the wrong shape or
-        type.
+        ``values`` is the sample: a dictionary from input names to arrays, or the array of the only
+        input. If it has a mask or a length, the first input is cut to the valid tokens. Raises
+        :class:`InputError` if an input is missing or not known, or has the wrong shape or type.
         """
         names = [self.first, *(other.name for other in self.others)]
         listed = ", ".join(names)
@@ -87,7 +88,7 @@ class NamedInputs:
         return first, {other.name: arrays[other.name] for other in self.others}
 
     def random(self, first: Array, rng: np.random.Generator) -> Values:
-        """Return a random sample whose first input is ``first``."""
+        """Return a sample: ``first``, or a dictionary of it and random other inputs."""
         if not self.others:
             return first
         return {self.first: first} | {other.name: other.random(rng) for other in self.others}

@@ -1,7 +1,7 @@
-"""Machines whose runs are fast simulations of the accelerator's circuit; they do not use cocotb.
+"""The accelerator's circuit as a machine that runs programs, in a fast simulation without cocotb.
 
-A simulated machine has the methods of ``celosia.sim.interpreter.Interpreter``, the golden machine.
-So the same code can run a program on both machines, and compare the results.
+The methods are those of ``celosia.sim.interpreter.Interpreter``, so that the same code can run a
+program on a simulated machine or on the golden machine, and compare the results.
 """
 
 import contextlib
@@ -52,11 +52,11 @@ class MemoryBehaviour(Enum):
 class SimulatedMachine(ABC):
     """A simulation of ``celosia.hdl.accelerator`` with an external memory.
 
-    External memory has ``memory_bytes`` bytes. The keyword arguments ``timing`` set fields of
-    :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run that takes more than ``limit``
-    cycles or ``timeout`` seconds raises :class:`RunError`. ``recordings`` lists one recording for
-    each recorded run; :meth:`record` begins recording. The simulation ends when :meth:`close` is
-    called or the object is deleted.
+    External memory has ``memory_bytes`` bytes; ``timing`` are fields of
+    :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run fails if it takes more than
+    ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists a recording of each run since
+    :meth:`record` was called. The simulation ends when :meth:`close` is called or the object is
+    deleted.
     """
 
     def __init__(
@@ -132,10 +132,9 @@ class SimulatedMachine(ABC):
         return self._read_registers([name])[0]
 
     def unbroken(self) -> bool:
-        """Return whether all runs that ended since the last call of this method ended normally.
+        """Return whether a run has ended without any error since the last call of this method.
 
-        The result is False if a run ended by an error or an abort, if no run has ended, or if the
-        accelerator was reset after the last run.
+        If a reset came after the run, the result is False.
         """
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
@@ -143,10 +142,10 @@ class SimulatedMachine(ABC):
         return not status and ended == INTERRUPT_DONE
 
     def start(self, pc: int = 0) -> Report:
-        """Run the loaded program from the word address ``pc`` to HALT, and return the run's report.
+        """Run the loaded program from the word address ``pc`` to HALT, and return the report.
 
-        The report is the result of :meth:`report`. Raises :class:`RunError` if the circuit reports
-        an error, or if the run takes more than ``limit`` cycles or ``timeout`` seconds.
+        Raises :class:`RunError` if the circuit reports an error, or if the run takes more than the
+        allowed cycles or seconds.
         """
         self._recover()
         self.write_register("PC", pc)
@@ -160,10 +159,7 @@ class SimulatedMachine(ABC):
         return self.report()
 
     def report(self) -> Report:
-        """Return the report of the last run: its cycles, counters and signatures of written bytes.
-
-        If the run was recorded, its recording is appended to ``recordings``.
-        """
+        """Return the cycles, counters and signatures of the run that ended last."""
         names = [f"{name}_{part}" for name in COUNTERS for part in ("LOW", "HIGH")]
         halves = self._read_registers(names)
         values = {
@@ -178,10 +174,7 @@ class SimulatedMachine(ABC):
         return Report(cycles=cycles, counters=values, signatures=signatures)
 
     def wait(self, limit: int) -> int:
-        """Run the clock until STATUS is not busy, and return the number of cycles that this took.
-
-        If STATUS is still busy after ``limit`` cycles, the method returns ``limit``.
-        """
+        """Wait until STATUS is not busy, at most ``limit`` cycles; return the cycles waited."""
         status = REGISTER_MAP["STATUS"].addr
         (line,) = self._ask(f"s {status:x} {STATUS_BUSY:x} 0 {limit:x}\n")
         cycles, done = line.split()
@@ -194,12 +187,10 @@ class SimulatedMachine(ABC):
             self._recovered = True
 
     def record(self, window: int = 256) -> None:
-        """Record all runs from now on.
+        """Record all runs from now on, with counts for each window of ``window`` cycles.
 
-        A recording contains counts for each window of ``window`` cycles: cycles for each activity
-        of the array, and words read from or written to external memory. If ``window`` is 0, later
-        runs are not recorded. Raises :class:`InputError` if the configuration has no trace ports,
-        or is microcoded.
+        If ``window`` is 0, stop recording: later runs are not recorded. Raises :class:`InputError`
+        if the configuration has no trace ports, or is microcoded.
         """
         if not self.config.control.trace:
             raise InputError(
@@ -263,15 +254,10 @@ class VerilatorMachine(SimulatedMachine):
     """A configuration's accelerator, simulated by Verilator.
 
     If ``verilog`` is given, it replaces the accelerator's Verilog, and must have the same ports. If
-    ``quick`` is true, this Verilog is compiled in less time, but simulated more slowly; without
-    ``verilog``, ``quick`` has no effect.
-
-    ``contents`` determines the values with which registers and memories start. If it is None, they
-    have the circuit's initial values. If it is 0, they are all zero. Any other number is the seed
-    of random values.
-
-    ``coverage`` is the path of the file that :meth:`write_coverage` writes. If it is None, the
-    simulation measures no coverage.
+    also ``quick`` is true, it is compiled in less time, but simulated more slowly. If ``contents``
+    is None, registers and memories start with the circuit's initial values; if it is 0, with zeros;
+    otherwise with random values, and ``contents`` is their seed. ``coverage`` is the path of the
+    file that :meth:`write_coverage` writes.
 
     Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
     the build fails.

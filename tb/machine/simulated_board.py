@@ -129,14 +129,11 @@ class SimulatedBoard:
     """A running simulation of a board's top level; ``port`` is the path of its serial port.
 
     The arguments ``sdram``, ``clock``, ``flash``, ``ddr3`` and ``psram`` have the meaning they have
-    in :func:`build_board`. ``contents`` is a file with the initial content of the board's external
-    memory, an SDRAM, DDR3 memory or PSRAM. ``image`` is a file with the content of the flash.
-    ``divisor`` is the number of cycles per bit of the serial line, or per half bit of SPI.
-    ``timeout`` is the timeout of the top level's link (cycles). When nothing has happened for more
-    than twice this time, the simulation pauses and waits for bytes.
-
-    The simulation ends when :meth:`close` is called, at the end of a ``with`` block, or when the
-    Python process ends that started it.
+    in :func:`build_board`. ``contents`` is a file with the initial content of the SDRAM or PSRAM,
+    ``image`` a file with the content of the flash. ``divisor`` is the number of cycles per bit of
+    the serial line, or per half bit of SPI; ``timeout`` is the timeout of the top level's link
+    (cycles). The simulation ends at :meth:`close`, at the end of a ``with`` block, or with this
+    process.
 
     Raises the errors of :func:`build_board`, and :class:`RunError` if the simulation does not
     start.

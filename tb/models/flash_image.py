@@ -1,7 +1,4 @@
-"""Makes images for a board's flash, and predicts the text that the board sends at power-on.
-
-An image contains a compiled model with its inputs or its prompt.
-"""
+"""Images for a board's flash from a model and its inputs, and the text that the board sends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,13 +35,11 @@ def flash_image(
     memory_bytes: int,
     payload: int,
 ) -> FlashImage:
-    """Return a flash image with which a board loads an encoder and runs it at power-on.
+    """Return the flash image of an encoder, which runs on the inputs ``rows`` at power-on.
 
-    The board runs the encoder on each input in ``rows``, and sends the name of each input's class.
-    ``labels`` are the names of the classes; without them the board sends the class numbers. If
-    ``rows`` is empty, the board only loads the encoder, and a host runs it. The board has
-    ``memory_bytes`` bytes of external memory. ``payload`` is the longest payload of a request that
-    its link accepts (bytes).
+    ``labels`` are the names of the classes. The board has ``memory_bytes`` bytes of external
+    memory, and its link accepts ``payload`` bytes in a request. Without inputs the encoder is only
+    loaded, and a host runs it.
 
     Raises :class:`InputError` if the inputs or the memory cannot be used.
     """
@@ -63,14 +58,13 @@ def text_flash_image(
     memory_bytes: int,
     payload: int,
 ) -> FlashImage:
-    """Return a flash image with which a board continues a prompt with a language model at power-on.
+    """Return the flash image of a language model, which continues a prompt at power-on.
 
-    The model adds ``steps`` tokens, each time the most likely one. It adds fewer if the golden
-    machine's text ends earlier. The board has ``memory_bytes`` bytes of external memory.
-    ``payload`` is the longest payload of a request that its link accepts (bytes).
+    The model adds ``steps`` tokens, fewer if the golden machine's text ends earlier. The board has
+    ``memory_bytes`` bytes of external memory, and its link accepts ``payload`` bytes in a request.
 
-    Raises :class:`InputError` if the prompt is too long, if the model does not know one of its
-    tokens, or if the model is an encoder-decoder.
+    Raises :class:`InputError` if the prompt is too long, its tokens are unknown, or the model is an
+    encoder-decoder.
     """
     if program.lookups:
         raise InputError(

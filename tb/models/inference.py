@@ -1,4 +1,4 @@
-"""Runs a compiled model on a machine, and compares its tensors with the golden machine's."""
+"""Inferences of a compiled model on a machine, with a comparison of its tensors."""
 
 import functools
 import itertools
@@ -68,30 +68,21 @@ class Inferences:
     """Each inference in full, if requested."""
 
     def figures(self) -> dict[str, Any]:
-        """Return the measurements of all inferences, a dictionary from name to value.
+        """Return the figures of all inferences, a dictionary from name to value.
 
-        ``cycles``, ``counters``, ``where`` and ``engines`` are sums over all inferences. ``where``
-        is a dictionary from activity of the array to cycles (``celosia.sim.report.where``).
-        ``engines`` is a dictionary from engine to a dictionary from activity to cycles. ``where``
-        and ``engines`` are empty if the configuration has no counters. ``utilization`` is useful
-        products divided by (array elements * cycles); products with padding are not useful.
-
-        These entries are means per inference:
-
-        - ``cycles_per_inference``;
-        - ``predicted_cycles``, the prediction of ``celosia.generators.program.predict``, which has
-          no memory refreshes;
-        - ``macs``, the useful products;
-        - ``ideal_cycles``, the useful products divided by array elements;
-        - ``read_bytes``, the bytes read from external memory;
-        - ``least_bytes``, the fewest bytes that must be read.
+        ``utilization`` is useful products divided by (array elements * cycles); products with
+        padding are not useful. Some figures are means over the inferences. These are
+        ``predicted_cycles`` (the prediction of ``celosia.generators.program.predict``, without
+        memory refreshes), ``ideal_cycles`` (useful products divided by array elements), and
+        ``macs`` (useful products). The others are ``read_bytes`` (read from external memory) and
+        ``least_bytes`` (the fewest bytes that must be read). ``where`` has the cycles by the
+        array's activity (``celosia.sim.report.where``), ``engines`` the cycles of each engine. Both
+        are empty if the configuration has no counters. ``macs``, ``ideal_cycles``, ``least_bytes``
+        and ``kept_bytes`` are None if only the model's programs are known, not the model.
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip from
         run to run. ``again`` is a dictionary of the mean cycles and bytes of those inferences that
         found these weights on the chip; it is empty if there was no such inference.
-
-        ``macs``, ``ideal_cycles``, ``least_bytes`` and ``kept_bytes`` are None if only the model's
-        programs are known, not the model.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, CompiledModel) else None
@@ -162,16 +153,14 @@ def run_inferences(
     window: int = 0,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Inferences:
-    """Make a machine, run a compiled model on inputs on it, and return outputs and measurements.
+    """Run a compiled model on inputs, on a new machine with a trace port, and return the results.
 
-    ``simulator`` is the machine's name, ``golden``, ``verilator`` or ``icarus``; ``timing`` is the
-    timing of its external memory. The other arguments are described in :func:`infer`.
+    ``bits`` lists the widths (bits) at which runs read nested weights, which can be read at several
+    widths. The first run uses the first width, the second run the next one, and so on; after the
+    last width the list starts again. If ``window`` is not 0, each inference is recorded, with
+    counts for each window of ``window`` cycles; the golden machine records nothing.
 
-    If ``window`` is not 0, each inference is recorded, with counts for each window of ``window``
-    cycles. The golden machine records nothing.
-
-    Raises :class:`InputError` if the simulator cannot run here, or if inferences are to be recorded
-    and the configuration has no trace ports.
+    Raises :class:`InputError` if the simulator cannot run here.
     """
     machine = make_machine(compiled.config, simulator, compiled.memory_bytes, timing)
     recordings: list[Recording] = []
@@ -193,16 +182,14 @@ def infer(
 ) -> Inferences:
     """Run a compiled model on inputs, on a given machine, and return outputs and measurements.
 
-    ``timing`` is the timing of the machine's external memory, for predictions. ``progress`` is
-    called after each run with the number of inferences so far and the number of all inferences.
-    ``bits`` lists the widths (bits) at which runs read nested weights, which can be read at several
-    widths. The first run uses the first width, the second run the next one, and so on; after the
-    last width the list starts again.
+    ``timing`` is the timing of the machine's external memory, for predictions. ``bits`` lists the
+    widths (bits) at which runs read nested weights, which can be read at several widths. The first
+    run uses the first width, the second run the next one, and so on; after the last width the list
+    starts again.
 
-    The machine's tensors and outputs are compared with those of the golden machine. If the machine
-    has no trace port, only the outputs are compared. If ``machine`` is the golden machine, its
-    tensors are compared with the integer reference. The golden machine's tensors are not compared
-    if ``compiled`` has only the model's programs, not the model.
+    Tensors and outputs are compared with those of the golden machine; on a machine without a trace
+    port, only outputs are. If ``machine`` is the golden machine, its tensors are compared with the
+    integer reference. Nothing is compared if, in this case, only the model's programs are known.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

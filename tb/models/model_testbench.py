@@ -1,4 +1,4 @@
-"""Generates plain Verilog testbenches, which check a compiled model's outputs on given inputs."""
+"""A testbench in plain Verilog of a compiled model, with inputs and expected outputs."""
 
 from collections.abc import Sequence
 
@@ -41,12 +41,12 @@ def model_testbench(
 ) -> dict[str, str]:
     """Return the files of a compiled model's testbench, a dictionary from file name to text.
 
-    The files contain the testbench's Verilog, the program, the initial content of external memory,
-    and the testbench's steps. ``top`` is the name of the accelerator's module, and ``attachment``
-    describes its ports. Each input is an array of rows, as :meth:`CompiledModel.request` accepts
-    it. The testbench writes each input, runs the program, and compares the output with the golden
-    machine's output. Nested weights, which can be read at several widths, are read with ``bits``
-    bits. The simulation ends with a line that begins with PASS or FAIL.
+    The files are the Verilog, the program, external memory, and the testbench's steps. ``top`` is
+    the name of the accelerator's module. Each input is an array of rows, as
+    :meth:`CompiledModel.request` accepts it. The testbench writes each input, runs the program, and
+    compares the output with the golden machine's output. Nested weights, which can be read at
+    several widths, are read with ``bits`` bits. The simulation ends with a line that begins with
+    PASS or FAIL.
     """
     config = compiled.config
     writer = StepWriter(config)

@@ -1,4 +1,4 @@
-"""Draws the picture of the digits demonstration: images, the array's activity, and a timeline."""
+"""A picture of the digits demonstration: recognized images, shares of cycles, and a timeline."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -31,16 +31,11 @@ def draw(
     recording: Recording | None,
     path: Path,
 ) -> None:
-    """Draw the results of models of digits as a PNG file.
+    """Draw recognized images [count, 8, 8] and models' cycles, and write them to a PNG file.
 
-    The picture has up to three parts. The first part shows the images that :func:`chosen` selects,
-    with the classes that the first model predicts. The second shows, for each model, the cycles of
-    an image by the array's activity. The third is the timeline of the engines' commands in
-    ``recording``.
-
-    ``results`` are the results of ``run_files``, one for each model, and ``images`` [count, 8, 8]
-    are the inputs. ``recording`` is a recorded inference of the first model. If the machine has no
-    clock, ``recording`` is None, and only the images are drawn.
+    ``results`` are the results of ``run_files``, one for each model. The images are shown with the
+    first model's predictions; some of them are wrongly recognized. ``recording`` is a recorded
+    inference of the first model, or None if the machine has no clock.
 
     Raises :class:`InputError` if the file cannot be written.
     """
@@ -64,11 +59,10 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the indices of the images to show: first right predictions, then wrong ones.
+    """Return the indices of the images to show: at first right ones, then up to four errors.
 
-    A prediction is wrong if the class is not the image's label. At most four images with a wrong
-    prediction are shown, and at most ``IMAGES`` images in total. Of both kinds, the images with the
-    lowest indices are shown.
+    An error is an image whose predicted class is not its label. The first images of both kinds are
+    shown.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

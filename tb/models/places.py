@@ -31,7 +31,7 @@ class Place:
         """Name of the operation: the name of the tensor, or of its layer's attention.
 
         The tensors scores, probabilities and context of a layer have a common operation, whose name
-        is ``LAYER.attention`` with the layer's name. The name is empty if the tensor is unknown.
+        is the layer's name and ``attention``.
         """
         layer, _, name = self.tensor.rpartition(".")
         if name not in _ATTENTION:
@@ -47,8 +47,8 @@ def places(commands: Sequence[Command], written: Sequence[Written], config: Conf
     matrix or load engine, has the place of the next command that reads its result. A STORE has the
     tensor of the last earlier command that wrote the stored data.
 
-    If ``written`` has more or fewer entries than there are vector commands, the place of a vector
-    command is its opcode. This is so if the program was not compiled from a model.
+    If the program was not compiled from a model, ``written`` does not have one entry for each
+    vector command. Then the place of a vector command is its opcode.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     fits = len(written) == len(vector)

@@ -1,7 +1,4 @@
-"""Generates plain Verilog testbenches of an accelerator.
-
-To simulate one, a simulator needs only the generated files, and no Python.
-"""
+"""Testbenches of an accelerator in plain Verilog, which need only the generated files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -83,20 +80,17 @@ class Steps:
         self.lines.append(f"// {text}")
 
     def add(self, action: Action, place: int = 0, value: int = 0) -> None:
-        """Add a step to the list: an action on a word of external memory or on a register.
+        """Add a step: an action with a value, on a word of external memory or on a register.
 
-        ``place`` is the word's number in external memory, or the register's address. ``value`` is
-        the value to write, the expected value of a comparison, or the word address at which a run
-        starts. A run has no ``place``.
+        ``place`` is the word's number in external memory, or the register's address.
         """
         self.lines.append(f"{action:02x}{place:08x}{value:0{self.value_width // 4}x}")
         self.count += 1
 
     def add_words(self, action: Action, addr: int, data: bytes) -> None:
-        """Add a step with ``action`` for each word of external memory that ``data`` covers.
+        """Add a step for each memory word of ``data``, from a byte address of external memory on.
 
-        ``data`` begins at the byte address ``addr``. If its last word is incomplete, it is padded
-        with 0.
+        An incomplete last word is padded with 0.
         """
         step = self.config.mem_bytes
         padded = data + bytes(-len(data) % step)
@@ -108,17 +102,11 @@ class Steps:
 def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> dict[str, str]:
     """Return the files of a testbench with a random program, a dictionary from file name to text.
 
-    The files contain the testbench's Verilog, the program, the initial content of external memory,
-    and the testbench's steps. ``top`` is the name of the accelerator's module, and ``attachment``
-    describes its ports. The program has random instructions of every kind that the configuration
-    has; ``seed`` determines them. It reads only data that it has written, so that the memories'
-    initial contents do not matter.
-
-    After the program has run, the testbench compares external memory and the number of products
-    with those of the golden machine. If all are equal, the simulation ends with a line that begins
-    with PASS. Otherwise it ends with a line that begins with FAIL and with exit status 1.
-
-    Raises :class:`InputError` if the program does not fit the program memory.
+    The files are the Verilog, the program, external memory, and the testbench's steps. ``top`` is
+    the name of the accelerator's module. The program has random instructions of every kind that the
+    configuration has. It reads only data that it has written, so that the memories' initial
+    contents do not matter. The golden machine determines the expected external memory and number of
+    products. The simulation ends with a line that begins with PASS, or with FAIL and status 1.
     """
     program = random_program(config, np.random.default_rng(seed), STEPS, alone=True)
     if len(program.words) > config.control.program_depth:
@@ -156,11 +144,9 @@ def testbench_files(
 ) -> dict[str, str]:
     """Return the files of a testbench with given steps, a dictionary from file name to text.
 
-    The files contain the testbench's Verilog, the program, the initial content of external memory,
-    and the steps. ``words`` are the program's words, and ``memory`` are the bytes of external
-    memory. The testbench loads both, and executes the steps. ``top`` is the name of the
-    accelerator's module, ``attachment`` describes its ports, and ``program`` is the name of the
-    program's file. The testbench fails if loading or a run takes more than ``limit`` cycles.
+    The testbench loads the program ``words`` and external memory ``memory``, and executes the
+    steps. ``top`` is the name of the accelerator's module, ``program`` the name of the program's
+    file. The testbench fails if loading or a run takes more than ``limit`` cycles.
     """
     ports = interface(config)
     defines: dict[str, int | str] = {name: ports[name] for name in _WIDTHS}

@@ -26,7 +26,7 @@ def run_answers(
     timing: MemoryTiming = PROMPT,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Answer questions on a machine, and return a dictionary with the accuracy and the cycles.
+    """Answer questions on a machine, and return accuracy and cycles, a dictionary by name.
 
     ``answers`` are pairs (question, right answer). A question is the source text of an
     encoder-decoder, or the prompt of any other model. ``machine`` is as in
@@ -35,17 +35,16 @@ def run_answers(
     a prompt also ends as soon as it is longer than the right answer. If the tokenizer has no token
     that ends a text, it ends as soon as it is as long as the right answer.
 
-    In the result, ``accuracy`` is the share of answers in which every character is right. Spaces at
-    both ends of the answer to a prompt are not compared. ``float_accuracy`` is the accuracy of the
-    float model ``source``, or None if ``source`` is not given. ``wrong`` lists the wrong answers as
-    [question, answer, right answer].
+    ``accuracy`` is the share of answers in which every character is right. Spaces at both ends of
+    the answer to a prompt are not compared. ``float_accuracy`` is the accuracy of the float model
+    ``source``, or None without ``source``. ``wrong`` lists the wrong answers as [question, answer,
+    right answer].
 
     ``source_cycles`` are the cycles in which the machine processes all questions, ``answer_cycles``
     those in which it generates all answers. ``predicted_source_cycles`` and
-    ``predicted_answer_cycles`` are the compiler's predictions of these two numbers;
-    ``predicted_source_cycles`` is None unless the model is an encoder-decoder. All cycles are None
-    on a machine without a clock. After each question ``progress`` is called with the number of
-    answers so far and the number of all answers.
+    ``predicted_answer_cycles`` are the compiler's predictions of these two. All cycles are None on
+    a machine without a clock. After each question ``progress`` is called with the number of answers
+    so far and the number of all answers.
 
     Raises :class:`InputError` if a question has too many tokens.
     """

@@ -1,4 +1,4 @@
-"""Reads a model's inputs and their labels from files."""
+"""Inputs of a model from files, in the model's input form, with their labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,12 +62,10 @@ NO_FILES = Files()
 def read_inputs(
     model: str, source: Source, files: Files, count: int | None
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
-    """Return a run's inputs, the calibration inputs, and the labels of the run's inputs.
+    """Return a run's inputs in the model's input form, calibration inputs, and the inputs' labels.
 
-    Each input is an array to which the model's host steps have been applied. ``count`` is the
-    number of inputs, None for all. If ``files`` has no inputs, they are the package's images of
-    handwritten digits. The labels are None if they are unknown. If ``count`` leaves inputs out, the
-    labels still include theirs.
+    ``count`` is the number of inputs, None for all. If ``files`` has no inputs, they are the
+    package's images of handwritten digits. The labels are None if they are unknown.
 
     Raises :class:`InputError` if a file or the count cannot be used, or if the numbers of labels
     and inputs differ. It is also raised if ``files`` has no inputs and the model does not accept

@@ -38,11 +38,10 @@ def run_text(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> dict[str, Any]:
-    """Continue a prompt by at most ``steps`` tokens; return the text and measurements of the run.
+    """Continue a prompt by at most ``steps`` tokens; return text and figures, a dictionary by name.
 
-    The result is the dictionary that :meth:`TextRun.figures` returns. ``show`` is called with each
-    new piece of the text, and first with the prompt. The other arguments and the errors are
-    described in :class:`TextRun`.
+    ``show`` receives the text piece by piece, with the prompt first. The other arguments and the
+    errors are described in :class:`TextRun`, the figures in :meth:`TextRun.figures`.
     """
     sampling = sampling or Sampling()
     run = TextRun(program, tokenizer, prompt, steps, machine, sampling, seed, timing, bits)
@@ -125,11 +124,9 @@ class TextRun:
         self._seconds = 0.0
 
     def pieces(self) -> Iterator[str]:
-        """Run the model, and yield the text: the prompt, then a piece for each new token.
+        """Yield the text in pieces: first the prompt, then a piece for each new token.
 
-        For an encoder-decoder the first piece is empty. If the last bytes of a token do not
-        complete a character, a later piece contains this character. One more piece at the end
-        contains a character that the last token has left incomplete; otherwise it is empty.
+        A piece is empty if the token's last character still lacks bytes.
         """
         session, source, began = self.session, self._source, time.perf_counter()
         self._encoded = session.encode(source) if source else Turn()
@@ -155,18 +152,16 @@ class TextRun:
         return draw(logits, self._sampling, self._rng)
 
     def figures(self) -> dict[str, Any]:
-        """Return the text and measurements of the run, a dictionary from name to value.
+        """Return the text and the run's figures, a dictionary by name.
 
-        Each new token but the last is processed by the decoder in a run of its program, to choose
-        the token after it. ``cycles`` lists the cycles of each of these runs, and
-        ``mean_cycles_per_token`` is their mean. ``cycles_per_token`` are the cycles of the last
-        one, and ``predicted_cycles`` is the compiler's prediction for it. All these are None on a
-        machine without a clock, or if there is no such run.
+        ``cycles`` lists the cycles of each new token, ``mean_cycles_per_token`` is their mean, and
+        ``cycles_per_token`` are the cycles of the last token, at position ``last_position``.
+        ``predicted_cycles`` is the prediction for the last token. All these are None on a machine
+        without a clock. ``external_bytes`` are the bytes that the last token reads and writes in
+        external memory.
 
-        ``last_position`` is the position in the text of the last processed token.
-        ``external_bytes`` are the bytes of external memory that are read and written to process it.
-
-        ``where`` and ``engines`` are sums over these runs, as in :func:`totals`. For an
+        ``where`` has the cycles of all new tokens by the array's activity
+        (``celosia.sim.report.where``), ``engines`` the cycles of each engine. For an
         encoder-decoder ``source_cycles`` are the cycles of the encoder, and
         ``predicted_source_cycles`` their prediction.
         """
@@ -241,13 +236,10 @@ def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
 
 
 def totals(program: TextHost, spent: Counter[str], *, counted: bool) -> dict[str, Any]:
-    """Return a program's sizes and the counters of its runs, a dictionary from name to value.
+    """Return the sizes of a program, and the counters of its runs, a dictionary by name.
 
-    The sizes are the words of the program, the weight slots, and the bytes of scratchpad and
-    external memory. ``spent`` is a dictionary from counter to its sum over the runs. ``where`` has
-    the cycles for each activity of the array (``celosia.sim.report.where``), ``engines`` the result
-    of :func:`engines`. If ``counted`` is false, the machine lacks the counters for these two
-    entries, and they are empty.
+    ``spent`` are the sums of the counters over the runs. ``counted`` is true if the machine has
+    these counters; otherwise the entries ``where`` and ``engines`` are empty.
     """
     return {
         "program_words": len(program.words),

@@ -1,4 +1,4 @@
-"""Continues two prompts on a machine; each run of the program processes a token of both texts."""
+"""Continuation of two prompts on a machine, with a token of each text in every run."""
 
 import time
 from collections import Counter
@@ -61,21 +61,17 @@ def run_texts(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> dict[str, Any]:
-    """Continue two prompts by at most ``steps`` tokens each; return the texts and measurements.
+    """Continue two prompts by at most ``steps`` tokens each; return texts and figures by name.
 
     Every run of the program processes one token of each text that has not ended. The tokens of the
-    prompts are processed in the same way.
+    prompts are processed in the same way. ``texts`` lists for each text a dictionary of ``text``,
+    ``tokens`` and ``prompt_tokens``. ``cycles`` lists the cycles of each run.
 
-    The result is a dictionary from name to value. ``texts`` is a list with a dictionary for each
-    text: its ``text``, its ``tokens``, and ``prompt_tokens``, the number of tokens of its prompt.
-    ``cycles`` lists the cycles of each run; ``mismatches`` and ``tensors`` count the tensors of all
-    runs.
-
-    The other measurements are those of runs that processed a token of both texts.
-    ``cycles_per_run`` are the cycles of the last such run, ``predicted_cycles`` the compiler's
-    prediction for it, and ``cycles_per_token`` half of its cycles. ``mean_cycles_per_token`` is
-    half of the mean cycles of such runs. ``where`` and ``engines`` are sums over such runs, as in
-    :func:`celosia.tb.models.run_text.totals`.
+    The other figures count only runs that processed a token of both texts. ``cycles_per_run`` are
+    the cycles of the last such run, ``predicted_cycles`` the compiler's prediction for it, and
+    ``cycles_per_token`` half of its cycles. ``mean_cycles_per_token`` is half of the mean cycles of
+    such runs. ``where`` and ``engines`` are sums over such runs, as in
+    :func:`celosia.tb.models.run_text.run_text`.
 
     ``bits`` lists the widths (bits) at which runs read nested weights, which can be read at several
     widths. The first run uses the first width, the second run the next one, and so on; after the

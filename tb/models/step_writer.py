@@ -27,10 +27,9 @@ class StepWriter:
         self._loads = 0
 
     def memory(self, size: int) -> bytes:
-        """Return external memory's first ``size`` bytes before the first step.
+        """Return external memory's content before the first step: ``size`` bytes, in whole words.
 
-        They are the bytes that the host has written, then zeros. The result is padded with zeros to
-        whole words of external memory.
+        Zeros follow the bytes that the host has written.
         """
         padded = self._image + bytes(size - len(self._image))
         return padded + bytes(-size % self._config.mem_bytes)
@@ -64,23 +63,19 @@ class StepWriter:
         self._loads += 1
 
     def set_register(self, number: int, value: int) -> None:
-        """Write a value to the sequencer's register ``number``, and add a step that writes it."""
+        """Set the sequencer's register ``number``."""
         self._machine.set_register(number, value)
         self.steps.add(Action.SET_REGISTER, REGISTER_MAP[f"R{number}"].addr, value)
 
     def start(self, pc: int = 0) -> Report:
-        """Run the program from the word address ``pc`` to HALT, and add a step that runs it.
-
-        Return the golden machine's report.
-        """
+        """Run the program from the word address ``pc`` to HALT, and return the report."""
         self.steps.add(Action.RUN, value=pc)
         return self._machine.start(pc)
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return ``count`` bytes of external memory, and add steps that compare them.
+        """Return ``count`` bytes of external memory, and add steps that compare whole words.
 
-        Each step compares a whole word of the testbench's external memory with the golden machine's
-        word. So the last step may also compare bytes after the returned ones.
+        A word of external memory in the testbench must then equal the returned bytes.
         """
         whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
         self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))
@@ -93,9 +88,5 @@ class StepWriter:
         return self._machine.read_register(name)
 
     def unbroken(self) -> bool:
-        """Return whether all runs since the last call of this method ended without error or reset.
-
-        The result is always True, because the golden machine is never reset, and a run that fails
-        raises an exception.
-        """
+        """Return whether a run has ended without any error since the last call of this method."""
         return self._machine.unbroken()

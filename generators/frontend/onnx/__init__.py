@@ -1,1 +1,1 @@
-"""Import of ONNX graphs: recognizes the operation of each node, and the Transformer."""
+"""Import of ONNX graphs: recognizes each node's operation, then the Transformer that they form."""

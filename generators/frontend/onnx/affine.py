@@ -75,7 +75,7 @@ def of_mean(node: str, tensor: Tensor) -> Tensor:
 
 
 def scaled(node: Node, view: View, number: Floats) -> View:
-    """Return the product of a view and a constant that has one value for each column."""
+    """Return the product of a view and a constant, which must be the same for all tokens."""
     gains = per_column(view, number)
     if gains is None:
         raise UnsupportedError("it multiplies tokens by constants that differ from token to token")
@@ -83,7 +83,7 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 
 def shifted(node: Node, view: View, number: Floats) -> View:
-    """Return the sum of a view and a constant that has one value for each column."""
+    """Return the sum of a view and a constant, which may differ between tokens."""
     shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
         return View(affine(node.name, tensor, np.ones(tensor.columns), shifts), view.places)
@@ -99,7 +99,7 @@ def shifted(node: Node, view: View, number: Floats) -> View:
 
 
 def batch_norm(node: Node) -> View:
-    """Return a batch normalization with constant mean and variance, as column gains and shifts."""
+    """Return the result of a BatchNormalization node, expressed by gains and shifts of columns."""
     view = node.view(0)
     gamma, beta, mean, variance = (node.constant(place) for place in range(1, 5))
     spread = variance + node.attribute("epsilon", 1e-5)
