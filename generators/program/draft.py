@@ -29,11 +29,12 @@ Rows = Mapping[int, tuple[int, int]]
 
 
 def row_counts(rows: Rows, length: int) -> dict[int, int]:
-    """Return the values of registers for an inference of ``length`` rows, by register number.
+    """Return a dictionary from register number to value, for an inference of ``length`` rows.
 
-    ``rows`` assigns a part of the sequence, (first row, number of rows), to each register. The
-    register's value is the number of rows that the inference has in this part. If the part is after
-    the inference's last row, the value is 1, because an instruction has at least one row.
+    Each register counts the rows of one part of the sequence: ``rows`` has the part, (first row,
+    number of rows), for each register number. The register's value is the number of rows that the
+    inference has in this part. If the part is after the inference's last row, the value is 1,
+    because an instruction has at least one row.
     """
     return {number: min(max(length - first, 1), count) for number, (first, count) in rows.items()}
 
@@ -76,7 +77,7 @@ class Written:
 
     @property
     def places(self) -> list[int]:
-        """The tensor's columns, in the order in which they are written."""
+        """Indices of the tensor's columns that are written, in the order of writing."""
         pieces = self.pieces or ((0, self.column + self.columns),)
         order = [place for first, count in pieces for place in range(first, first + count)]
         return order[self.column : self.column + self.columns]
@@ -105,7 +106,7 @@ class Draft:
 
     @cached_property
     def buffers(self) -> dict[str, int]:
-        """Number of operands that are addresses in each buffer, in the order of buffer names."""
+        """Dictionary from buffer name (sorted) to the number of operands that address it."""
         values = [v.base if isinstance(v, Given) else v for v in self.operands.values()]
         return dict(sorted(Counter(v.buffer for v in values if isinstance(v, Ref)).items()))
 
@@ -133,7 +134,7 @@ class Item:
 
 
 def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
-    """Yield all instructions in execution order, iteration by iteration."""
+    """Yield all instructions of ``nodes`` in execution order, those of a loop in each iteration."""
     for node in nodes:
         if isinstance(node, Draft):
             yield node
@@ -160,11 +161,11 @@ def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
 def arrange(
     sections: Sequence[Sequence[Item]], ahead: int, *, across: bool
 ) -> list[Sequence[Node]]:
-    """Return the instructions of each section, with each load moved before its use.
+    """Return a list with the instructions of each section, in which each load precedes its use.
 
-    A load is moved forward by at most ``ahead`` items, counted from the item that uses the loaded
-    data. If ``across`` is true, a load may be moved into the previous section, otherwise it stays
-    in the section of its use.
+    A load is placed at most ``ahead`` items earlier than the item that uses the loaded data. If
+    ``across`` is true, a load may be moved into the previous section, otherwise it stays in the
+    section of its use.
     """
     flat = [(index, item) for index, section in enumerate(sections) for item in section]
     starts = [sum(len(section) for section in sections[:index]) for index in range(len(sections))]

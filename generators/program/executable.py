@@ -27,7 +27,7 @@ AGAIN = "again"
 
 
 def entry_at(name: str, bits: int) -> str:
-    """Return the name of the variant of entry point ``name`` that reads ``bits`` of each weight.
+    """Return the name of the variant of entry point ``name`` whose weights have ``bits`` bits.
 
     For 8 bits it is ``name`` itself. For fewer bits it is the variant that reads only the upper
     bits of 8-bit weights, such as ``step.4``.
@@ -37,7 +37,7 @@ def entry_at(name: str, bits: int) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry point: a program's first word in program memory, and the tensors it writes."""
+    """An entry point: the address of a program, and the tensors that the program writes."""
 
     pc: int
     """Address of its first word."""
@@ -58,10 +58,11 @@ class Executable:
     def expect(
         self, name: str, registers: Mapping[int, int], latency: int, interval: int = 1
     ) -> Prediction:
-        """Return the predicted cycles of the entry point ``name``, for given register values.
+        """Return the predicted cycles of a run from the entry point ``name``.
 
-        External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
-        word.
+        ``registers`` is a dictionary from register number to the value that the host writes.
+        External memory returns the first word ``latency`` cycles after a request, then one every
+        ``interval`` cycles.
         """
         return predict(
             self.words,
@@ -82,9 +83,10 @@ def joined(
     programs: Mapping[str, Sequence[Node]],
     assemble: Callable[[Sequence[Node]], list[int] | None],
 ) -> tuple[list[int], dict[str, Entry]] | None:
-    """Return the words of several programs one after another, and their entry points by name.
+    """Return a list with the words of all programs, and a dictionary from name to entry point.
 
-    ``assemble`` returns the words of a program. If ``assemble`` returns None, the result is None.
+    ``programs`` is a dictionary from name to program. ``assemble`` returns the words of a program.
+    If it returns None for any program, the result is None.
     """
     words, entries = list[int](), {}
     for name, nodes in programs.items():

@@ -28,7 +28,7 @@ class Piece:
 
 
 class ImageBuilder:
-    """Builds a memory image by appending pieces at multiples of the external word."""
+    """Builds a memory image from pieces; each begins at a multiple of an external memory word."""
 
     def __init__(self, config: Config):
         self._config = config
@@ -63,9 +63,9 @@ class ImageBuilder:
             )
 
     def finish(self, model: str) -> Bytes:
-        """Return the whole image; allowed only if no bytes were skipped.
+        """Return all bytes of the image; :meth:`skip` must not have been called before.
 
-        Raises :class:`FitError` as :meth:`check`.
+        Raises :class:`FitError` if the image is larger than the external address space.
         """
         self.check(model)
         return np.concatenate(self._parts)

@@ -10,7 +10,7 @@ PARAM_BYTES = 9
 
 
 def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
-    """Return rows [m, bytes] padded to whole external words, and the row stride (bytes)."""
+    """Return the bytes of rows [m, bytes], padded to whole external words, and their stride."""
     stride = -(-data.shape[1] // config.mem_bytes) * config.mem_bytes
     padded = np.zeros((data.shape[0], stride), np.uint8)
     padded[:, : data.shape[1]] = data
@@ -20,7 +20,7 @@ def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
 def aligned(count: int, config: Config) -> int:
     """Return the stride of scratchpad rows that have ``count`` bytes each (bytes).
 
-    It is the next multiple of the scratchpad's alignment.
+    It is ``count``, rounded up to a multiple of the scratchpad's alignment.
     """
     return -(-count // config.scratchpad.align) * config.scratchpad.align
 
@@ -32,7 +32,7 @@ def aligned_rows(data: Bytes, config: Config) -> Bytes:
 
 
 def element_rows(values: NDArray[np.int64], dtype: str) -> Bytes:
-    """Return integers [m, n] as bytes [m, bytes] of the NumPy type ``dtype``."""
+    """Return the bytes [m, bytes] of integers [m, n] converted to the NumPy type ``dtype``."""
     return np.ascontiguousarray(values.astype(dtype)).view(np.uint8).reshape(len(values), -1)
 
 

@@ -3,10 +3,11 @@
 A dependency token makes an instruction of one engine wait for an instruction of another engine. The
 instructions of a loop push and pop the same tokens in every iteration, and no token may be pushed
 inside a loop and popped outside. So the vector engine executes a barrier, a cheap separate
-instruction, before each loop, at the start of the loop's body, and after the loop. The first
-barrier waits for everything before the loop. All other engines wait for the second barrier before
-they begin an iteration. The body's last instruction, one of the vector engine, waits for all other
-engines.
+instruction, before each loop, at the start of the loop's body, and after the loop. The barrier
+before the loop waits for all earlier instructions of the loop's engines. Before another engine
+begins an iteration, it waits for the barrier in the body. The last instruction of the body, one of
+the vector engine, waits for all other engines. After the loop, the loop's engines wait for the last
+barrier.
 
 A loop needs no barriers if consecutive iterations need the same tokens. An engine may then begin
 the next iteration while others are still in the current one (:func:`words`).
@@ -39,7 +40,7 @@ BARRIER = "barrier"
 
 @cache
 def barrier() -> Draft:
-    """Return a barrier: an instruction that only orders others and reads parameter word 0."""
+    """Return a barrier: a PARAMS that only makes engines wait; its parameter word is unused."""
     operands: dict[str, int | Ref] = {"i_addr": Ref(BARRIER), "n": 1}
     return Draft(Opcode.PARAMS, operands, written=Written(BARRIER))
 
@@ -113,11 +114,12 @@ TRIED = 4
 def lines(
     nodes: Sequence[Node], addresses: Mapping[str, int], config: Config
 ) -> list[Line | Loop] | None:
-    """Return a program's instructions with addresses, and its loops; None if a loop is impossible.
+    """Return a list of a program's instructions and loops, or None if a loop is impossible.
 
-    A loop is possible if its iterations have the same instructions, and operands grow by constants
-    from iteration to iteration. Raises :class:`ProgramError` if an instruction cannot run on the
-    configuration.
+    ``addresses`` is a dictionary from buffer name to address; it replaces the references to
+    buffers. A loop is possible if its iterations have the same instructions, and each operand grows
+    by a constant from iteration to iteration. Raises :class:`ProgramError` if an instruction cannot
+    run on the configuration.
     """
     return _placed([nodes], (), addresses, config)
 
@@ -332,9 +334,9 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
 def program_words(
     nodes: Sequence[Node], addresses: Mapping[str, int], config: Config
 ) -> list[int] | None:
-    """Return the words of a program's nodes, or None if its loops cannot be encoded.
+    """Return a list of a program's words, or None if its loops cannot be encoded.
 
-    Raises :class:`ProgramError` as :func:`lines`.
+    Raises :class:`ProgramError` if an instruction cannot run on the configuration.
     """
     placed = lines(nodes, addresses, config)
     return None if placed is None else words(placed, config)

@@ -60,9 +60,9 @@ def predict(
 ) -> Prediction:
     """Return the predicted cycles of a program's run, and the words read from external memory.
 
-    External memory has a ``latency`` to the first word and an ``interval`` between words (cycles).
-    ``registers`` are register values from the host; ``start`` is the address of the program's first
-    word.
+    External memory returns the first word ``latency`` cycles after a request, then one every
+    ``interval`` cycles. ``registers`` is a dictionary from register number to the value that the
+    host writes. ``start`` is the address of the program's first word.
     """
     values = [0] * REGISTERS
     for number, value in (registers or {}).items():

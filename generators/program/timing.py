@@ -77,7 +77,7 @@ def _reads(step: Step) -> bool:
 def parts(step: Step, config: Config) -> int:
     """Return how many times the array processes each vector of a product.
 
-    The number exceeds 1 if weights are multiplied some bits at a time, or elements have two bytes.
+    The number exceeds 1 if weights are multiplied some bits at a time, or the vectors are INT16.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -91,7 +91,7 @@ def parts(step: Step, config: Config) -> int:
 
 
 class VectorTiming:
-    """Cycles of the vector engine's commands."""
+    """Computes the cycles in which the vector engine executes commands."""
 
     def __init__(self, config: Config):
         self._config = config
@@ -119,8 +119,8 @@ class VectorTiming:
     ) -> int:
         """Return the cycle in which a command that is offered in cycle ``begin`` completes.
 
-        Products have priority over the command at the memories, so it may be delayed. ``others``
-        are the spans in which products read the scratchpad, ``sums`` those in which they write
+        Products have priority at the memories, so they may delay the command. ``others`` are the
+        spans in which products read the scratchpad, ``sums`` those in which they write
         accumulators.
         """
         begin += self._waits(step, begin, sums)
@@ -153,9 +153,9 @@ class VectorTiming:
     def read(self, step: Step, done: int) -> int:
         """Return the first cycle in which the engine can accept the command after ``step``.
 
-        ``step`` is a command that completes in cycle ``done``. Its flag ``followed`` permits the
-        next command to begin earlier: as soon as ``step`` has requested its last row of sums and
-        the last line of its second input.
+        ``step`` has the flag ``followed`` and completes in cycle ``done``. The flag permits the
+        engine to accept the next command before that cycle, as soon as ``step`` has requested its
+        last row of sums and, if it has a second input, the last line of that input.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
@@ -228,7 +228,7 @@ class VectorTiming:
         return step["m"] * -(-step["n"] // self._lanes(step))
 
     def cycles(self, step: Step) -> int:
-        """Return the cycles from the offer of a command to its completion."""
+        """Return the cycles from a command's offer to its completion, if no product delays it."""
         config, opcode = self._config, step.opcode
         if opcode == Opcode.PARAMS:
             return step["n"] * config.param_lines + self._reader
@@ -253,7 +253,7 @@ class VectorTiming:
 
 
 class MatrixTiming:
-    """Cycles in which the matrix engine processes the tiles of successive commands.
+    """Computes the cycles in which the matrix engine processes the tiles of successive commands.
 
     The lines of a tile's weights arrive one per cycle while the previous tile is multiplied. They
     replace the weights of the tile before the previous tile. A systolic array gets the first
@@ -261,8 +261,8 @@ class MatrixTiming:
     after the last line. If weights and activations are in one bank, each line delays the
     activations by a cycle.
 
-    Weights in a format of fewer bits have fewer lines. Weights that are in slots have no lines. A
-    PRELOAD takes one cycle for each tile, in which no activations are sent.
+    Weights in a format of fewer bits are stored in fewer lines. Weights that are already in slots
+    need no lines. A PRELOAD takes one cycle for each tile, and sends no activations in this cycle.
     """
 
     def __init__(self, config: Config):

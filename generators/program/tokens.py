@@ -36,12 +36,12 @@ class Tokens:
 
 
 def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
-    """Return the dependency tokens of each instruction, which make engines wait at each hazard.
+    """Return a list of the dependency tokens of each instruction in ``accesses``.
 
     An instruction waits for the latest instruction of each other engine that accesses the same
-    data. It does not wait if an earlier wait of its engine already ensures this order. So each
-    token is pushed once and popped once, and tokens between two engines are popped in the order in
-    which they are pushed.
+    data, if one of the two writes it. It does not wait if an earlier wait of its engine already
+    ensures this order. Each token is pushed once and popped once, and tokens between two engines
+    are popped in the order in which they are pushed.
     """
     memories = Memories(config, _units(accesses))
     tokens = [Tokens() for _ in accesses]

@@ -36,7 +36,8 @@ def quantize_attention(
     bits, and each group of ``block`` columns shares an exponent. If ``deferred`` is true, the
     softmax's division by the sum is applied to the contexts instead of the probabilities.
 
-    Raises :class:`InputError` if a scalar of shaped attention is too large for an operand.
+    Raises :class:`InputError` if a model has shaped attention (``beta * p + alpha * I - gamma /
+    n``), and ``alpha`` or ``gamma`` of a head is too large, compared with ``beta``, for an operand.
     """
     query, key, value, target = (
         steps.tensor(tensor_value)

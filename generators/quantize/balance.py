@@ -1,4 +1,4 @@
-"""Smaller quantization errors: a scale per column, and narrower ranges of activation functions."""
+"""Reduces quantization errors: scales columns, and narrows the inputs of activation functions."""
 
 import numpy as np
 

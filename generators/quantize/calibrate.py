@@ -66,8 +66,8 @@ class Calibration:
 class Observer:
     """Evaluates a model in floats, and collects the ranges of all tensors.
 
-    The ranges exclude a share ``share`` of each tensor's values at the upper end, and the same
-    share at the lower end. If ``share`` is not 0, the caller must give two upper bounds in advance.
+    ``share`` is the fraction of each tensor's values that its range excludes at the upper end, and
+    also at the lower end. If ``share`` is not 0, the caller must give two upper bounds in advance.
     ``rows`` is a bound on the number of rows of all inputs together. ``squares`` is a bound on the
     sum of the squares of the numbers of rows of the inputs.
     """
@@ -90,10 +90,11 @@ class Observer:
     def run(
         self, inputs: ArrayLike, cache: KvCache | None = None, *, source: bool = False
     ) -> dict[str, Floats]:
-        """Evaluate a batch with :func:`forward`, extend the ranges, and return all values by name.
+        """Evaluate a batch, extend the ranges, and return a dictionary from tensor name to values.
 
-        If ``source`` is true, the batch contains sources of an encoder-decoder, and its encoder is
-        evaluated. Raises :class:`InputError` if a tensor is not finite.
+        ``inputs``, ``cache`` and ``source`` are arguments of :func:`forward`. If ``source`` is
+        true, the batch is evaluated by the encoder of an encoder-decoder, otherwise by its decoder.
+        Raises :class:`InputError` if a tensor is not finite.
         """
         model = self._model
         with np.errstate(all="ignore"):

@@ -46,8 +46,8 @@ _STREAM = "_sum", "_norm"
 class ErrorSteps(Steps[TextDescription]):
     """Chooses the quantization scales of a decoder's tensors and weights.
 
-    Raises :class:`InputError` if a head has fewer columns than the options keep in 8 bits, or if
-    the number of value columns is not a multiple of the option ``block``.
+    Raises :class:`InputError` if the option ``whole`` exceeds the columns of a key head, or if the
+    number of value columns is not a multiple of the option ``block``.
     """
 
     relu_in_sums = False
@@ -151,7 +151,10 @@ class ErrorSteps(Steps[TextDescription]):
         return self.kept_steps(name) * self.model.dim / (1 << VALUE_FRACTION)
 
     def kept_steps(self, name: str) -> float:
-        """Return the INT8 scale of a deferred norm's input, relative to the residual's scale."""
+        """Return the INT8 scale of a deferred norm's input, relative to the residual's scale.
+
+        A deferred norm leaves the factor of each row to the next product. ``name`` is its output.
+        """
         sources = {
             node.target.name: node.source.name
             for node in network.network(self.model).all_nodes

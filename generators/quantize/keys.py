@@ -53,16 +53,16 @@ def quantize_keys(
 ) -> KeySteps:
     """Return the quantization scales of a layer's keys and queries.
 
-    ``keys`` has an array [n, kv_heads, head_dim] for each text, ``queries`` an array [n, heads,
-    head_dim]. If ``causal`` is true, a query attends only to the keys of its token and of earlier
-    tokens, otherwise to all keys of its text. Keys are stored with their columns in another order:
-    ``columns`` [key_dim] has, for each stored column, its index in the head. The first ``whole``
-    stored columns keep 8 bits.
+    ``keys`` is a list of arrays [n, kv_heads, head_dim], one for each text; ``queries`` is a list
+    of arrays [n, heads, head_dim]. If ``causal`` is true, a query attends only to the keys of its
+    token and of earlier tokens, otherwise to all keys of its text. Keys are stored with their
+    columns in another order: ``columns`` [key_dim] has, for each stored column, its index in the
+    head. The first ``whole`` stored columns keep 8 bits.
 
     The product of the query's and the key's scale is the same for all columns of a head. So a
     larger scale of a key column means a smaller scale of the query column. An offset that is
-    subtracted from all keys changes all scores of a query by the same amount, and softmax not at
-    all. So an offset of the keys may be subtracted, even after rotary positions are applied.
+    subtracted from all keys changes all scores of a query by the same amount, so it does not change
+    the softmax. Rotary keys have no offset.
     """
     rotary = model.position == "rotary"
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)

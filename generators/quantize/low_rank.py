@@ -1,9 +1,9 @@
 """Low-rank corrections: two thin matrices that compensate the error of coarse weights.
 
-Weights are approximated by ``codes + first @ second``. Two steps are repeated in turn. First
-``codes`` is computed: the weights minus the thin product, rounded. Then the thin product is fitted
-to the error of the codes, weighted by the correlation of the inputs (Yao et al. 2023,
-"ZeroQuant-V2", without inputs; Zhang et al. 2024, "LQER", with inputs).
+Weights are approximated by ``codes + first @ second``. Two steps are repeated in turn. First the
+weights minus the thin product ``first @ second`` are rounded, which gives ``codes``. Then the thin
+product is fitted to the error of the codes. The fit is weighted by the correlation of the inputs,
+as in Zhang et al. 2024, "LQER"; it is not weighted in Yao et al. 2023, "ZeroQuant-V2".
 """
 
 from dataclasses import dataclass
@@ -44,8 +44,9 @@ def correct(
 ) -> Corrected:
     """Return weights [n, k] as codes of few bits, with a correction of rank ``rank``.
 
-    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. Raises
-    :class:`InputError` if the rank is not below the rank of the weights.
+    If ``group`` is not 0, the weights of that number of inputs share a scale. ``inputs`` are
+    samples [count, k] of the layer's input, in units of the input's scales. Raises
+    :class:`InputError`, which names the layer ``layer``, if ``rank`` is not less than n and k.
     """
     n, k = weights.shape
     if rank >= min(k, n):

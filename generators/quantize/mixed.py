@@ -1,12 +1,12 @@
 """Mixed weight formats: a format for each matrix, for the smallest model within a loss bound.
 
 Quantization scales of tensors do not depend on weight formats. So matrices can be taken from
-uniform models, which have the same format in all matrices. First, the loss of the model is measured
-with a single matrix in a coarse format, for each matrix. A matrix's loss in another format is
-estimated: it is assumed to be proportional to the squared error of the matrix's outputs. The loss
-of a mixture is estimated as the sum over its matrices. The loss of the best mixtures by this
-estimate is then measured, and also the loss of the uniform models. The smallest measured model
-whose loss is within the bound is chosen.
+uniform models, which have the same format in all matrices. First, for each matrix, the loss is
+measured of a model in which only this matrix has a coarse format; the others are INT8. A matrix's
+loss in another format is estimated: it is assumed to be proportional to the squared error of the
+matrix's outputs. The loss of a mixture is estimated as the sum over its matrices. The loss of the
+best mixtures by this estimate is then measured, and also the loss of the uniform models. The
+smallest measured model whose loss is within the bound is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ class Mixture:
 
     @property
     def summary(self) -> str:
-        """The number of matrices in each format, as a text for a user."""
+        """A text for a user: the number of matrices in each format, all bytes, and the loss."""
         counts = {name: list(self.chosen.values()).count(name) for name in CANDIDATES}
         parts = [f"{name} for {count}" for name, count in counts.items() if count]
         return (
@@ -130,9 +130,10 @@ def _by_form(models: Mapping[str, IntegerGraph]) -> dict[str, dict[str, Linear]]
 
 
 def mixture(models: Mapping[str, IntegerGraph], chosen: Mapping[str, str]) -> IntegerGraph:
-    """Return a model with the ``chosen`` formats, by weight name; other weights are INT8.
+    """Return a model in which the weights in ``chosen`` have these formats; all others are INT8.
 
-    ``models`` has a model for each format, with all weights in this format.
+    ``chosen`` is a dictionary from weight name to format name, ``models`` is a dictionary from
+    format name to a model with all weights in this format.
     """
     linears = _by_form(models)
     moved = {

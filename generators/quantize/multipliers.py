@@ -63,7 +63,7 @@ def refuse_held(name: str, config: Config) -> None:
 def rounded(multiplier: Any, shift: Any, below: int) -> tuple[Any, Any]:
     """Return multipliers rounded to multiples of ``2**below``, and their shifts.
 
-    A multiplier that overflows is halved, and its shift adjusted.
+    If rounding raises a multiplier to 2**31, it is halved, and 1 is added to its shift.
     """
     if not below:
         return multiplier, shift

@@ -24,8 +24,7 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
     ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. First
     the upper four bits of all weights are chosen, as if the lower four bits had their mean value.
     Then the lower four bits are chosen. In both steps the rounding error of a weight is compensated
-    in the weights of later inputs. Weights that are already integers, with a largest magnitude of
-    127 in each output, are kept.
+    in the weights of later inputs. Weights that are nested already (:func:`is_nested`) are kept.
     """
     exact, steps = _in_steps(weights)
     if is_nested(weights):
@@ -46,7 +45,11 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
 
 
 def is_nested(weights: Floats) -> bool:
-    """Return whether weights [n, k] are integers with a largest magnitude of 127 in each output."""
+    """Return whether weights [n, k] are nested weights already.
+
+    They are nested if the weights of each output, scaled to a largest magnitude of 127, are
+    integers.
+    """
     exact, _ = _in_steps(weights)
     return bool(np.abs(exact - np.rint(exact)).max() < _WHOLE)
 
@@ -59,7 +62,7 @@ def _in_steps(weights: Floats) -> tuple[Floats, Floats]:
 
 
 def planes(weight: Ints) -> tuple[Stored, ...]:
-    """Return the bit planes of INT8 weights as codes, the uppermost plane first."""
+    """Return a tuple of the bit planes of INT8 weights, each as codes; the uppermost is first."""
     stored_planes, left = [], weight
     for bits, name in PLANES.items():
         form, size = FORMATS[name], 1 << (OPERAND_BITS - bits)

@@ -24,7 +24,7 @@ ENCODER_BALANCE, DECODER_BALANCE = 0.7, 0.5
 class Quantization:
     """Options of quantization, such as weight formats and the KV cache's bits.
 
-    Raises :class:`InputError` if a number is out of its bounds.
+    Raises :class:`InputError` if an option is out of its bounds or contradicts another option.
     """
 
     balance: float | None = None
@@ -83,7 +83,7 @@ class Quantization:
     def wide(self, activation: str) -> bool:
         """Return whether the inputs of an activation function are INT16.
 
-        Only smooth functions can have such inputs.
+        They are INT16 if the option ``wide_functions`` is set and the function is smooth.
         """
         return self.wide_functions and FUNCTION_NAMES.get(activation) in SMOOTH_FUNCTIONS
 

@@ -1,4 +1,4 @@
-"""Distance between a quantized model and its float model, by tensor."""
+"""Errors of a quantized model compared with its float model: of the output and each tensor."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ _PARTS = ("source", "up", "query", "key", "value")
 
 @dataclass(frozen=True)
 class Parting:
-    """Distance between the outputs of a quantized model and of its float model."""
+    """Errors of a quantized model's output and tensors, compared with its float model."""
 
     inputs: int
     cosine: float
@@ -88,7 +88,7 @@ class Parting:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return the measured errors, and the warning if any, by name."""
+        """Return a dictionary from name to measured value; it also has the warning, or None."""
         return {
             "inputs": self.inputs,
             "cosine": self.cosine,
@@ -109,13 +109,14 @@ def parting(
     sources: Sequence[Sequence[int]] = (),
     progress: Progress | None = None,
 ) -> Parting:
-    """Return the distance between a quantized model and its float model on ``inputs``.
+    """Evaluate a quantized model and its float model on ``inputs``, and return the errors.
 
     At least one input is needed. An input is token numbers [n] for a decoder, or has the form that
     an encoder's description requires. For an encoder-decoder an input is the answer to a source,
-    and ``sources`` has the source of each input. For a large model the evaluation stops as soon as
-    at least :data:`ENOUGH_ROWS` output rows and at least :data:`FEWEST` inputs have been evaluated.
-    ``progress`` is called with the numbers of inputs done and to do.
+    and ``sources`` has the source of each input. Evaluation stops before the last input if three
+    numbers are reached: :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows, and
+    :data:`ENOUGH_PRODUCTS` products in linear layers. ``progress`` is called with the number of
+    evaluated inputs and the number of all inputs.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

@@ -58,7 +58,7 @@ def quantize_calibrated(
     """Return a model quantized for a configuration, from the values of its tensors in calibration.
 
     ``config`` is None for a model of texts, which has INT8 operands on every configuration.
-    ``progress`` is called with the numbers of operations done and to do.
+    ``progress`` is called with the number of converted nodes and the number of all nodes.
 
     Raises :class:`InputError` if the model does not support an option, or one of its values cannot
     be represented in integers.
