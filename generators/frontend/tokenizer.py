@@ -17,7 +17,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 
 class Tokenizer:
-    """A tokenizer from a tokenizer.json file for encoders, without padding."""
+    """A tokenizer for encoders, read from a tokenizer.json file; it does not pad texts."""
 
     longest = 0
     """Longest text by the tokenizer's settings (tokens); 0, as these leave it open."""
@@ -32,11 +32,13 @@ class Tokenizer:
         self._cut = {"direction": (self._tokenizer.truncation or {}).get("direction", "right")}
 
     def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
-        """Return the token numbers of a text, [n], or of a pair with token types, [n, 2].
+        """Return the token numbers of ``text``, or of the pair of ``text`` and ``second``.
 
-        Special tokens are included. If there are more than ``most`` tokens, the text is truncated;
-        in a pair, the longer text is truncated. Raises :class:`InputError` if the text has no
-        token, or if ``most`` leaves no room for a token besides the special tokens.
+        The result is [n]. If a token has a type other than 0, it is [n, 2], with the types in
+        column 1; the type shows to which text of a pair a token belongs. Special tokens are
+        included. If there are more than ``most`` tokens, the text is truncated; in a pair, the
+        longer text is truncated. Raises :class:`InputError` if the text has no token, or if
+        ``most`` leaves no room for a token besides the special tokens.
         """
         pair = second is not None
         marks = self._tokenizer.num_special_tokens_to_add(pair)
@@ -73,11 +75,11 @@ class TextTokenizer:
         self._pieces = Pieces(tokenizer)
 
     def to_json(self) -> str:
-        """Return the content of a tokenizer.json file with this tokenizer."""
+        """Return this tokenizer as text, in the form of a tokenizer.json file."""
         return str(self._tokenizer.to_str(pretty=True))
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, or ``begin`` for a text without tokens.
+        """Return the list of a text's tokens, or [``begin``] for a text without tokens.
 
         Raises :class:`InputError` if the text has no tokens and ``begin`` is None.
         """
@@ -98,13 +100,13 @@ class TextTokenizer:
         return piece.removeprefix(b" ") if first and self._pieces.stripped else piece
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the text of tokens; ``begin`` and ``ends`` add nothing."""
+        """Return the text that ``tokens`` stand for; ``begin`` and ``ends`` are skipped."""
         marks = {self.begin, *self.ends}
         text = str(self._tokenizer.decode([token for token in tokens if token not in marks]))
         return clean(text) if self.cleaned else text
 
     def settled(self, tokens: list[int]) -> str:
-        """Return the beginning of the decoded text that no further token can change."""
+        """Decode tokens; return the beginning of the text that no later token can change."""
         count = len(tokens)
         while count and self._pieces.is_byte(tokens[count - 1]):
             count -= 1
@@ -113,7 +115,7 @@ class TextTokenizer:
 
 
 class NumberTokenizer:
-    """A tokenizer of texts that are written as token numbers, for models without a tokenizer."""
+    """A tokenizer for models without one; texts are token numbers with spaces or commas."""
 
     begin = None
     ends: frozenset[int] = frozenset()
@@ -122,7 +124,7 @@ class NumberTokenizer:
         self._vocabulary = vocabulary
 
     def encode(self, text: str) -> list[int]:
-        """Return the token numbers in a text; raise :class:`InputError` for any other content."""
+        """Return a list of the numbers in a text; raise :class:`InputError` for other content."""
         words = text.replace(",", " ").split()
         for word in words:
             if not word.isdecimal() or int(word) >= self._vocabulary:
@@ -137,14 +139,14 @@ class NumberTokenizer:
         return f"{' ' if before >= 0 else ''}{token}".encode()
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the numbers of tokens as a text."""
+        """Return the numbers of ``tokens`` as a decimal text, separated by spaces."""
         return " ".join(map(str, tokens))
 
     settled = decode
 
 
 def with_types(numbers: NDArray[np.int64], types: Sequence[int]) -> NDArray[np.int64]:
-    """Return token numbers and types, [n, 2], or the numbers alone, [n], if all types are 0."""
+    """Return token numbers and types as columns, [n, 2]; only numbers, [n], if all types are 0."""
     return np.stack([numbers, np.array(types, np.int64)], axis=1) if any(types) else numbers
 
 
@@ -159,9 +161,9 @@ def some(tokens: list[int]) -> list[int]:
 
 
 def read_tokenizer_file(path: Path) -> Any:
-    """Return the ``tokenizers`` tokenizer in a file, with padding switched off.
+    """Return the tokenizer in a file as an object of the package ``tokenizers``, without padding.
 
-    Raises :class:`InputError` if the package is not installed, or if the file cannot be read or
+    Raises :class:`InputError` if that package is not installed, or if the file cannot be read or
     contains no tokenizer.
     """
     tokenizers, content = (
@@ -177,12 +179,12 @@ def read_tokenizer_file(path: Path) -> Any:
 
 
 def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
-    """Return the lines of a text file that are not blank.
+    """Return a list of the lines of a text file, without its blank lines.
 
-    Blank lines at the file's end are always skipped. Other blank lines are skipped if ``blank`` is
-    true. If it is false, they are refused: another file, such as one of labels, may have a line for
-    each line of this file. Raises :class:`InputError` if the file cannot be read, has a refused
-    blank line, or has no line.
+    Blank lines at the file's end are always skipped. If ``blank`` is true, all other blank lines
+    are skipped too. If it is false, they are an error: another file, such as one of labels, may
+    have a line for each line of this file. Raises :class:`InputError` in this case, and if the file
+    cannot be read or has only blank lines.
     """
     lines = read_lines(path, "sentences")
     while lines and not lines[-1].strip():
@@ -238,7 +240,7 @@ class CharacterTokenizer:
         return self._characters[token].encode()
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the text of tokens, without line breaks."""
+        """Return the text that ``tokens`` stand for; tokens of line breaks are skipped."""
         return "".join(self._characters[token] for token in tokens if token not in self.ends)
 
     settled = decode

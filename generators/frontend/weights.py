@@ -20,7 +20,7 @@ class Shaped(Protocol):
     """Interface of descriptions that list the shapes of their weights."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every weight tensor by name."""
+        """Return a dictionary from the name of each weight tensor to its shape."""
         ...
 
 
@@ -57,9 +57,10 @@ def load_model(source: str) -> tuple[ModelDescription, Weights]:
 
 
 def read_weights(path: Path, description: Shaped) -> Weights:
-    """Return the weights in a safetensors file, in float64.
+    """Return the weights in a safetensors file: a dictionary from name to array in float64.
 
-    Raises :class:`InputError` as :func:`read_tensors` and :func:`check_weights`.
+    ``description`` lists the tensors that the file must contain. Raises :class:`InputError` in the
+    cases of :func:`read_tensors` and :func:`check_weights`.
     """
     tensors = read_tensors(path)
     with within(path):
@@ -67,10 +68,11 @@ def read_weights(path: Path, description: Shaped) -> Weights:
 
 
 def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
-    """Return the tensors in a safetensors file by name; integers are multiplied by their scales.
+    """Return the tensors in a safetensors file: a dictionary from name to array.
 
-    As in compressed-tensors, the tensor ``name_scale`` [n, 1] has the scales of the integer tensor
-    ``name`` [n, ...]. Raises :class:`InputError` if the file cannot be read or is corrupt.
+    As in compressed-tensors, the file may have a tensor ``NAME_scale`` [n, 1] for an integer tensor
+    ``NAME`` [n, ...]. The result then contains their product as ``NAME``, and no ``NAME_scale``.
+    Raises :class:`InputError` if the file cannot be read or is corrupt.
     """
     with reading(path, "weights"):
         content = path.read_bytes()
@@ -120,9 +122,10 @@ def _array(part: Mapping[str, Any]) -> NDArray[np.generic]:
 
 
 def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Shaped) -> Weights:
-    """Return tensors in float64 after a check that they match the description exactly.
+    """Compare tensors with the shapes in ``description``, and return them by name in float64.
 
-    Raises :class:`InputError` if a tensor is missing, unknown, not finite, or of the wrong shape.
+    Raises :class:`InputError` if a tensor is missing, unknown, not finite, or of the wrong shape,
+    or if its largest magnitude is neither 0 nor from :data:`LEAST_WEIGHT` to :data:`MOST_WEIGHT`.
     """
     shapes = description.shapes()
     for name in tensors:

@@ -1,1 +1,1 @@
-"""Model graphs: nodes of the float model, and operations, tensors and weights in integers."""
+"""Graphs of models: nodes of float models; operations, tensors and weights of integer models."""

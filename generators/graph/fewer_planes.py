@@ -1,4 +1,4 @@
-"""Models with nested weights at reduced precision: the lower bit planes are not used."""
+"""Models whose nested weights, stored as separate bit planes, are used without the lower planes."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,20 +19,21 @@ BITS = tuple(sorted(PLANES, reverse=True))
 
 
 def is_nested(model: IntegerGraph) -> bool:
-    """Return whether a model has nested weights."""
+    """Return whether a linear layer of a model has nested weights, stored as bit planes."""
     return any(isinstance(op, Linear) and op.planes for op in model.ops)
 
 
 def planes_of(bits: int) -> int:
-    """Return the number of bit planes that hold the upper ``bits`` bits of nested weights."""
+    """Return the number of bit planes with the upper ``bits`` bits of each nested weight."""
     return [*PLANES].index(bits) + 1
 
 
 def check_bits(bits: Iterable[int], weights: str) -> None:
-    """Raise :class:`InputError` unless weights can be read at each number of bits in ``bits``.
+    """Raise :class:`InputError` unless weights can be read at each of the widths ``bits``.
 
-    ``weights`` is the name of the weights' format: only nested weights can be read at fewer bits
-    than they have.
+    A width is the number of upper bits of each weight that a program reads. ``weights`` is the name
+    of the weights' format. A width of 8 bits is possible for every format, a smaller one only for
+    nested weights.
     """
     for width in bits:
         if width not in BITS:
@@ -42,11 +43,11 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
 
 
 def coarser(model: Model, bits: int) -> Model:
-    """Return a model in which only the upper ``bits`` bits of the nested weights are used.
+    """Return a copy of a model that uses only the upper ``bits`` bits of each nested weight.
 
-    Quantization scales and parameters do not change, except the biases that compensate zero points.
-    The encoder of an encoder-decoder keeps all bits. If ``bits`` is all bits of the weights,
-    ``model`` itself is returned.
+    Quantization scales and parameters do not change, except the biases: they compensate the zero
+    point of a layer's input, and so depend on the weights. The encoder of an encoder-decoder keeps
+    all bits. If ``bits`` is 8, the full width, ``model`` itself is returned.
     """
     if bits == OPERAND_BITS:
         return model

@@ -71,8 +71,8 @@ class Start:
 class Linear:
     """``target[row:] = activation(source @ weight.T + bias) * gain + residual``.
 
-    The first ``row`` rows of the target are not written. The bias, activation, gain and residual
-    are optional.
+    The first ``row`` rows of the target are not written. The bias, the activation, the gain (a
+    trained factor) and the residual (an earlier value that is added) are optional.
     """
 
     source: Value
@@ -93,9 +93,9 @@ class Linear:
 
 @dataclass(frozen=True)
 class Norm:
-    """``target = normalize(source) * weight + bias``.
+    """``target = normalize(source) * weight + bias``, by layer norm or RMS norm.
 
-    ``name`` is the prefix of the names of the weights and biases.
+    ``name`` is the prefix of the tensors' names: ``name.weight`` and, if present, ``name.bias``.
     """
 
     source: Value
@@ -115,7 +115,10 @@ class Convert:
 
 @dataclass(frozen=True)
 class Rotary:
-    """``target`` is ``source`` with pairs of each head's columns rotated by token position."""
+    """A rotary embedding: ``target`` is ``source`` with rotated pairs of each head's columns.
+
+    The angle of a pair is the position of the row's token times a constant of the pair.
+    """
 
     source: Value
     target: Value
@@ -137,11 +140,11 @@ class Gate:
 class Attention:
     """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` per head, plus a residual.
 
-    Heads are slices of the columns; if there are fewer key heads, neighbouring query heads share
-    one. The memory (``home``) of the keys and values determines to which tokens a query attends. If
-    it is CACHE, they are all tokens of the text so far. If it is SOURCE, they are the tokens of a
-    source, whose keys and values an earlier run has computed. For any other memory, they are the
-    tokens of the input.
+    Heads are slices of the columns. If there are fewer key heads than query heads, neighbouring
+    query heads share a key head. The memory (``home``) of the keys and values determines to which
+    tokens a query attends. If it is CACHE, they are all tokens of the text so far. If it is SOURCE,
+    they are the tokens of the encoder's input, whose keys and values an earlier run has computed.
+    For any other memory, they are the tokens of the input.
     """
 
     query: Value

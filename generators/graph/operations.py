@@ -89,10 +89,11 @@ class Linear:
 
     @property
     def parts(self) -> list["Linear"]:
-        """Matrix products that compute the layer, each as a linear layer.
+        """Matrix products that compute the layer: a list with one linear layer for each product.
 
         There is one product for each bit plane of nested weights, and a single product for other
-        weights. A low-rank correction adds two products: one before these, and one after them.
+        weights. A low-rank correction adds two products: one at the start and one at the end of the
+        list.
         """
         low = self.low_rank
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
@@ -104,13 +105,13 @@ class Linear:
 
     @property
     def look_up(self) -> tuple[str, ...]:
-        """Flags of DRAIN that make it apply the layer's activation table; empty without a table."""
+        """Names of DRAIN's flags for the layer's activation table; empty without a table."""
         return () if self.table is None else ("polynomial" if self.polynomial else "table",)
 
 
 @dataclass(frozen=True)
 class Plane:
-    """A bit plane of nested weights."""
+    """A bit plane of nested weights: the same two or four bits of every weight of a layer."""
 
     stored: Stored
     bias: Ints
@@ -118,7 +119,7 @@ class Plane:
 
     @property
     def values(self) -> Ints:
-        """Integers of this plane, [k, n]; their sum over all planes is the layer's weights."""
+        """Each weight's part in this plane, [k, n]; a weight is the sum of its parts."""
         return np.array(self.stored.form.values, np.int64)[self.stored.codes]
 
 
@@ -162,8 +163,8 @@ class Norm:
 class Convert:
     """``target = rescale(source)``, from INT16 to INT8 or to INT16 with another scale.
 
-    An INT8 source is multiplied by the identity matrix. The product's sums are then requantized to
-    INT16, in an instruction that can also rotate them.
+    An INT8 source is multiplied by the identity matrix. A DRAIN instruction then requantizes the
+    product's sums to INT16; it can also apply a rotary embedding to them.
     """
 
     source: Tensor
@@ -178,10 +179,11 @@ class Convert:
 
 @dataclass(frozen=True)
 class Rotary:
-    """``target`` is ``source`` with pairs of each head's columns rotated by token position.
+    """A rotary embedding: ``target`` is ``source`` with rotated pairs of each head's columns.
 
-    See equation (9) of ``docs/numerics.md``. The scale of an INT8 target is :data:`ROTARY_STEPS`
-    times the scale of the source.
+    The angle of a pair depends on the position of the row's token: equation (9) of
+    ``docs/numerics.md``. The scale of an INT8 target is :data:`ROTARY_STEPS` times the scale of the
+    source.
     """
 
     source: Tensor
@@ -191,7 +193,7 @@ class Rotary:
     row stands for all places."""
 
     def at(self, places: Ints) -> Ints:
-        """Return cosines and sines, [n, columns of a head], of the positions ``places`` [n]."""
+        """Return the cosines and sines for the token positions ``places``, [n, head's columns]."""
         return self.pairs[places % len(self.pairs)]
 
 
@@ -287,7 +289,7 @@ class Pool:
     """Rows after an inference's last token are excluded."""
 
     def rescale(self, rows: int) -> Rescale:
-        """Return the requantization parameters for the mean of ``rows`` rows."""
+        """Return the requantization parameters that turn a sum of ``rows`` rows into a mean."""
         return rescale_of(0, self.factor / rows)
 
 

@@ -45,7 +45,7 @@ class Graph(Generic[D]):
 
     @property
     def ops(self) -> list[Op]:
-        """All operations in execution order."""
+        """All operations in execution order, without those of an encoder-decoder's encoder."""
         return [*self.before, *(op for layer in self.layers for op in layer), *self.after]
 
     @property
@@ -74,9 +74,9 @@ class Graph(Generic[D]):
         return embedding
 
     def macs(self: "Graph[ModelDescription]", length: int) -> int:
-        """Return the multiply-accumulates of an inference of ``length`` tokens, without padding.
+        """Return the number of multiply-accumulates in an inference of ``length`` tokens.
 
-        Linear layers and attention are counted.
+        Those of linear layers and attention are counted; those of padding tokens are not.
         """
         total, padding = 0, self.description.sequence - length
         for op in self.ops:
@@ -106,7 +106,7 @@ class Graph(Generic[D]):
 
     @cached_property
     def named(self) -> Mapping[str, Op]:
-        """All operations by the name of their target tensor."""
+        """A dictionary from the name of each operation's target tensor to the operation."""
         return {op.target.name: op for op in self.ops}
 
     @property
@@ -116,7 +116,7 @@ class Graph(Generic[D]):
 
     @property
     def rotary(self) -> Ints | None:
-        """Cosines and sines of all positions, [positions, columns]; None without rotations.
+        """Cosines and sines of rotary angles, [positions, columns]; None without rotations.
 
         The columns are the rotated columns of a head. If operations have tables of different
         lengths, the result is the longest table.
@@ -126,12 +126,12 @@ class Graph(Generic[D]):
 
     @property
     def kv_bits(self) -> int:
-        """Width of stored values, and of key columns after the first ``whole`` columns (bits)."""
+        """Stored bits of a value element, and of a key element from column ``whole`` on."""
         return self.attentions[0].kv_bits
 
     @property
     def key_bits(self) -> int:
-        """Width of a stored key's columns after the first ``whole`` (bits); 8 if there are none."""
+        """Stored bits of a key element from column ``whole`` on; 8 if no column is left."""
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 
     @property
@@ -151,7 +151,7 @@ class Graph(Generic[D]):
 
     @property
     def places(self) -> int:
-        """Most tokens of a text: the number of rows in the table of positions or of rotations."""
+        """Largest number of tokens in a text: the rows of the position or rotation table."""
         table = self.embedding.positions if self.rotary is None else self.rotary
         assert table is not None
         return len(table)

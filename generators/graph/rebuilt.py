@@ -12,9 +12,10 @@ _WHOLE = (*get_args(Op), Graph, LowRank, Plane, Head)
 
 
 def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:
-    """Return a copy of a graph, or of a graph's part, with parts replaced by ``change``.
+    """Return a copy of ``part``, which is a graph or a part of one, with some parts replaced.
 
-    ``change(part)`` returns the replacement, or None to visit the parts inside ``part``.
+    The function ``change`` gets a part and returns its replacement. If it returns None, the parts
+    inside are visited, and a part without parts inside is kept.
     """
     whole: Any = part
     changed: Any = change(part)

@@ -1,4 +1,4 @@
-"""Weights in a format of fewer than 8 bits: codes that select values, and bytes in memory."""
+"""Weights of fewer than 8 bits: codes, which select values of a format, and the stored bytes."""
 
 import math
 from dataclasses import dataclass, field
@@ -50,9 +50,9 @@ def stored_rows(stored: Stored | None, k: int) -> int:
 
 
 def part_rows(stored: Stored | None, config: Config) -> int:
-    """Return the smallest number of rows that is both whole tiles and whole groups of weights.
+    """Return the smallest number of rows of weights that fills whole tiles and whole groups.
 
-    Matrices are cut at multiples of this number of rows.
+    The weights of a group share a scale. Matrices are cut at multiples of this number of rows.
     """
     return math.lcm(config.array.rows, stored.group if stored and stored.group else 1)
 
@@ -63,12 +63,12 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return the bytes of some rows of weights for weight slots, and the scales of these bytes.
+    """Return the bytes of some rows of weights for weight slots, and these bytes with scales.
 
-    Each byte contains two weights, and a slot has ``size`` rows of bytes. The second result is the
-    bytes as a matrix with one scale for each column of a slot. It is None if the weights have no
-    groups with scales. If they have groups, ``rows`` must begin at a group's first row, and a group
-    must fill whole slots.
+    The first result is a matrix of bytes; each contains two weights of a column, and a slot has
+    ``size`` rows of bytes. The second result is a :class:`Stored` of the same bytes, with one scale
+    for each column of a slot. It is None if the weights have no groups with scales. If they have
+    groups, ``rows`` must begin at a group's first row, and a group must fill whole slots.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]
