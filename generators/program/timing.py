@@ -154,8 +154,8 @@ class VectorTiming:
         """Return the first cycle in which the engine can accept the command after ``step``.
 
         ``step`` has the flag ``followed`` and completes in cycle ``done``. The flag permits the
-        engine to accept the next command before that cycle, as soon as ``step`` has requested its
-        last row of sums and, if it has a second input, the last line of that input.
+        engine to accept the next command earlier. ``step`` must only have requested its last row of
+        sums and, if it has a second input, the last line of that input.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
