@@ -1,10 +1,10 @@
 """Quantization scales of an encoder's tensors, from the ranges found in calibration.
 
-Weights are symmetric INT8 with one scale per output channel, or per tensor. Activations are INT8
-with one scale per tensor. Activations are symmetric, except for the input, hidden layers and
-probabilities if the configuration has zero points. The residual stream is INT16 with one scale for
-the whole model, or for each layer if the model has no norms (Jacob et al. 2018; the wide residual
-after Bondarenko et al. 2021).
+Weights are symmetric INT8 with one scale per output channel, or one per tensor if the option
+``per_channel`` is false. Activations are INT8 with one scale per tensor (Jacob et al. 2018). In a
+configuration with zero points, the input, the MLPs' hidden tensors and the probabilities may be
+asymmetric; all other activations are symmetric. The residual stream is INT16 (Bondarenko et al.
+2021). It has one scale for the whole model, or one for each layer if the model has no norms.
 """
 
 from collections.abc import Iterable
@@ -127,10 +127,12 @@ class RangeSteps(Steps[ModelDescription]):
         return bound or 1.0
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scale of each output's weights, [n].
+        """Return the scale of the weights of each of a linear layer's n outputs, [n].
 
         ``scaled`` [n, k] are the float weights times the scales of their inputs. If all weights of
         an output are 0, their scale is the output's scale in ``out``, so that the bias stays exact.
+        If the option ``per_channel`` is false, all other outputs share the largest scale. Scales
+        are at least ``abs(bias) / 2**30``, so that the integer bias stays below that bound.
         """
         largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:
@@ -148,7 +150,7 @@ class RangeSteps(Steps[ModelDescription]):
         return scale, round(self.operand_min - bounds.low / scale)
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the scale and the offset of all products of queries and keys, [1] each."""
+        """Return the scale of the products of queries and keys, and the offset 0; both are [1]."""
         query, key = self.tensor(node.query), self.tensor(node.key)
         # Products of INT16 are in units of 256, equation (19).
         unit = WIDE_UNIT if key.wide else 1

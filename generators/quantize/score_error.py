@@ -1,4 +1,4 @@
-"""Errors of attention scores against exact arithmetic on the same residual stream."""
+"""Computes by how much a quantized model's attention scores differ from exact arithmetic."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -30,17 +30,18 @@ from celosia.sim.rotary import ROTARY_FRACTION
 def score_errors(
     model: IntegerGraph, tensors: Mapping[str, Ints], inputs: NDArray[Any]
 ) -> Iterator[Floats]:
-    """Yield the absolute errors of each attention's scores, [heads, pairs of tokens].
+    """Yield an array of absolute errors of scores for each attention of a model, [heads, pairs].
 
     There is a pair for each token and each token that it attends to. A token of a text attends to
-    itself and to earlier tokens. Attentions with deferred norms, cross-attentions, and attentions
-    with keys of fewer than 8 bits are skipped. ``tensors`` are the results of :func:`evaluate` for
-    ``inputs``, a whole text. The exact scores are computed from the residual stream without any
-    rounding, with the integer weights and parameters. Errors have the unit of scores, 2**-8
+    itself and to earlier tokens. Attentions with deferred norms (later products apply the row
+    factors), cross-attentions, and attentions with keys of fewer than 8 bits are skipped.
+    ``tensors`` is the result of :func:`evaluate` for ``inputs``, a whole text or an encoder's
+    input. The exact scores are computed from the residual stream in ``tensors``, without any
+    rounding, with the integer weights and parameters. The unit of errors is that of scores, 2**-8
     octaves.
 
-    Exact scores of a text are clamped to the range of INT16 before the comparison. So low scores
-    that saturate do not count as errors.
+    Exact scores of a text are clamped to the range of INT16 before the comparison. Therefore, low
+    scores that saturate do not count as errors.
     """
     exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, tensors, inputs))
     added = 0 if model.reads_tokens else model.description.sequence - model.input.rows

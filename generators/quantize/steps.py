@@ -1,4 +1,4 @@
-"""Quantization scales with the least error: of tensors, columns and stored keys."""
+"""Functions that choose the quantization scales of values, most for the least squared error."""
 
 import math
 
@@ -28,15 +28,15 @@ def wide_step(values: Floats) -> float:
 
 
 def best_step(values: Floats, most: int) -> float:
-    """Return the scale with the least squared error, for integers from -``most`` to ``most``.
+    """Return the scale at which integers from -``most`` to ``most`` represent ``values`` best.
 
-    A tensor of zeros has the scale ``1 / most``.
+    It has the least squared error of several candidates. For zeros it is ``1 / most``.
     """
     return float(best_steps(values.reshape(-1, 1), most)[0])
 
 
 def best_steps(values: Floats, most: int) -> Floats:
-    """Return the scale of each column [n] of values [m, n], as :func:`best_step`."""
+    """Return the scale that :func:`best_step` chooses for each column of values [m, n], [n]."""
     largest = np.abs(values).max(axis=0)
     largest[largest == 0] = 1.0
     steps, least = largest / most, np.full(len(largest), np.inf)
@@ -50,10 +50,11 @@ def best_steps(values: Floats, most: int) -> Floats:
 
 
 def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the middle and the scale of each column, [n] each, with the least squared error.
+    """Return the middle (real value of the integer 0) and the scale of each column, [n] each.
 
-    Values [m, n] become ``round((value - middle) / scale)``, clamped to signed ``bits`` bits.
-    Groups of ``together`` neighbouring columns share a scale.
+    Values [m, n] become ``round((value - middle) / scale)``, clamped to signed ``bits`` bits. The
+    returned middle and scale have the least squared error of the candidates. Groups of ``together``
+    neighbouring columns share a scale, but not a middle.
     """
     least = np.full(values.shape[1], np.inf)
     middle, steps = np.zeros_like(least), np.ones_like(least)
@@ -65,12 +66,13 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the middle and the scale of each column, [n] each, if only upper bits are stored.
+    """Return the middle (real value of 0) and the scale of each column, [n] each, for upper bits.
 
-    A value becomes the INT8 integer ``round((value - middle) / scale)``, and the upper ``bits``
+    A value becomes the INT8 integer ``round((value - middle) / scale)``. Only the upper ``bits``
     bits of the integer are stored. They represent the mean of all INT8 integers with these upper
-    bits. The returned middle and scale have the least squared error. If ``bits`` is 8, the result
-    is that of :func:`best_range`.
+    bits. The returned middle and scale have the least squared error of the candidates. Groups of
+    ``together`` neighbouring columns share a scale. If ``bits`` is 8, the result is that of
+    :func:`best_range`.
     """
     middle, steps = best_range(values, bits, together)
     if bits == NARROW_BITS:
@@ -80,12 +82,12 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the mean and the INT8 scale of each column of values [m, n].
+    """Return the mean and the INT8 scale of each column of values [m, n], [n] each.
 
     The scale is proportional to the column's standard deviation, so that columns that share an
-    exponent use similar integer ranges. It is the smallest such scale with which INT8 can represent
-    all values. Groups of ``together`` neighbouring columns share a scale. The deviation of a
-    constant column is taken as 1.
+    exponent use similar integer ranges. The factor is the same for all columns: the smallest one
+    with which INT8 can represent all values. Groups of ``together`` neighbouring columns share a
+    deviation and a scale. If all columns of a group are constant, 1 replaces their deviation.
     """
     middle = values.mean(axis=0)
     deviation = (values - middle).reshape(len(values), -1, together)
@@ -96,10 +98,10 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
 
 
 def upper_step(values: Floats, bits: int) -> float:
-    """Return the INT8 scale with the least squared error, if only upper bits of values are stored.
+    """Return one INT8 scale for all ``values``, if only their upper bits are stored.
 
     The upper ``bits`` bits of an INT8 value are stored. They represent the mean of all INT8 values
-    with these upper bits.
+    with these upper bits. The scale has the least squared error of several candidates.
     """
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
     best, least = most / half, math.inf

@@ -1,9 +1,9 @@
 """Rounding of weights to formats of few bits, with a small error of the layer's outputs.
 
-A code selects one of the format's values. The codes of an output are chosen one input after
-another. The rounding error of each weight is compensated in the weights of later inputs, as far as
-the inputs are correlated (Frantar et al. 2023, "GPTQ"). If no samples of inputs are known, each
-weight is rounded alone.
+A code selects one of the format's values. The codes of an output's weights are chosen one input
+after another. The rounding error of each weight is compensated in the weights of later inputs, as
+far as the inputs are correlated (Frantar et al. 2023, "GPTQ"). If no samples of the layer's inputs
+are given, each weight is rounded to the nearest value, without compensation.
 """
 
 from collections.abc import Callable
@@ -31,12 +31,13 @@ DAMPING = 0.01
 def choose(
     exact_weights: Floats, form: WeightFormat, group: int, inputs: Floats | None
 ) -> tuple[Stored, Ints, Floats]:
-    """Return weights [n, k] in a format of few bits: codes, operands [k, n], scales of outputs [n].
+    """Convert a layer's weights [n, k] to a format of few bits; return (codes, operands, scales).
 
-    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. Operands
-    are the INT8 integers that the codes select. If ``group`` is not 0, the weights of that number
-    of inputs share a further integer scale. If the model was trained for the format, its weights
-    are values of codes already, and do not change.
+    Operands [k, n] are the INT8 integers that the codes select, and scales [n] are those of the
+    outputs. ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales.
+    If they are None, errors are not compensated. If ``group`` is not 0, each ``group`` successive
+    weights of an output share a further integer scale. If it is 0 and the model was trained for the
+    format, its weights are values of codes already, and do not change.
     """
     weights = np.array(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape
@@ -72,10 +73,10 @@ def choose(
 
 
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
-    """Return the largest scale of each output [n] at which weights [n, k] are values of codes.
+    """Return the scales [n] at which all weights [n, k] are products of a scale and a code's value.
 
-    The result is None if an output has no such scale, or if the format has more than ``TRAINED``
-    values.
+    Each output has the largest such scale. The result is None if an output has no such scale, if
+    the format has more than ``TRAINED`` values, or if its ``fraction`` is not 0.
     """
     if form.fraction or len(form.values) > TRAINED:
         return None

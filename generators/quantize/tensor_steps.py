@@ -1,4 +1,4 @@
-"""Choice of a model's quantization scales; subclasses for encoders and decoders complete it."""
+"""The base class that chooses a model's quantization scales, for encoders and for decoders."""
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +26,9 @@ SAMPLES = 4096
 class Steps(abc.ABC, Generic[D]):
     """Chooses the quantization scales of a model's tensors and weights.
 
-    ``rows`` are values of tensors in calibration, by name, [count, columns]. Operands have
-    ``operand_width`` bits, from ``operand_min`` to ``operand_max``.
+    ``rows`` is a dictionary from a tensor's name to rows of its values in calibration, [count,
+    columns]. The array's operands have ``operand_width`` bits, from ``operand_min`` to
+    ``operand_max``. ``balance`` replaces the option of this name if that is None.
     """
 
     zeros_in_biases: bool
@@ -72,7 +73,10 @@ class Steps(abc.ABC, Generic[D]):
         return self.options.activations == MIXED and name.rpartition(".")[2] in self.wide_parts
 
     def inputs(self, value: Value) -> Floats | None:
-        """Return samples [count, columns] of a tensor, divided by its scales; None if not kept."""
+        """Return rows of a tensor in calibration [count, columns], divided by its columns' scales.
+
+        The result is None if calibration has kept no rows of the tensor.
+        """
         rows = self.rows.get(value.name)
         if rows is None:
             return None
@@ -80,18 +84,19 @@ class Steps(abc.ABC, Generic[D]):
 
     @abc.abstractmethod
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scale of each output's weights, [n].
+        """Return the scale of the weights of each of a linear layer's n outputs, [n].
 
         ``scaled`` [n, k] are the float weights times the scales of their inputs. ``bias`` [n] is
-        the float bias, ``out`` [n] are the scales of the outputs.
+        the float bias, and ``out`` [n] are the scales of the outputs.
         """
 
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
-        """Return (input scale, offset, table) of an activation function.
+        """Return (input scale, offset, table) of a linear layer's activation function.
 
-        ``offset`` is the real number for which the zero point of the table's inputs stands. It is a
-        part of the bias, and may differ from layer to layer. If the table is None, the function is
-        ReLU, which requantization computes without a table.
+        ``offset`` is the input scale times the zero point of the table's inputs. The caller adds it
+        to the layer's float bias; it may differ from layer to layer. The table has the outputs for
+        INT8 inputs or, if the options say so, polynomials of INT16 inputs. If the table is None,
+        the function is ReLU, which requantization computes without a table.
         """
         assert node.sums is not None
         if node.activation == "relu" and self.relu_in_sums:
@@ -114,9 +119,10 @@ class Steps(abc.ABC, Generic[D]):
 
     @abc.abstractmethod
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the scales and the offsets of the products of queries and keys.
+        """Return two arrays, the scales and the offsets of the products of queries and keys.
 
-        Arrays are [1] if all heads share a value, otherwise [heads].
+        An offset is a real number that is added to all products of a head before they become INT16
+        scores. Each array is [1] if all heads share a value, otherwise [heads].
         """
 
     @abc.abstractmethod
@@ -136,6 +142,6 @@ class Steps(abc.ABC, Generic[D]):
 def wide_scale(sizes: Sequence[float]) -> float:
     """Return the scale of INT16 tensors that saturate above :data:`HEADROOM` times their maximum.
 
-    The maximum is the largest of ``sizes``, which has the largest magnitude of each tensor.
+    ``sizes`` has the largest magnitude of each tensor; the maximum is the largest of these.
     """
     return HEADROOM * float(max(sizes)) / INT16_MAX

@@ -73,11 +73,12 @@ def calibration_texts(
     progress: Progress | None = None,
     texts: Sequence[Sequence[int]] | None = None,
 ) -> Calibration:
-    """Return the values of a decoder's tensors when it processes calibration texts.
+    """Return the calibration of a decoder: ranges and rows of its tensors for calibration texts.
 
-    The texts are ``texts`` or, if None, texts sampled from the model. An encoder-decoder instead
-    processes its sampled answers to sources, which are ``texts`` or, if None, random. Raises
-    :class:`InputError` as :func:`sample_answers`, :func:`given_texts` and :func:`sample_texts`.
+    The texts are ``texts``, lists of token numbers. If ``texts`` is None, they are sampled from the
+    model, with first token ``begin``. For an encoder-decoder, ``texts`` are sources; if it is None,
+    sources are random. The model then processes answers that it samples for the sources. Raises
+    :class:`InputError` if :func:`sample_answers`, :func:`given_texts` or :func:`sample_texts` does.
     """
     length, seed = min(options.length, model.positions), options.seed
     if model.source_layers:
@@ -101,12 +102,12 @@ def sample_texts(
     seed: int,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return ``count`` texts sampled from the model, with the values of its tensors for the texts.
+    """Return the calibration of a decoder for ``count`` texts that are sampled from the model.
 
-    A text has ``length`` tokens. Texts begin with the token ``begin`` or, if it is None, each with
-    a random token. Each next token is drawn from the model's distribution, at temperature 1.
-    ``progress`` receives the number of positions done. Raises :class:`InputError` if count or
-    length is not positive.
+    A text has ``length`` tokens. All texts begin with the token ``begin``; if it is None, each
+    begins with a random token. Each next token is drawn from the model's distribution, at
+    temperature 1. ``progress`` receives the number of processed positions, and ``length``. Raises
+    :class:`InputError` if ``count`` or ``length`` is not positive.
     """
     for name, value in (("count", count), ("length", length)):
         if value < 1:
@@ -143,7 +144,7 @@ def _drawn(
 
 
 def random_sources(model: TextDescription, count: int, seed: int) -> list[list[int]]:
-    """Return ``count`` sources of random tokens and random lengths."""
+    """Return ``count`` sources: each is a list of random tokens, of a random length."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, model.source_positions + 1, count)
     return [rng.integers(0, model.vocabulary, length).tolist() for length in lengths]
@@ -158,10 +159,11 @@ def sample_answers(
     seed: int,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return an answer to each source, with the values of the model's tensors for the answers.
+    """Return the calibration of an encoder-decoder for an answer to each source.
 
     The answers have ``length`` tokens, and are sampled from the model. ``progress`` receives the
-    number of sources done. Raises :class:`InputError` if there is no source or a source is invalid.
+    number of processed sources, and of all. Raises :class:`InputError` if there is no source, or if
+    a source is empty, is too long or has a token that is not in the vocabulary.
     """
     if not sources:
         raise InputError("Calibration needs at least one source")
@@ -193,11 +195,11 @@ def given_texts(
     length: int,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return the values of the model's tensors for given texts, which are lists of token numbers.
+    """Return the calibration of a decoder for ``texts``, which are lists of token numbers.
 
     All texts become as long as the longest text, but at most ``length`` tokens. Longer texts are
     cut at the end. The tokens of the next texts are appended to shorter texts. ``progress``
-    receives the number of texts done.
+    receives the number of processed texts, and of all.
 
     Raises :class:`InputError` if there is no text, a text is empty, or a token is not in the
     model's vocabulary.

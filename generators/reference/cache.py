@@ -10,10 +10,10 @@ from celosia.arch.errors import InputError
 
 
 def in_window(tokens: int, window: int, global_tokens: int) -> NDArray[np.bool_]:
-    """Return a mask of the tokens that each token of an encoder attends to, [tokens, tokens].
+    """Return a mask [tokens, tokens]: [i, j] is true if token i of an encoder attends to token j.
 
-    A token attends to ``window`` tokens to each side of itself, or to all tokens if ``window`` is
-    0. The first ``global_tokens`` tokens attend to all tokens, and all tokens attend to these.
+    A token attends to itself and to ``window`` tokens on each side, or to all tokens if ``window``
+    is 0. The first ``global_tokens`` tokens attend to all tokens, and all tokens attend to these.
     """
     key = np.arange(tokens)
     query = key[:, None]
@@ -55,10 +55,11 @@ class KvCache:
         return np.arange(self.length - count, self.length)
 
     def append(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
-        """Append the last tokens' rows to a tensor; return all rows, [..., heads, length, columns].
+        """Append the last tokens' rows to the tensor ``name``, and return the tensor's rows so far.
 
-        The array has room for more rows, and doubles if new rows do not fit, so that a text takes
-        time in proportion to its length.
+        The result is [..., heads, length, columns]. The array that stores the rows has room for
+        more, and doubles if new rows do not fit, so that copying takes time in proportion to the
+        text's length.
         """
         total, kept = self.length, self.kept.get(name, rows[..., :0, :])
         count = total - rows.shape[-2]

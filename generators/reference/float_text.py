@@ -16,9 +16,10 @@ class FloatText:
         self._cache = KvCache()
 
     def begin(self, tokens: list[int]) -> int:
-        """Return the likeliest token after a prompt, or the first token of the answer to a source.
+        """Begin a new text, and return the likeliest token after the prompt ``tokens``.
 
-        Raises :class:`InputError` as :func:`celosia.generators.reference.floats.forward`.
+        For an encoder-decoder, ``tokens`` is a source, and the result is the answer's first token.
+        Raises :class:`InputError` if :func:`celosia.generators.reference.floats.forward` does.
         """
         self._cache = KvCache()
         if not self._model.source_layers:

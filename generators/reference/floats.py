@@ -1,6 +1,7 @@
 """The float reference: evaluates any model's graph, and returns all intermediate values.
 
-Inputs are evaluated as a whole, or a text token by token with a cache of keys and values.
+An input is evaluated in one call. A text may also be evaluated in several calls, for example token
+by token, with a cache of keys and values.
 """
 
 from typing import Any
@@ -45,11 +46,12 @@ def forward(
     *,
     source: bool = False,
 ) -> dict[str, Floats]:
-    """Return all values of a batch, [batch, rows, columns], by name in the model's graph.
+    """Return a dictionary from the name of each value in the model's graph to the value's array.
 
-    For an encoder, ``inputs`` is [batch, tokens, features], or token numbers [batch, tokens]; all
-    inputs of a batch have the same length. ``input`` is the machine's input and ``output`` the
-    result, normalized to length 1 if the model requires it.
+    Arrays are [batch, rows, columns]. For an encoder, ``inputs`` is [batch, tokens, features], or
+    token numbers [batch, tokens]; all inputs of a batch have the same length. In the dictionary,
+    ``input`` is the machine's input. ``output`` is the model's result, with rows of length 1 if the
+    model requires it.
 
     For a decoder, ``inputs`` is token numbers [batch, n] that continue the text in ``cache``; their
     keys and values are added to ``cache``. If ``cache`` is None, the tokens begin a text. If a text
@@ -83,10 +85,10 @@ def unit_rows(x: Floats) -> Floats:
 def check_tokens(
     model: TextDescription, tokens: NDArray[np.integer[Any]], length: int, *, source: bool = False
 ) -> None:
-    """Raise :class:`InputError` if tokens [..., n] cannot follow ``length`` earlier tokens.
+    """Raise :class:`InputError` if a token is not in the vocabulary, or a text becomes too long.
 
-    If ``source`` is true, the tokens are the source of an encoder-decoder, which must have at least
-    one token.
+    The n new tokens [..., n] follow ``length`` earlier tokens of a text. If ``source`` is true,
+    they are the source of an encoder-decoder, which must also have at least one token.
     """
     wrong = tokens[(tokens < 0) | (tokens >= model.vocabulary)]
     if wrong.size:
@@ -105,7 +107,10 @@ def check_tokens(
 
 
 def rotate(x: Floats, angles: Floats) -> Floats:
-    """Return pairs (2j, 2j + 1) of columns of ``x`` [..., n, head_dim], rotated by ``angles``."""
+    """Return ``x`` [..., n, head_dim] with each pair of columns (2j, 2j + 1) rotated.
+
+    ``angles`` [n, head_dim / 2] has the angle of each row and pair (radians).
+    """
     c, s = np.cos(angles), np.sin(angles)  # [n, head_dim / 2]
     even, odd = x[..., 0::2], x[..., 1::2]
     return np.stack([even * c - odd * s, even * s + odd * c], axis=-1).reshape(x.shape)

@@ -54,10 +54,10 @@ from celosia.sim.table import lookup
 def evaluate(
     model: IntegerGraph, inputs: ArrayLike, cache: KvCache | None = None
 ) -> dict[str, Ints]:
-    """Return the integers that the machine computes for each tensor, [rows, columns], by name.
+    """Return a dictionary from each tensor's name to its integers [rows, columns] in the machine.
 
-    For an encoder, ``inputs`` are the real values that the host receives, [tokens, features]. For a
-    decoder ``inputs`` are token numbers [n] that continue the text in ``cache``; their keys and
+    For an encoder, ``inputs`` are the real values that the host quantizes, [tokens, features]. For
+    a decoder ``inputs`` are token numbers [n] that continue the text in ``cache``; their keys and
     values are added to ``cache``. If ``cache`` is None, the tokens begin a text. A text evaluated
     in several calls has the same results as in a single call. ``logits`` are the scores after each
     token, INT16 [n, vocabulary]; the greedy choice is the lowest-numbered token with the largest
@@ -72,9 +72,10 @@ def evaluate(
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the names of the tensors that a machine with the unit ``fused`` need not write.
+    """Return the names of the tensors that a machine with the unit ``fused`` need not store.
 
-    On such a machine softmax and norm read the sums of these tensors from the accumulators.
+    On such a machine softmax and norm read the sums, from which these tensors are requantized,
+    directly from the accumulators. Other machines store the tensors in the scratchpad.
     """
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)

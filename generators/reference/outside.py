@@ -1,4 +1,4 @@
-"""Outputs of a model computed by transformers or ONNX Runtime, for comparison."""
+"""Computes a model's outputs with transformers or ONNX Runtime, to compare Celosia's with them."""
 
 import logging
 import warnings
@@ -34,10 +34,10 @@ _INPUTS = {
 def folder_reference(path: Path) -> Callable[..., Array]:
     """Return a function that computes a Hugging Face model's output with transformers.
 
-    The function takes one input, or for an encoder-decoder a source and the answer's tokens, and
-    returns the output in float64 as rows, [rows, columns]. Attention is computed eagerly. Raises
-    :class:`InputError` if torch or transformers is missing, if they cannot read the folder, or if
-    the file lacks tensors, which transformers would fill with random numbers.
+    The function takes one input; for an encoder-decoder it takes a source and the answer's tokens.
+    It returns the output in float64, [rows, columns]. The model uses the implementation "eager" of
+    attention. Raises :class:`InputError` if torch or transformers is missing, if they cannot read
+    the folder, or if its file lacks tensors, which transformers would fill with random numbers.
     """
     torch = library("torch", "A reference of a folder needs", extra="zoo")
     transformers = library("transformers", "A reference of a folder needs", extra="zoo")
@@ -101,9 +101,9 @@ def folder_reference(path: Path) -> Callable[..., Array]:
 def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
     """Return a function that computes an ONNX file's output with ONNX Runtime.
 
-    The output is the one that the import of the file uses. The function takes one input; ``tokens``
-    is the number of tokens if the graph does not fix it. Raises :class:`InputError` if ONNX Runtime
-    is missing or cannot run the file.
+    The function takes one input, and returns the graph's output that Celosia imports. ``tokens`` is
+    the number of the input's tokens; if the graph fixes this number, it may be 0. Raises
+    :class:`InputError` if ONNX Runtime is missing or cannot run the file.
     """
     runtime = library("onnxruntime", "A reference of an ONNX file needs", "onnxruntime")
     graph = read_graph(path, tokens, lambda made: made)

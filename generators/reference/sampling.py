@@ -34,7 +34,10 @@ class Sampling:
 
 
 def draw(logits: ArrayLike, sampling: Sampling, rng: np.random.Generator) -> int:
-    """Return a token drawn from real logits [n] (nucleus sampling, Holtzman et al. 2020)."""
+    """Return a token drawn from real logits [n] by nucleus sampling (Holtzman et al. 2020).
+
+    If ``sampling`` is greedy, the result is the one with the largest logit, without a random draw.
+    """
     values = np.asarray(logits, np.float64)
     if sampling.greedy:
         return int(np.argmax(values))

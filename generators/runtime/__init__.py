@@ -1,1 +1,1 @@
-"""Compiled models on machines: host data, the interface of machines, the golden machine."""
+"""Modules that run compiled models on machines: host data, machine interface, golden machine."""

@@ -1,8 +1,9 @@
 """An encoder's compiled programs, and the data that a host needs to run them.
 
 A host starts one of the entry points. ``encode`` runs an inference. ``again`` runs an inference
-with the weights and parameters that the previous inference has loaded. If weights are nested,
-``encode.4`` and ``encode.2`` read only their upper 4 or 2 bits.
+with the weights and parameters that the previous inference has loaded. If weights are nested (their
+upper bits are weights of fewer bits), ``encode.4`` and ``encode.2`` read only the upper 4 or 2 bits
+of each weight.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,9 +43,9 @@ class Request:
 class EncoderHost(Executable):
     """An encoder's compiled programs, and the data that a host needs to run them.
 
-    A host writes ``image`` to external memory from address 0 and loads ``words``. For each
-    inference, the host writes the result of ``request``, starts at word 0, and passes the
-    ``output_count`` bytes at ``output_addr`` to ``read_output``.
+    A host writes ``image`` to external memory from address 0, and ``words`` to program memory. For
+    each inference, the host writes the result of ``request``, and starts the program at an entry
+    point. It then passes the ``output_count`` bytes at ``output_addr`` to ``read_output``.
     """
 
     name: str
@@ -75,26 +76,26 @@ class EncoderHost(Executable):
     def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
         """Return the name of a run's entry point.
 
-        If ``again`` is true, the program at this entry point does not load the weights that stay on
-        the chip. Otherwise it loads them. If weights are nested, only the upper ``bits`` bits of
-        each weight (8, 4 or 2) are read.
+        If ``again`` is true and weights stay on the chip, the program at this entry point does not
+        load them. Otherwise it loads all weights. If weights are nested, it then loads only the
+        upper ``bits`` bits of each weight (8, 4 or 2); else ``bits`` must be 8.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted cycles of the first run, on an input of full length.
+        """Return the predicted cycles of a run that loads all weights, on the longest input.
 
         External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
         word. If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are
-        read.
+        read; else ``bits`` must be 8.
         """
         registers = self.beside(self.input.rows).registers
         return self.expect(self.entry(again=False, bits=bits), registers, latency, interval).cycles
 
     def runs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the inputs of each run, a batch of inputs concatenated to one array.
+        """Return a list with one array for each run: the concatenated rows of a batch of inputs.
 
-        If inputs are missing in the last batch, it repeats the last input.
+        If the last batch has fewer inputs than the others, its last input is repeated.
         """
         groups = (inputs[at : at + self.batch] for at in range(0, len(inputs), self.batch))
         return [np.concatenate([*one, *[one[-1]] * (self.batch - len(one))]) for one in groups]
@@ -116,7 +117,7 @@ class EncoderHost(Executable):
 
     @property
     def least_rows(self) -> int:
-        """Number of rows of the shortest input."""
+        """Number of rows of the shortest input that the program accepts."""
         return min(self.requests)
 
     def output_rows(self, rows: int) -> int:
@@ -125,19 +126,19 @@ class EncoderHost(Executable):
         return self.output.rows // self.batch - missing
 
     def beside(self, rows: int) -> Request:
-        """Return the memory contents and register values for an input of ``rows`` rows.
+        """Return the memory contents and register values that an input of ``rows`` rows needs.
 
-        The input itself is not included.
+        The bytes of the input are not included.
         """
         return self.requests[rows]
 
     def request(self, values: NDArray[np.floating]) -> Request:
         """Return the memory contents and register values that a host writes before an inference.
 
-        ``values`` is one input, [tokens, features], with fewer rows if the model allows variable
-        lengths; for a model without linear embedding, ``values`` are the rows that :func:`lookup`
-        returns. For a batch ``values`` has the rows of all inputs. Raises :class:`InputError` if
-        the shape is wrong.
+        ``values`` are the rows of one input, [tokens, features]. If the model allows variable
+        lengths, ``values`` may have fewer rows than ``input``. For a model without linear
+        embedding, they are the rows that :func:`lookup` returns. For a batch ``values`` has the
+        rows of all inputs. Raises :class:`InputError` if the shape is wrong.
         """
         rows, shape, source = len(values), np.shape(values), self.input
         least, longest = self.least_rows, source.rows
@@ -154,11 +155,14 @@ class EncoderHost(Executable):
         return Request(((self.input_addr, integers.tobytes()), *other.writes), other.registers)
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
-        """Return an output's bytes as integers, [rows, columns]; a batch has all inputs' rows."""
+        """Return a run's output bytes as integers, [rows, columns], with the rows of all inputs."""
         values = np.frombuffer(data, "<i2" if self.output.wide else np.int8)
         return values.reshape(self.output.rows, self.output.columns).astype(np.int64)
 
     def read_output(self, data: bytes) -> NDArray[np.float64]:
-        """Return an output's bytes as real numbers, [rows, columns]."""
+        """Return a run's output bytes as real numbers, [rows, columns].
+
+        If ``unit`` is true, each row is scaled to length 1.
+        """
         real: NDArray[np.float64] = self.output.scale * self.output_integers(data).astype(float)
         return unit_rows(real) if self.unit else real

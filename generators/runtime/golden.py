@@ -1,4 +1,4 @@
-"""Compiled encoders on the golden machine."""
+"""Runs compiled encoders on the golden machine."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +18,7 @@ from celosia.sim.report import Report
 
 
 class GoldenModel:
-    """A compiled encoder on the golden machine, run on one input after another."""
+    """Runs a compiled encoder on the golden machine, for one input after another."""
 
     def __init__(self, compiled: EncoderHost):
         self.compiled = compiled
@@ -28,19 +28,21 @@ class GoldenModel:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[NDArray[np.float64], Report]:
-        """Return the output for one input, [rows, columns], and the report of the run.
+        """Run one input; return the real numbers of the output, [rows, columns], and the report.
 
-        ``values`` are as for :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`.
-        If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are read.
+        ``values`` is the argument of
+        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. If weights are nested,
+        only the upper ``bits`` bits of each weight (8, 4 or 2) are read; else ``bits`` must be 8.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report
 
     def tensors(self, values: NDArray[np.floating], bits: int = OPERAND_BITS) -> dict[str, Ints]:
-        """Return the integers of every tensor of an inference, by the tensor's name.
+        """Run one input; return a dictionary from the name of each tensor to its integers.
 
         Scores and probabilities are [heads, sequence, sequence], other tensors [rows, columns].
-        Rows after the input's last row are not computed, and are 0 here.
+        Rows after the input's last row are not computed, and are 0 here. The arguments are those of
+        :meth:`run`.
         """
         written_order = self.compiled.entries[ENCODE].written
         parts: list[int] = []

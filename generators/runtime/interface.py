@@ -28,4 +28,4 @@ class Machine(Protocol):
         """Run the program from word address ``pc`` to HALT, and return the report."""
 
     def unbroken(self) -> bool:
-        """Return whether all runs since the last call completed without an error or a reset."""
+        """Return whether all runs since this method's last call ended without error or reset."""

@@ -10,7 +10,7 @@ from celosia.sim.report import Report
 
 
 class Runs:
-    """A compiled encoder on a machine that runs no other program.
+    """Runs a compiled encoder on a machine that runs no other program.
 
     A run loads weights and parameters unless the previous run has left them on the chip. So the
     first run loads them, and also a run after a reset, an abort or an error. If weights do not stay
@@ -26,12 +26,13 @@ class Runs:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[bytes, Report, bool]:
-        """Run one input; return the output's bytes, the report, and True if no weights were loaded.
+        """Run one input; return the output's bytes, the report, and a flag.
 
-        ``values`` are as for :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`.
-        Weights are not loaded if the previous run has left them on the chip. If weights are nested,
-        only the upper ``bits`` bits of each weight (8, 4 or 2) are read. Raises :class:`RunError`
-        if the run ends with an error.
+        The flag is true if the run has loaded no weights, because the previous run has left them on
+        the chip. ``values`` is the argument of
+        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. If weights are nested,
+        a run that loads them reads only the upper ``bits`` bits of each weight (8, 4 or 2); else
+        ``bits`` must be 8. Raises :class:`RunError` if the run ends with an error.
         """
         compiled, machine = self.compiled, self.machine
         # Called after failed runs too, because it reports a failure only once.

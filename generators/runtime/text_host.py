@@ -2,12 +2,12 @@
 
 Each program has an entry point. ``step`` processes one token. ``words`` looks up the embeddings of
 several tokens of a prompt, and ``chunk`` then processes these tokens together. ``logits`` stores
-the scores after the last token in external memory, for a host that samples.
+the scores after the last token in external memory, for a host that samples the next token.
 
 For an encoder-decoder ``lookup`` looks up the embeddings of some tokens of a source. ``encode``
 then computes the keys and values of all source tokens, to which each ``step`` attends. If weights
-are nested, ``step.4``, ``step.2``, ``chunk.4`` and ``chunk.2`` read only their upper 4 or 2 bits.
-The host selects the precision by the start address.
+are nested (their upper bits are weights of fewer bits), ``step.4``, ``step.2``, ``chunk.4`` and
+``chunk.2`` read only the upper 4 or 2 bits of each weight. The host starts one of these programs.
 
 If a run has two texts, ``step`` processes a token of each text, and computes the scores of the
 first text. ``scores`` then computes the scores of the second text.
@@ -30,7 +30,7 @@ SCORES = "scores"
 
 
 class Index(enum.StrEnum):
-    """Names of the numbers of a run, such as its first position, that determine register values."""
+    """Names of a run's numbers, such as its first position, from which register values follow."""
 
     TOKEN = "token"
     """Number of the run's token in some row; 0 if the run has fewer."""
@@ -70,8 +70,9 @@ class Value:
     def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
         """Return the register's value for a run.
 
-        ``numbers`` has the value of each :class:`Index` except TOKEN in this run; ``tokens`` are
-        the run's tokens.
+        ``numbers`` is a dictionary that has the number for :attr:`index`. But if :attr:`index` is
+        TOKEN, the number is that of the token in row :attr:`row` of ``tokens``, or 0 if there is no
+        such row.
         """
         if self.index == Index.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0
@@ -128,11 +129,11 @@ class TextHost(Executable):
     def step_registers(
         self, positions: Sequence[int], tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return the register values of a run of one token of each text, by register number.
+        """Return a dictionary from register to value, for a run with one token of each text.
 
-        ``positions`` and ``tokens`` have an entry for each text; if ``tokens`` is empty, the
-        registers of token numbers are omitted. Raises :class:`InputError` if a position is out of
-        range.
+        ``positions`` has the position of each text's token, and ``tokens`` its number; if
+        ``tokens`` is empty, the registers of token numbers are omitted. Raises :class:`InputError`
+        if a position is out of range.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         return {
@@ -149,9 +150,10 @@ class TextHost(Executable):
         *,
         bits: int = OPERAND_BITS,
     ) -> int:
-        """Return the predicted cycles of one token of each text, with the scores of all texts.
+        """Return the predicted cycles of processing one token of each text, and all scores.
 
-        Arguments are as for :meth:`predict`.
+        ``positions`` has the position of each text's token. The other arguments are those of
+        :meth:`predict`.
         """
         registers = self.step_registers(positions)
         step = self.expect(entry_at("step", bits), registers, latency, interval)
@@ -160,11 +162,11 @@ class TextHost(Executable):
     def registers(
         self, position: int, rows: int, source: int = 0, tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return the register values for a run of ``rows`` tokens, the first at ``position``.
+        """Return a dictionary from register to value, for a run of ``rows`` tokens of one text.
 
-        The tokens attend to ``source`` tokens of a source; 0 stands for the longest source. If
-        ``tokens`` is empty, the registers of token numbers are omitted. Raises :class:`InputError`
-        if the position is out of range.
+        The first token has the position ``position``. The tokens attend to a source of ``source``
+        tokens; 0 stands for the longest source. If ``tokens`` is empty, the registers of token
+        numbers are omitted. Raises :class:`InputError` if a position is out of range.
         """
         if position + rows > self.places:
             raise InputError(
@@ -182,15 +184,21 @@ class TextHost(Executable):
         return self._given("step" if rows == 1 else "chunk", numbers, tokens)
 
     def words_registers(self, tokens: Sequence[int], position: int) -> dict[int, int]:
-        """Return the register values with which ``words`` looks up the tokens of a chunk."""
+        """Return the register values with which ``words`` looks up the embeddings of a chunk.
+
+        The result is a dictionary from register to value. ``position`` is that of the first token.
+        """
         return self._given("words", {Index.POSITION: position}, tokens)
 
     def lookup_registers(self, tokens: Sequence[int], first: int) -> dict[int, int]:
-        """Return the register values to look up a source's tokens from index ``first`` on."""
+        """Return a dictionary from register to value, for a run of ``lookup``.
+
+        The run looks up at most ``lookups`` of the source's ``tokens``, from index ``first`` on.
+        """
         return self._given("lookup", {Index.FIRST: first}, tokens[first : first + self.lookups])
 
     def encode_registers(self, source: int) -> dict[int, int]:
-        """Return the register values with which ``encode`` processes ``source`` source tokens."""
+        """Return the register values for a run of ``encode`` on a source of ``source`` tokens."""
         return self._given("encode", {Index.SOURCE: source}, ())
 
     def _given(
@@ -203,7 +211,7 @@ class TextHost(Executable):
         }
 
     def word(self, token: int) -> int:
-        """Return the value of the register that selects a token's row in the vocabulary."""
+        """Return the value of register WORD, which selects a token's row of the embedding table."""
         return self.calls["step"][Register.WORD].at({}, [token])
 
     @property
@@ -212,10 +220,10 @@ class TextHost(Executable):
         return min(self.cache.capacity, self.places) - 1
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted cycles of a token at :attr:`last_position`.
+        """Return the predicted cycles of processing a token at :attr:`last_position`.
 
-        If a run has several texts, it processes one token of each text. Arguments are as for
-        :meth:`predict`.
+        If a run has several texts, it processes one token of each text, and all scores are
+        computed. The arguments are those of :meth:`predict`.
         """
         position = self.last_position
         if self.texts > 1:
@@ -241,14 +249,15 @@ class TextHost(Executable):
         source: int = 0,
         bits: int = OPERAND_BITS,
     ) -> Prediction:
-        """Return the predicted cycles of processing the token at ``position``.
+        """Return the predicted cycles of processing the token at ``position``, also by engine.
 
         If ``rows`` is above 1, the prediction is for a chunk of that number of tokens, which begins
         with this token. If a run has several texts, each text has a token at this position. The
         cycles then do not include the separate program that computes the scores of the second text.
-        External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
-        word. If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are
-        read.
+        Tokens attend to a source of ``source`` tokens; 0 stands for the longest source. External
+        memory takes ``latency`` cycles to the first word, and ``interval`` cycles per word. If
+        weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are read; else
+        ``bits`` must be 8.
         """
         registers = self.registers(position, rows, source)
         if self.texts > 1:

@@ -23,11 +23,11 @@ class Lengths(Protocol):
 
 
 def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
-    """Raise :class:`InputError` if a prompt or a source is too long, or has an unknown token.
+    """Raise :class:`InputError` if ``tokens`` are too many, or one is not in the vocabulary.
 
     A prompt and ``steps`` generated tokens must fit ``places`` positions; the last generated token
-    needs none. If ``tokens`` are a source, for an encoder-decoder, ``steps`` and ``places`` have no
-    effect.
+    needs no position. For an encoder-decoder, ``tokens`` are a source, which must not be empty;
+    ``steps`` and ``places`` then have no effect.
     """
     wrong = next((token for token in tokens if token >= model.vocabulary), None)
     if wrong is not None:
