@@ -23,7 +23,7 @@ WIDE = "wide"
 
 @dataclass(frozen=True)
 class Key:
-    """A key of ``--quantize``: the command's argument that gets the value, and the value's kind."""
+    """A key of ``--quantize``, whose value is passed to the command as the parameter ``name``."""
 
     name: str
     kind: type | tuple[str, ...]
@@ -32,7 +32,10 @@ class Key:
     meaning: str
 
     def value(self, key: str, text: str) -> Any:
-        """Return the value that a text stands for; raise :class:`InputError` for a wrong kind."""
+        """Return the key's value, converted to ``kind`` from its text on the command line.
+
+        Raises :class:`InputError` if the text cannot be converted, or is none of the choices.
+        """
         if isinstance(self.kind, tuple):
             if text not in self.kind:
                 raise InputError(
@@ -106,12 +109,13 @@ MODEL_KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Formats:
-    """Number formats of a quantized model, as option ``--quantize`` gives them.
+    """Number formats of a quantized model, which the user selects with the option ``--quantize``.
 
-    ``group`` is the number of weights that share a scale, in formats narrower than INT8. ``bits``
-    are the numbers of upper bits that runs read of nested weights, in turn. If ``loss`` is not
-    None, the compiler searches for narrower weight formats for each matrix. The model may then lose
-    ``loss`` points of accuracy, or nats of log-likelihood per token.
+    ``group`` is the number of weights that share a scale, in formats narrower than INT8. Run i
+    reads only the upper ``bits[i % len(bits)]`` bits of each nested weight (a weight that can be
+    read at several widths). If ``loss`` is not None, the compiler searches for narrower weight
+    formats for each matrix. By this the model may lose at most ``loss`` points of accuracy, or
+    ``loss`` nats of log-likelihood per token.
 
     Raises :class:`InputError` if a width is unsupported, ``group`` is set for INT8 weights, or
     ``loss`` is below 0. It is also raised if ``loss`` is set and ``weights`` is not INT8.
@@ -143,10 +147,10 @@ class Formats:
 
     @property
     def quantization(self) -> Mapping[str, Any]:
-        """Keyword arguments of the quantizer from ``--quantize``, a dictionary from name to value.
+        """These formats as keyword arguments of the quantizer, a dictionary from name to value.
 
         The names are fields of :class:`celosia.generators.quantize.options.Quantization`. Raises
-        :class:`InputError` if the weights must be read at fewer than 8 bits, but are not nested.
+        :class:`InputError` if ``bits`` has a number below 8, but the weights are not nested.
         """
         check_bits(self.bits, self.weights)
         return {
@@ -169,19 +173,19 @@ class Formats:
         }
 
     def one_bits(self, user: str) -> int:
-        """Return the number of bits at which weights are read.
+        """Return the only number in ``bits``: the bits of each weight that every run reads.
 
-        Raises :class:`InputError`, whose message begins with ``user``, if ``--quantize`` lists
-        several numbers of bits.
+        Raises :class:`InputError` if ``bits`` has several numbers. The message begins with
+        ``user``, a clause such as "A layer is measured".
         """
         if len(self.bits) > 1:
             raise InputError(f"{user} with one number of bits, not {len(self.bits)}")
         return self.bits[0]
 
     def refuse_bits(self, user: str) -> None:
-        """Raise :class:`InputError` unless weights are read with all 8 bits.
+        """Raise :class:`InputError` unless ``bits`` lets every run read all 8 bits of each weight.
 
-        ``user`` is the message's noun for the computation that needs all bits.
+        ``user`` names the computation that needs all bits, such as ``--answers``, in the message.
         """
         if self.bits != (OPERAND_BITS,):
             asked = ",".join(map(str, self.bits))
@@ -191,9 +195,11 @@ class Formats:
 
 
 def quantize_options(keys: Mapping[str, Key]) -> Adder:
-    """Add ``--quantize`` to a command, which gets a :class:`Formats` as ``formats``.
+    """Return a decorator that adds ``--quantize KEY=VALUE[,...]`` to a command.
 
-    The values of keys that are no field of :class:`Formats` are further arguments of the command.
+    ``keys`` are the keys that the command accepts, by their names on the command line. The values
+    of keys that are fields of :class:`Formats` are passed to the command's function as one argument
+    ``formats``. The value of every other key is passed as an argument named ``Key.name``.
     """
     fields = {each.name for each in dataclasses.fields(Formats)}
 
@@ -216,11 +222,11 @@ def quantize_options(keys: Mapping[str, Key]) -> Adder:
 
 
 def read_keys(texts: Sequence[str], keys: Mapping[str, Key]) -> dict[str, Any]:
-    """Return the values of ``--quantize``, a dictionary from the command's arguments to values.
+    """Return a dictionary from the ``name`` of every key in ``keys`` to the key's value.
 
-    Keys that are not given have their defaults. Text without ``=`` after a comma belongs to the
-    value before the comma, as in ``bits=8,4``. Raises :class:`InputError` for a key that the
-    command does not accept, or a wrong value.
+    ``texts`` are the texts after each ``--quantize``. Keys that no text gives have their defaults.
+    A comma belongs to a value if no KEY= follows it, as in ``bits=8,4``. Raises
+    :class:`InputError` if a key is not in ``keys``, or if :meth:`Key.value` refuses its value.
     """
     texts_by_key: dict[str, str] = {}
     for text in texts:

@@ -22,10 +22,10 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 
 def spelling(command: str, option: str) -> str | None:
-    """Return the present form of a command's option from an earlier version, as a template.
+    """Return a template of the words that replace ``option``, an earlier version's option.
 
     A template is a part of a command line, in which names in braces stand for values
-    (:func:`holes`). If the option was removed, the template is the reason instead
+    (:func:`holes`). If a later version removed the option, the template is "gone: " and the reason
     (:func:`is_gone`). Return None if the option is unchanged.
     """
     template = _template(command, option)
@@ -80,7 +80,7 @@ def holes(template: str) -> list[str]:
 
 
 def is_gone(template: str) -> bool:
-    """Return whether a template is of a removed option; it then has the reason of the removal."""
+    """Return whether a template is "gone: " and the reason why an option or key was removed."""
     return template.startswith("gone: ")
 
 
@@ -156,9 +156,9 @@ def _value(command: str, hole: str, values: Mapping[str, str]) -> str:
 
 
 def refuse_former(tree: click.Group, words: Sequence[str]) -> None:
-    """Raise :class:`InputError` if ``words`` are a command line of an earlier version.
+    """Raise :class:`InputError` if a command line is written for an earlier version.
 
-    The message has the equivalent command line of this version.
+    ``words`` are its words after ``celosia``. The message has this version's equivalent.
     """
     before = list(itertools.takewhile("--json".__eq__, words))
     line = today(tree, [*words[len(before) :], *before])

@@ -59,10 +59,10 @@ def fuzz(
 
     \b
     model    a random model on a random machine: integer reference, golden machine, some circuits
-    schedule a random model in several programs, made by choices that the search could take
+    schedule a random model, compiled into several programs that must compute the same integers
     onnx     a random ONNX graph: its import, then the checks of model
     program  a random program, every second one broken: circuit and golden machine
-    trace    a run that is reset, aborted, refused, or whose memory fails
+    trace    a run that is reset, aborted or refused, or in which the memory fails
     line     random bytes on the host link, random behaviour of a bus
     files    damaged files of every format: each is read or refused within a time limit
     """

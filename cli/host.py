@@ -34,7 +34,7 @@ from celosia.tb.models.run_inputs import check_room
 
 @dataclass(frozen=True)
 class Line:
-    """The port of a machine. A command opens the port only when it runs: --help needs no port."""
+    """The port of a machine, as options of ``celosia host`` give it; :meth:`open` opens it."""
 
     port: str | None
     baud: int
@@ -122,8 +122,8 @@ def run(
 ) -> None:
     """Run the model in FOLDER (from celosia compile), and compare outputs with the golden machine.
 
-    A language model continues the prompt. An encoder runs on the inputs; without --inputs these are
-    the test split of the digits.
+    A language model continues the prompt. An encoder runs on the inputs of --inputs; if they are
+    not given, a model of digits runs on the test images.
     """
     line.checked()
     program = open_compiled(folder)

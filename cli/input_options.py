@@ -47,7 +47,7 @@ _OPTIONS = (inputs_option, calibration_option, output_option, count_option)
 
 
 def input_options(command: Command) -> Command:
-    """Add options for a model's inputs; the command gets a value for each option."""
+    """Add ``--inputs``, ``--calibration``, ``--output`` and ``--count`` to a command."""
     return added(_OPTIONS, command)
 
 
@@ -82,9 +82,9 @@ SINKS = 4
 
 
 def random_count(inputs: Path | None) -> tuple[Path | None, int]:
-    """Return (file, number of random inputs) for a value of ``--inputs``.
+    """Return the input file and the number of random inputs that ``--inputs`` asks for.
 
-    A value ``random:COUNT`` gives (None, COUNT), any other value (``inputs``, 0).
+    If ``inputs`` is ``random:COUNT``, return (None, COUNT); otherwise return (``inputs``, 0).
     """
     text = str(inputs)
     if not text.startswith(RANDOM):
@@ -96,17 +96,18 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
 
 
 def input_files(values: Mapping[str, Any]) -> Files:
-    """Return the input files that a command's options name; ``values`` are the options' values."""
+    """Return a command's input files from ``values``, the values of its parameters by name."""
     inputs, random = random_count(values["inputs"])
     names = ("answers", "labels", "calibration")
     return Files(inputs=inputs, random=random, **{name: values.get(name) for name in names})
 
 
 def check_inputs(files: Files, values: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if ``--output`` cannot be written, or ``--inputs`` is missing.
+    """Raise :class:`InputError` if the options for inputs and outputs cannot be used.
 
-    ``files`` are the input files, without which some options, such as ``--calibration``, cannot be
-    used. ``values`` are the values of the command's options.
+    This is so if the file of ``--output`` cannot be written. It is also so if ``--output``,
+    ``--calibration`` or ``--context`` is in ``values``, the command's options by name, but
+    ``files`` has no inputs.
     """
     output = values.get("output")
     if output is not None:
@@ -126,9 +127,9 @@ def run_encoder(
     values: Mapping[str, Any],
     timing: MemoryTiming,
 ) -> dict[str, Any]:
-    """Compile an encoder, run it on the inputs that the options ``values`` name; return figures.
+    """Compile an encoder, run it on the user's inputs, and return cycles and other measurements.
 
-    The result is a dictionary from name to figure.
+    ``values`` are the command's options. They and the result are dictionaries from name to value.
     """
     formats: Formats = values["formats"]
     options, files = encoder_options(formats, config, values), input_files(values)
@@ -157,9 +158,9 @@ def run_compiled(
     values: Mapping[str, Any],
     timing: MemoryTiming,
 ) -> dict[str, Any]:
-    """Run a compiled encoder on the inputs that the options ``values`` name; return figures.
+    """Run a compiled encoder on the user's inputs, and return cycles and other measurements.
 
-    The result is a dictionary from name to figure.
+    ``values`` are the command's options. They and the result are dictionaries from name to value.
     """
     files, formats = input_files(values), values.get("formats", Formats())
     check_inputs(files, values)
@@ -169,9 +170,10 @@ def run_compiled(
 
 
 def kept(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a run's outputs to the file that ``--output`` names, if any; return the run's figures.
+    """Write the outputs of the run ``ran`` to the file of ``--output``, if the option is given.
 
-    Print a warning if texts were cut because they have more tokens than the model takes.
+    Return the measurements of the run, a dictionary from name to value. Print a warning if texts
+    were cut because they have more tokens than the model accepts.
     """
     cut, output = ran.figures["cut"], values.get("output")
     if (files.are_texts or files.answers) and cut:
@@ -197,9 +199,10 @@ _HIDDEN = (
 
 
 def report_model(title: str, result: Mapping[str, Any]) -> None:
-    """Show the results of running a model, or print all of them as JSON.
+    """Print the measurements of an encoder's run as tables, or with ``--json`` as one JSON object.
 
-    Exits with code 1 if a tensor differs from the golden machine's.
+    The tables omit lists and details; the JSON object has every entry of ``result``. Exits with
+    code 1 if a tensor differs from the same tensor of the golden machine.
     """
     shown = {name: value for name, value in result.items() if name not in _HIDDEN}
     for name in ("host", "unused"):

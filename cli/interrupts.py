@@ -127,11 +127,12 @@ def interrupted() -> bool:
 def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
     """Handle SIGINT and SIGTERM in a ``with`` block of the main thread; blocks may be nested.
 
-    At the first signal the handler prints a message, calls ``end`` in another thread, and raises
-    KeyboardInterrupt in the block. If ``held()`` is true, it does not raise: the code in the block
-    must then raise KeyboardInterrupt as soon as ``held()`` is false. After a signal the exit code
-    is 130 (SIGINT) or 143 (SIGTERM), however the block ends. A second signal, or a block that has
-    not ended after five seconds, ends the process at once with the same code.
+    At the first signal the handler prints a message, raises KeyboardInterrupt in the block, and
+    calls ``end`` in another thread to kill subprocesses. If ``held()`` is true, the block cannot be
+    interrupted now, and the handler does not raise. The code in the block must then itself raise
+    KeyboardInterrupt as soon as ``held()`` is false. After a signal the exit code of the process is
+    130 (SIGINT) or 143 (SIGTERM), even if the block ends without an exception. A second signal ends
+    the process at once with the same code; so does a block that is not left within five seconds.
     """
     global _watch
     if _watch is not None:

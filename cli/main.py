@@ -44,12 +44,14 @@ celosia.params.append(json_option())
 
 
 def main() -> None:
-    """Run the command and exit with its code.
+    """Run the command on the process's command line, and exit with the command's exit code.
 
-    0: done. 1: results differ from their reference, or a simulation, tool or board failed; then the
-    end of its log is shown. 2: wrong input, named in one sentence. 70: a defect of this project,
-    with its traceback. 130: interrupted. 143: terminated. All programs that the command started
-    have then ended.
+    - 0: the command succeeded.
+    - 1: results differ from their reference, or a simulation, tool or board failed. After a failure
+      the last lines of the failed program's log are printed.
+    - 2: the user's input is wrong. One sentence says how.
+    - 70: Celosia has a defect. The traceback is printed.
+    - 130 and 143: SIGINT or SIGTERM has ended the command and all programs that it started.
     """
     with answered(end_processes, starting):
         # Units are made also where only their latency is asked for.

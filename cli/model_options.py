@@ -22,9 +22,9 @@ def encoder_options(
 ) -> Options:
     """Return the compiler's options for an encoder, from the options of a command.
 
-    The weight formats are those of ``formats``; no search for formats is made here. ``values`` is a
-    dictionary of the command's option values: ``percentile``, ``balance`` and ``batch`` are used.
-    Without ``values`` these have their defaults.
+    The number formats are those of ``formats``; its ``loss`` is ignored here. ``values`` are the
+    values of the command's parameters by name, from which ``percentile``, ``balance`` and ``batch``
+    are used. If ``values`` is None, these three have their defaults.
     """
     options = Options(**formats.quantization, sparse=config.sparse_lanes > 0)
     if values is None:

@@ -21,17 +21,17 @@ Adder = Callable[[Command], Command]
 
 
 def added(options: Sequence[Adder], command: Command) -> Command:
-    """Return a command with ``options`` added; its help text lists them in the given order."""
+    """Add options to a command, and return it; its help lists them in the order of ``options``."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
-    """Return a decorator that adds options; the command gets one argument made of their values.
+    """Return a decorator that adds options, and passes one object for all of them to the command.
 
-    The argument is named ``name``. Its value is the result of ``make``, which gets the options'
-    values under the names of its parameters.
+    The function ``make`` returns this object; it is called with the value of each option as the
+    parameter of the same name. The command's function gets the object as its argument ``name``.
     """
     names = inspect.signature(make).parameters
 
@@ -74,7 +74,7 @@ override_option = click.option(
 
 
 def source_option(default: str) -> Adder:
-    """Add ``--config``; :func:`resolve` makes a configuration of ``--config`` and ``--set``."""
+    """Return a decorator that adds ``--config``; the command gets its text as ``source``."""
     return click.option(
         "--config",
         "source",
@@ -88,9 +88,9 @@ def source_option(default: str) -> Adder:
 def config_choice(defaults: str) -> Adder:
     """Add ``--config`` and ``--set`` to a command whose default configuration depends on the model.
 
-    The command gets a function ``configured``. Its argument is the name of the preset to use if
-    ``--config`` is not given, its result the configuration that the options select. ``defaults``
-    describes these presets in the help text.
+    The command's function gets a function ``configured``, which returns the configuration that the
+    options select. The argument of ``configured`` is the name of the preset to use if ``--config``
+    is not given. ``defaults`` is the help text on these presets.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -106,7 +106,7 @@ def config_choice(defaults: str) -> Adder:
 
 
 def config_options(default: str) -> Adder:
-    """Add ``--config`` and ``--set``; the command gets the configuration as ``config``."""
+    """Add ``--config`` and ``--set`` to a command, and pass it the configuration as ``config``."""
     return grouped("config", resolve, source_option(default), override_option)
 
 
@@ -120,9 +120,10 @@ TIMINGS = {"chip": ONCHIP, "far": FAR, "sdram": SDRAM, "prompt": MemoryTiming()}
 
 
 def memory_options(default: str, *, sized: bool = False) -> Adder:
-    """Add ``--memory``; the command gets external memory as ``timing``.
+    """Add ``--memory`` to a command, and pass it the timing of external memory as ``timing``.
 
-    If ``sized``, the command also gets the memory's size as ``memory_bytes`` (bytes).
+    If ``sized`` is true, ``--memory`` may also have the memory's size in bytes; the command gets it
+    as ``memory_bytes``, or None if no size is given. Otherwise a size raises :class:`InputError`.
     """
     size = "bytes that the host has, or, also after a comma, " if sized else ""
     option = click.option(
@@ -148,9 +149,10 @@ def memory_options(default: str, *, sized: bool = False) -> Adder:
 
 
 def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
-    """Return the size of external memory (bytes; None if the text has none), and its timing.
+    """Return the size in bytes and the timing of external memory from the text of ``--memory``.
 
-    Raises :class:`InputError` if a part of the text is neither a size nor a timing.
+    The size is None if the text has no size. If the text has no timing, the timing is the one named
+    ``default``. Raises :class:`InputError` if a part of the text is neither a size nor a timing.
     """
     size, timing = None, TIMINGS[default]
     for part in filter(None, text.split(",")):
@@ -175,11 +177,10 @@ def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
 def size_argument(
     form: str, default: str | None = None, *, smallest: Mapping[str, int] | None = None
 ) -> Adder:
-    """Add an argument for a size such as ``64x64x64`` to a command.
+    """Return a decorator that adds an argument for sizes such as ``64x64x64`` to a command.
 
-    ``form`` has the names of the numbers in their order, such as ``MxKxN``. The command gets
-    ``sizes``, a dictionary from names in lower case to numbers. The first numbers may be omitted if
-    ``smallest``, a dictionary by name, has values for them.
+    The command gets :func:`read_size`'s dictionary as ``sizes``. ``default`` is the text if the
+    user gives no sizes; if it is None, the user must give them.
     """
 
     def read(
@@ -195,11 +196,12 @@ def size_argument(
 
 
 def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, int]:
-    """Return a size such as 64x64x64 as a dictionary from the names in ``form`` to numbers.
+    """Return a text of sizes such as ``64x64x64`` as a dictionary from name to size.
 
-    Names are in lower case. The first numbers of the text may be omitted if ``smallest``, a
-    dictionary by name, has values for them. Raises :class:`InputError` if the text has another
-    form.
+    ``form`` has the name of each size in the order of the text, such as ``MxKxN``. The dictionary
+    has these names in lower case. ``smallest`` is a dictionary from the names of sizes that may be
+    omitted at the beginning of the text to the values they then have. Raises :class:`InputError`
+    if the text has another form.
     """
     names, words = [name.lower() for name in form.split("x")], text.split("x")
     missing = len(names) - len(words)
@@ -225,10 +227,10 @@ UNIT_FIELDS = {
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` if the command line asks for a unit, but its options remove it.
+    """Raise :class:`InputError` if the user wants a unit, but also leaves it out of the machine.
 
-    ``--set``, or the TOML file of ``--config``, can remove a unit. If only a preset removes it, no
-    error is raised: the unit can be made alone.
+    The user leaves a unit out if ``--set``, or the TOML file of ``--config``, sets the unit's field
+    to false. If only a preset does so, no error is raised, since a unit can be generated alone.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))
@@ -257,9 +259,10 @@ def given_options(names: Sequence[str]) -> list[str]:
 
 
 def refuse_given(user: str, *names: str) -> None:
-    """Raise :class:`InputError` if an option with one of the ``names`` is on the command line.
+    """Raise :class:`InputError` if the user has given an option that does not apply.
 
-    ``user`` is the message's noun for the thing that does not take these options.
+    ``names`` are the parameters of these options. The message says that the option is not for
+    ``user``, a noun such as "named products".
     """
     refused = given_options(names)
     if refused:

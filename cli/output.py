@@ -49,7 +49,7 @@ def plain(words: str) -> str:
 
 
 def say(words: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a text on standard output or standard error, with its control characters escaped."""
+    """Print a text on standard output, or standard error if ``err``; escape control characters."""
     click.echo(plain(str(words)), err=err, nl=nl)
 
 
@@ -153,11 +153,11 @@ def report(
     *,
     wrong: bool = False,
 ) -> None:
-    """Print a result as one JSON object, or its rows as a table.
+    """Print ``result`` as one JSON object if ``--json`` is given, otherwise ``rows`` as a table.
 
-    Each row of the result is a line of the table, or a column if lines would be wider than the
-    screen. If ``wrong`` is true, or the result's ``mismatches`` or ``failed`` is not 0,
-    :func:`exit_code` returns 1.
+    A single row is printed as a table with a line for each name and value. Several rows are
+    printed one per line, or one per column if lines would be wider than the screen. If ``wrong``
+    is true, or the result's ``mismatches`` or ``failed`` is not 0, :func:`exit_code` returns 1.
     """
     if wrong or result.get("mismatches") or result.get("failed"):
         click.get_current_context().meta[_WRONG] = True
@@ -193,11 +193,11 @@ def exit_code() -> int:
 
 
 def cycles_table(result: Mapping[str, Any]) -> None:
-    """Print a table of a run's cycles by activity of the array, and a table by engine.
+    """Print a table of a run's cycles for each activity of the array, and a table for each engine.
 
-    ``where`` and ``counters`` of the result are those of :class:`celosia.sim.report.Report`. If the
-    result has no ``engines``, the second table is omitted. Nothing is printed with ``--json``, or
-    if the machine has no clock.
+    The result's entries ``where`` (cycles for each activity) and ``counters`` are those of
+    :class:`celosia.sim.report.Report`. The table of engines is printed only if the result has
+    ``engines``. Nothing is printed if ``--json`` is given, or if the machine has no clock.
     """
     if as_json() or not result.get("where"):
         return
@@ -247,10 +247,11 @@ def predictions_table(result: Mapping[str, Any]) -> None:
 
 
 def text(value: Any) -> str:
-    """Return a figure as text: at most four significant digits for a fraction, ``-`` for None.
+    """Return a value as text for a table; the text of None is ``-``.
 
-    Commas separate thousands; a fraction above 1000 is rounded to an integer. A fraction just below
-    1 keeps up to eight decimals.
+    A floating-point number gets at most four significant digits; from 1000 on it is rounded to an
+    integer. A number that would be rounded up to 1 gets up to eight decimals. Commas separate
+    thousands.
     """
     if value is None:
         return "-"

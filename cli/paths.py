@@ -13,7 +13,7 @@ _LONGEST = 4095  # bytes; of a whole path
 
 
 def check_name(text: str) -> str:
-    """Return the end of an error message on a file's name; an empty text if the name is valid."""
+    """Return "" if a path is valid, otherwise an error message that lacks its subject, the path."""
     parts = [part.encode("utf-8", "surrogateescape") for part in text.split(os.sep)]
     if not text:
         return "must name a file or a folder, not be empty"

@@ -66,7 +66,7 @@ def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
 
 
 def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a report in which the results of :func:`rates` are replaced by new ones."""
+    """Return a build report whose results of :func:`rates` are replaced by the new ``counted``."""
     return {name: value for name, value in report.items() if name not in KEYS} | dict(counted)
 
 
@@ -94,11 +94,11 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 
 
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return the rates at which a machine on a board decodes tokens of stories260K, a dictionary.
+    """Return a dictionary of the rates at which a machine on a board decodes stories260K.
 
-    The entries are ``cycles_per_token`` and ``tokens_per_second``, for the token after
-    :data:`POSITION` earlier tokens. If one run of the machine can process two texts, a token of
-    each, the entries :data:`PAIR_RATES` are the rates with two texts. The cycles per token are then
+    The entries ``cycles_per_token`` and ``tokens_per_second`` are for the token after
+    :data:`POSITION` earlier tokens. If the machine can process one token of each of two texts in a
+    run, the entries :data:`PAIR_RATES` are the rates with two texts. The cycles per token are then
     half the cycles of a run. Weights are random, since cycles do not depend on them. The dictionary
     is empty if the model does not fit the machine, or the array has no weight slots in which
     weights stay between runs.

@@ -80,9 +80,9 @@ def run(
 ) -> None:
     """Run MODEL: a name, a folder, an ONNX file, a llama2.c file, or a folder of celosia compile.
 
-    An encoder runs on the inputs, or without --inputs on the test split of the digits. A language
-    model continues the prompt; an encoder-decoder answers the prompt. Every tensor that the machine
-    writes is compared with the same tensor of the golden machine.
+    An encoder runs on the inputs of --inputs; if they are not given, a model of digits runs on the
+    test images. A language model continues the prompt; an encoder-decoder answers the prompt. Every
+    tensor that the machine writes is compared with the same tensor of the golden machine.
     """
     check_simulator(simulator)
     program = folder_program(model) if is_compiled(model) else None

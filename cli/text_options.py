@@ -48,9 +48,10 @@ class Continuation:
         timing: MemoryTiming = PROMPT,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> dict[str, Any]:
-        """Continue one text or two texts, and return the figures, a dictionary by name.
+        """Continue one text or two texts, and return cycles and other measurements.
 
-        A single text is printed as it grows, unless ``quiet``.
+        The result is a dictionary from name to value. If there is one text and ``quiet`` is false,
+        each new token's text is printed at once; otherwise no text is printed.
         """
         loud = not quiet and len(prompts) == 1
         with ExitStack() as waiting:
@@ -77,7 +78,7 @@ class Continuation:
 
 
 def quantized(values: Mapping[str, Any], model: TextDescription, config: Config) -> dict[str, Any]:
-    """Return the quantization options of a language model, a dictionary of keyword arguments."""
+    """Return the quantizer's keyword arguments for a language model, from a command's options."""
     kept = values["kv"]
     return {
         "kv_bits": 4 if kept.startswith("int4") else OPERAND_BITS,
@@ -135,11 +136,11 @@ def compiled_text(
     texts: int = 1,
     steps: int = 1,
 ) -> Program:
-    """Compile a language model with the options ``values`` of a command; return the program.
+    """Compile a language model with the options of a command, and return the program.
 
-    Each run of the program processes one token of each of ``texts`` texts. Raises
-    :class:`InputError` before any work if the model cannot continue one of the ``prompts`` by
-    ``steps`` tokens.
+    ``values`` are the options by name. The program continues ``texts`` texts together: each run
+    processes one token of every text. Raises :class:`InputError` before it compiles if the model
+    cannot continue one of the ``prompts`` by ``steps`` tokens.
     """
     with progress(f"Reading {model}"):
         loaded, calibration = load(model), values["calibration"]
@@ -168,16 +169,16 @@ def compiled_text(
 
 
 def tell(program: Program) -> None:
-    """Print weight formats that a search found, and a warning of quantization errors, on stderr."""
+    """Print on stderr the formats that a search chose, if any, and a warning of large errors."""
     if program.summary:
         say(f"celosia: {program.summary}", err=True)
     warn(None if program.parting is None else program.parting.warning)
 
 
 def report_text(title: str, result: Mapping[str, Any]) -> None:
-    """Show the figures of continued texts, or print all figures as JSON.
+    """Print the measurements of continued texts as tables, or with ``--json`` as one JSON object.
 
-    If there are two texts, both texts are shown as well.
+    If there are two texts, both texts are printed before the tables.
     """
     for entry in () if as_json() else result.get("texts", ()):
         say(entry["text"])

@@ -32,10 +32,10 @@ class RunTrace:
             check_folder(file.parent, [file.name])
 
     def machine(self, config: Config, simulator: str, *arguments: Any) -> Machine:
-        """Return a new machine, whose runs are recorded if a file is named.
+        """Return a new machine from :func:`celosia.tb.machine.simulators.make_machine`.
 
-        Raises :class:`InputError` as :func:`celosia.tb.machine.simulators.make_machine`, and if a
-        machine without a clock is to be recorded.
+        If ``file`` is not None, the machine's runs are recorded. Raises :class:`InputError` if
+        ``make_machine`` does, or if runs must be recorded but the machine has no clock.
         """
         if self._file is None:
             return make_machine(config, simulator, *arguments)
