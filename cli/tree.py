@@ -1,4 +1,4 @@
-"""The tree of commands: groups with headings, and examples."""
+"""Click commands that show an example in their help, and groups that list commands by heading."""
 
 import importlib
 import shlex
@@ -21,6 +21,7 @@ class Command(click.Command):
     """A command whose help text begins with an example.
 
     If ``reports`` is true, the command accepts ``--json``, which prints its results as JSON.
+    Otherwise ``--json`` is an error.
     """
 
     def __init__(
@@ -31,12 +32,12 @@ class Command(click.Command):
         self.help = (self.help or "").replace("\\b", "\b")  # of docstrings, which are raw
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write at the end of the help text that the command accepts ``--json``, if it does."""
+        """If the command accepts ``--json``, write a line about it at the end of its help text."""
         if self.reports:
             formatter.write("\nWith --json the result is one JSON object.\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; raise :class:`InputError` for ``--json`` if ``reports`` is false."""
+        """Run the command; raise :class:`InputError` if ``--json`` is given but not accepted."""
         if as_json() and not self.reports:
             raise InputError(f"Option --json is not for {ctx.command_path}, which writes files")
         return super().invoke(ctx)
@@ -69,7 +70,11 @@ class Tree(click.Group):
         self.functions = functions or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse options; the command ``celosia`` accepts ``--json`` at any place before ``--``."""
+        """Parse the options of the group.
+
+        The outermost group, ``celosia``, accepts ``--json`` at any position before ``--``, also
+        after the name of a subcommand.
+        """
         end = args.index("--") if "--" in args else len(args)
         if ctx.parent is None and "--json" in args[:end]:
             others = [word for word in args[:end] if word != "--json"]
@@ -83,7 +88,7 @@ class Tree(click.Group):
         ] or super().list_commands(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, None if unknown; import its module at the first use.
+        """Return the command ``cmd_name``, or None if unknown; import its module at first use.
 
         Raises :class:`InputError` if the command needs a package that is missing.
         """
@@ -102,9 +107,9 @@ class Tree(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name, the command and the remaining arguments of a list of arguments.
+        """Return (name of a command, the command, its arguments), read from the list ``args``.
 
-        Raises :class:`click.UsageError` for an unknown command; the message has similar names.
+        Raises :class:`click.UsageError` for an unknown command; the message lists similar names.
         """
         names = self.list_commands(ctx)
         if args and args[0] not in names and get_close_matches(args[0], names):
@@ -125,7 +130,10 @@ class Tree(click.Group):
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Yield pairs (words, command) of all commands below a group, without the groups."""
+    """Yield (words of the command line, command) for each command in a group and its subgroups.
+
+    The words are a text such as ``bench gemm``. The groups themselves are not yielded.
+    """
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -137,9 +145,10 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 def command_of(group: click.Group, name: str) -> click.Command | None:
-    """Return the command with a name such as ``bench gemm``, or None; import no other command.
+    """Return the command with a name such as ``bench gemm``, or None if there is no such command.
 
-    Raises :class:`InputError` as :meth:`Tree.get_command`.
+    The modules of other commands are not imported. Raises :class:`InputError` if the command needs
+    a package that is missing.
     """
     command: click.Command | None = group
     for word in name.split():

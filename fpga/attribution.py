@@ -20,7 +20,7 @@ GROUPS = 16
 
 
 class Units:
-    """The instances in a design's netlist; ``kinds`` maps their paths to names of components."""
+    """The instances in a flattened netlist; ``kinds`` maps instances' paths to component names."""
 
     def __init__(self, netlist: Path, top: str):
         module = json.loads(netlist.read_text(encoding="utf-8"))["modules"][top]
@@ -41,7 +41,7 @@ class Units:
         return ""
 
     def unit(self, cell: str) -> str:
-        """Return, as text, the innermost instance that contains a cell: its path and component."""
+        """Return "path (component)" of the innermost instance around a cell, or "the top"."""
         path = self.path(cell)
         return f"{path} ({self.kinds[path]})" if path else "the top"
 
@@ -51,12 +51,12 @@ def _plain(name: str) -> str:
 
 
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
-    """Return a dictionary from instance paths to groups: the instances with the most cells.
+    """Return a dictionary from the path of each instance to the path of its group.
 
-    ``paths`` has an element for each cell: the path of the instance that contains it. There are at
-    most ``limit`` groups. The group of a path is the innermost group that contains the instance, or
-    "" if no group contains it. An instance whose name ends in a number, such as ``column_3``, is
-    never a group, so an array of any size is one group.
+    The groups are the ``limit`` instances with the most cells. The group of an instance is the
+    innermost group that contains it, or "" if no group contains it. ``paths`` has an element for
+    each cell: the path of the instance that contains the cell. An instance whose name ends in a
+    number, such as ``column_3``, is never a group, so an array of any size is one group.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -80,8 +80,8 @@ def count_units(
 ) -> tuple[dict[str, dict[str, int]], list[tuple[int, int, str]]]:
     """Return the resources that each group of cells uses, and the position of each placed cell.
 
-    The first result maps each group to a dictionary from resource to the number that the group
-    uses. The second is a list with the position (column, row, group) of each placed cell.
+    The first result maps each group to a dictionary from a resource, such as a LUT, to the number
+    that the group uses. The second is a list with (column, row, group) for each placed cell.
     ``placed`` is the file with the netlist after placement by nextpnr.
     """
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
@@ -107,10 +107,10 @@ def count_units(
 def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
     """Return the slowest path in nextpnr's ``report`` that is within one clock domain.
 
-    The result is a dictionary, empty if there is no such path. Its keys ``from`` and ``to`` have
-    the cells at the ends of the path, ``ns`` its delay (ns). ``units`` is a list with a dictionary
-    for each unit along the path: its name ``unit``, and the delays ``logic_ns`` and ``routing_ns``
-    in it.
+    The result is a dictionary, empty if there is no such path. ``from`` and ``to`` are the names of
+    the first and the last cell of the path; ``ns`` is the path's delay (ns). ``units`` is a list
+    with a dictionary for each unit along the path. It has the unit's name ``unit``, and the delays
+    of cells and wires in the unit, ``logic_ns`` and ``routing_ns`` (ns).
     """
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:

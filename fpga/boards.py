@@ -75,7 +75,7 @@ class Board:
 
     @property
     def part(self) -> str:
-        """Lattice's part number of an ECP5 device, of the commercial temperature range."""
+        """Lattice's part number of an ECP5 device for the commercial temperature range."""
         return f"{self.device.name}-{self.speed}{self.package}C"
 
     @property
@@ -206,16 +206,17 @@ def get_board(name: str, link: str = "uart") -> Board:
 
 
 def led_names(name: str) -> tuple[str, ...]:
-    """Return amaranth-boards' names of the LEDs that show the signals ``LEDS``, in that order."""
+    """Return the names, in amaranth-boards, of the LEDs that show ``LEDS``, in this order."""
     parts = _led_parts(_ENTRIES[name])
     names = [f"{led} {number} {part}".strip() for led, number, part in parts]
     return tuple(names[: len(LEDS)])
 
 
 def spi_places(name: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the connector for a board's SPI link, and the connector's pins for the lines ``SPI``.
+    """Return the connector for a board's SPI link, and the pin of the connector for each SPI line.
 
-    The result is (name of the connector, its pins), or None if the board has no such connector.
+    The result is (name of the connector, names of its pins), the pins in the order of ``SPI``. It
+    is None if the board has no connector for SPI.
     """
     entry = _ENTRIES[name]
     return (entry.spi[0], tuple(entry.spi[1])) if entry.spi else None
@@ -238,7 +239,7 @@ def has_memory(board: Board) -> bool:
 
 
 def with_sdram(board: Board) -> Board:
-    """Return a board whose external memory is the board's SDRAM, DDR3 or PSRAM chip.
+    """Return a copy of the board whose external memory is its SDRAM, DDR3 or PSRAM chip.
 
     Raises :class:`InputError` if the board has no such chip with a supported controller.
     """
@@ -334,7 +335,7 @@ _SWAPPED = ("colorlight_5a75b", "ecpix5_85f")
 
 
 def with_flash(board: Board, kind: str) -> Board:
-    """Return the board, changed so that it runs a model from its flash at power-on.
+    """Return a copy of the board that runs a model from its flash at power-on.
 
     ``kind`` is the flash's read mode, one of ``FLASHES``. Raises :class:`InputError` if the mode is
     unknown, the board does not connect the flash pins of that mode, or the host link is not the
@@ -368,8 +369,9 @@ def with_flash(board: Board, kind: str) -> Board:
 def board_configs() -> Iterator[Config]:
     """Yield the default configurations of all boards.
 
-    A board has a configuration for external memory in block RAM, and a smaller one that leaves room
-    for a flash reader. If its memory chip is supported, it also has a configuration for this chip.
+    Each board has a configuration for external memory in block RAM, and a smaller one that leaves
+    space in the device for a flash reader. A board with a supported memory chip has a third
+    configuration, for external memory in this chip.
     """
     for name, entry in _ENTRIES.items():
         board = get_board(name)

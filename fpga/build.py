@@ -1,4 +1,4 @@
-"""Builds of a machine for a board: a configuration becomes a bitstream and a report."""
+"""Builds the machine of a configuration for a board, as a bitstream and a report."""
 
 import hashlib
 import json
@@ -43,10 +43,10 @@ _MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
 
 @dataclass(frozen=True)
 class Build:
-    """Result of a build: the report, and a dictionary from name to contents of the files to store.
+    """The result of a build: its report, and the files that the caller writes to a folder.
 
-    The field ``design`` of the report is a digest of all inputs of the build: it changes if any of
-    them changes.
+    ``files`` is a dictionary from a file's name to its contents. The field ``design`` of the report
+    is a digest of all inputs of the build: it changes if any of them changes.
     """
 
     report: dict[str, Any]
@@ -63,11 +63,11 @@ def build_unit(
     *,
     mhz: float | None = None,
 ) -> Build:
-    """Synthesize, place and route one unit alone, in a harness, for a board's device.
+    """Synthesize, place and route one unit of a machine alone, for a board's device.
 
-    The harness is :class:`celosia.fpga.harness.Harness`. No bitstream is made.
-
+    The unit is built inside a :class:`celosia.fpga.harness.Harness`. The result has no bitstream.
     ``mhz`` is the target frequency of place-and-route, by default the board's ``target_mhz``.
+    ``tell`` is called with (name of a step, steps done, all steps) to show the progress.
     """
     began = time.monotonic()
     tell("Verilog", 0, 1)
@@ -88,7 +88,7 @@ def build_unit(
 def unit_design(
     unit: Component, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return the digest of all inputs of :func:`build_unit`, without a build."""
+    """Return the field ``design`` of the report of :func:`build_unit`, without building it."""
     wanted = board.target_mhz if mhz is None else mhz
     return _digest(to_verilog(Harness(unit), HARNESS), board, seeds, wanted)
 
@@ -96,16 +96,16 @@ def unit_design(
 def board_design(
     config: Config, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return the digest of all inputs of :func:`build_board`, without a build."""
+    """Return the field ``design`` of the report of :func:`build_board`, without building it."""
     wanted = board.target_mhz if mhz is None else mhz
     return _digest(board_verilog(config, board, mhz=wanted), board, seeds, wanted)
 
 
 def board_verilog(config: Config, board: Board, *, mhz: float | None = None) -> str:
-    """Return the Verilog of a board's machine, as :func:`build_board` synthesizes it first.
+    """Return the Verilog that :func:`build_board` synthesizes in its first attempt.
 
-    The machine's clock has the frequency ``mhz``, by default the board's ``target_mhz``. If that is
-    not reached, :func:`build_board` builds the board again, with other Verilog.
+    The machine's clock is set for ``mhz``, by default the board's ``target_mhz``. If the placed
+    design is slower, :func:`build_board` makes other Verilog for a slower clock.
     """
     return _machine(config, board, _pll(board, board.target_mhz if mhz is None else mhz))
 
@@ -190,11 +190,11 @@ def build_board(
     *,
     mhz: float | None = None,
 ) -> Build:
-    """Build the machine of a configuration for a board, and its bitstream.
+    """Build the machine of a configuration for a board, and return its report and bitstream.
 
     The clock frequency is the highest frequency of the board's PLL that is at most ``mhz`` (by
     default the board's ``target_mhz``). If the placed design does not reach this frequency, the
-    build is repeated for the frequency that it reached.
+    build is repeated for 99 % of the reached one. Raises :class:`RunError` after three attempts.
     """
     began = time.monotonic()
     wanted = board.target_mhz if mhz is None else mhz

@@ -210,9 +210,10 @@ class Device:
     def start(self, pc: int = 0) -> Report:
         """Run the program from word address ``pc`` to HALT, and return the report of the run.
 
-        The report has cycles and counters, but no signatures. Raises :class:`RunError` if the
-        circuit reports an error, or the board was reset during the run. It is also raised if the
-        run takes more than ``run_seconds``; the run is then aborted.
+        The report has the number of cycles and the counters. Its list of signatures is empty, as
+        the board computes no signatures of written bytes. Raises :class:`RunError` if the circuit
+        reports an error, or if the board was reset during the run. A run of more than
+        ``run_seconds`` is aborted, and also raises :class:`RunError`.
         """
         self._ask(Command.START, 0, pc)
         end = time.monotonic() + self._run_seconds

@@ -17,12 +17,12 @@ RESOURCES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A family of devices: its cells, and the options of the tools.
+    """A family of devices: its cells, and the options that the tools need for it.
 
-    ``cells`` maps each resource to a dictionary, which maps the types of netlist cells that use the
-    resource to the amount that one cell uses. ``placed`` is the same for the cell types after
-    place-and-route. ``block_ram_shapes`` are the pairs (width in bits, depth in words) that a block
-    RAM can have. The list is empty if LUTs cannot replace the family's block RAMs. If
+    ``cells`` maps each resource to a dictionary. This maps the type of each netlist cell that uses
+    the resource to the number that one such cell uses. ``placed`` is the same for the cell types
+    after place-and-route. ``block_ram_shapes`` are the pairs (width in bits, depth in words) that a
+    block RAM can have. The list is empty if LUTs cannot replace the family's block RAMs. If
     ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
     """
 
@@ -43,10 +43,10 @@ class Device:
     """A device: its family, its resources, and the options that select it in nextpnr.
 
     ``capacity`` maps each resource to the number that the device has. ``placer`` are nextpnr's
-    placement options for the device. ``celosia.fpga.sites`` places an array's cells by three
-    fields, which are empty for devices whose arrays it does not place. ``multiplier_rows`` are the
-    device's rows with blocks of four multipliers, ``ram_rows`` the rows with blocks of four block
-    RAMs. ``blocks`` are the first columns of these blocks.
+    placement options for the device. ``multiplier_rows`` are the device's rows with blocks of four
+    multipliers, ``ram_rows`` the rows with blocks of four block RAMs. ``blocks`` are the first
+    columns of these blocks. ``celosia.fpga.sites`` uses these three fields to place the cells of an
+    array; if they are empty, nextpnr places these cells.
 
     ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0
     stands for Yosys's default. On a large device this default is less than a fifth of the real

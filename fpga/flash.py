@@ -1,4 +1,4 @@
-"""Loads a bitstream into a board, or an image into the board's flash, with the board's loader."""
+"""Runs a board's loader, which loads a bitstream, or writes a bitstream or image to the flash."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ _INNER = "GW1NR-9C"  # a device that includes a flash
 
 
 def find_bitstream(board: Board, folder: Path) -> Path:
-    """Return the file of the bitstream that a build has written to a folder.
+    """Return the path of the bitstream for a board in the folder of a build.
 
     Raises :class:`InputError` if there is none, or if the bitstream is for another board.
     """
@@ -62,7 +62,7 @@ def find_bitstream(board: Board, folder: Path) -> Path:
 
 
 def load_command(board: Board, file: Path) -> list[str]:
-    """Return the command that loads a bitstream into a board.
+    """Return the command, a list of words, that loads the bitstream ``file`` into a board.
 
     Raises :class:`InputError` if none of the board's loaders is on PATH.
     """
@@ -77,7 +77,7 @@ def load_command(board: Board, file: Path) -> list[str]:
 
 
 def flash_command(board: Board, file: Path) -> list[str]:
-    """Return the command that writes a bitstream into a board's flash.
+    """Return the command, a list of words, that writes a bitstream into a board's flash.
 
     Raises :class:`InputError` if none of the board's loaders that can do this is on PATH.
     """
@@ -85,7 +85,7 @@ def flash_command(board: Board, file: Path) -> list[str]:
 
 
 def image_command(board: Board, file: Path) -> list[str]:
-    """Return the command that writes an image to the address ``IMAGE_ADDR`` of a board's flash.
+    """Return the command, a list of words, that writes an image to ``IMAGE_ADDR`` of the flash.
 
     Raises :class:`InputError` if none of the board's loaders that can do this is on PATH.
     """
@@ -109,9 +109,10 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 
 
 def memory_of(board: Board, needed: int) -> int:
-    """Return the size (bytes) of a board's external memory for a model of ``needed`` bytes.
+    """Return the size (bytes) of the external memory in which a board keeps ``needed`` bytes.
 
-    The memory is block RAM if that is large enough, else the board's memory chip.
+    The memory is block RAM if ``needed`` bytes fit, or if the board has no supported memory chip.
+    Otherwise it is the memory chip. The result can be less than ``needed``.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes

@@ -1,4 +1,4 @@
-"""Floorplan: a picture of the positions of a design's units on the device."""
+"""Draws a floorplan: a picture of the device that shows the cells of each unit by color."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ Tile = tuple[int, int]
 def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None:
     """Write a picture of a device; each tile has the color of the unit with the most cells in it.
 
-    ``places`` has (column, row, unit) of every cell; the unit is "" for the top module. The names
-    of large units are written where most of their tiles are, if there is room. The legend lists the
-    units by their number of cells, the largest first.
+    ``places`` has a tuple (column, row, unit) for each cell; the unit is "" for the top module. The
+    name of a large unit is written where most of its tiles are, unless other names are too near.
+    The legend lists the units by their number of cells, the largest first.
     """
     cells = Counter(name for _, _, name in places)
     names = [name for name, _ in cells.most_common()]
@@ -59,7 +59,11 @@ def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None
 
 
 def owners(places: Sequence[tuple[int, int, str]]) -> dict[Tile, str]:
-    """Return a dictionary from each tile that has cells to the unit with the most cells in it."""
+    """Return a dictionary from each tile to the unit with the most cells in the tile.
+
+    A tile is (column, row). Tiles without cells are not in the dictionary. ``places`` has a tuple
+    (column, row, unit) for each cell.
+    """
     counts: defaultdict[Tile, Counter[str]] = defaultdict(Counter)
     for x, y, name in places:
         counts[x, y][name] += 1
@@ -83,9 +87,10 @@ def _name(axes: Axes, name: str, x: int, y: int) -> None:
 
 
 def densest(tiles: NDArray[np.int64]) -> Tile:
-    """Return the tile, of the array ``tiles`` [count, 2], that has the most other tiles near it.
+    """Return the tile of ``tiles`` that has the most other tiles of ``tiles`` near it.
 
-    A tile is near if it is at most six columns and six rows away.
+    ``tiles`` has a row (column, row of the device) for each tile. Two tiles are near each other if
+    they are at most six columns and at most six rows apart.
     """
     grid = np.zeros(tiles.max(axis=0) + 14, np.int64)
     grid[tiles[:, 0] + 7, tiles[:, 1] + 7] = 1

@@ -1,4 +1,4 @@
-"""Moves the resets of many registers to an ECP5's clock network, in a netlist file."""
+"""Moves reset nets that drive many registers to an ECP5's clock network, in a netlist file."""
 
 import json
 from collections import Counter
@@ -11,11 +11,11 @@ _REGISTER, _RESET, _BUFFER = "TRELLIS_FF", "LSR", "DCCA"
 
 
 def spread_resets(netlist: Path, top: str) -> int:
-    """Drive each reset of at least ``MANY`` registers by a clock buffer; count the buffers.
+    """Add a clock buffer to each reset net that drives at least ``MANY`` registers.
 
-    The result is the number of buffers. The file ``netlist`` with the top module ``top`` is changed
-    in place. A clock buffer drives the clock network of an ECP5, which also reaches the reset
-    inputs of all registers.
+    The result is the number of added buffers. The file ``netlist`` with the top module ``top`` is
+    changed in place. A clock buffer drives the clock network of an ECP5, which also reaches the
+    reset inputs of all registers.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     module = design["modules"][top]

@@ -25,7 +25,7 @@ class Harness(Component):
         super().__init__()
 
     def elaborate(self, _platform: object) -> Module:
-        """Place the unit between the shift register and the parity tree."""
+        """Connect the unit between its input shift register and the parity tree of its outputs."""
         m = Module()
         m.submodules.unit = self.unit
         inputs, outputs = [], []

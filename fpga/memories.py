@@ -1,4 +1,4 @@
-"""Choice of the memories that become block RAM if a device has too few block RAMs for all."""
+"""Chooses the memories that are built from LUTs if a device has too few block RAMs."""
 
 import math
 import re
@@ -18,7 +18,7 @@ _CELL_TABLES = 6  # two of them for writing
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory of a design: the block RAMs that it needs, or the LUTs that can replace them."""
+    """A memory of a design, with its number of block RAMs and of LUTs that can replace them."""
 
     name: str
     blocks: int
@@ -30,13 +30,14 @@ class Memory:
 def memory_needs(
     name: str, width: int, size: int, parts: int, shapes: Sequence[tuple[int, int]]
 ) -> Memory | None:
-    """Return the block RAMs or LUTs that a memory of ``size`` words of ``width`` bits needs.
+    """Return the number of block RAMs that a memory needs, and of LUTs if they replace these.
 
-    Returns None for a memory of at most 16 words, which is never block RAM. ``parts`` is the number
-    of separately written parts of a word, 0 for a memory that is never written. ``shapes`` are the
-    pairs (width, depth) that a block RAM can have. In a memory that is never written, each 16 words
-    of one bit need one LUT. In other memories each 16 words of one bit need two LUTs: one and a
-    half for the bits, and half a LUT for the selection of the word.
+    Returns None for a memory of at most 16 words, which is never block RAM. It has ``size`` words
+    of ``width`` bits. ``parts`` is the number of separately written parts of a word; it is 0 for a
+    memory that is never written. ``shapes`` are the pairs (width, depth) that a block RAM can have.
+    In a memory that is never written, each 16 words of one bit need one LUT. In other memories each
+    16 words of one bit need two LUTs: one and a half for the bits, and half a LUT for the selection
+    of the word.
     """
     rows = math.ceil(size / _CELL_WORDS)
     if rows < 2:
@@ -51,9 +52,10 @@ def memory_needs(
 
 
 def beyond(memories: Iterable[Memory], block_rams: int) -> list[Memory]:
-    """Return the memories to make of LUTs if there are only ``block_rams`` block RAMs.
+    """Return the memories to build from LUTs, so that the others fit ``block_rams`` block RAMs.
 
-    The memories that need the fewest LUTs for each block RAM that they free are chosen first.
+    Memories that need the fewest LUTs per saved block RAM are chosen first. The list is empty if
+    all memories fit the block RAMs.
     """
     memories = sorted(memories, key=lambda memory: (memory.tables / memory.blocks, memory.name))
     missing = sum(memory.blocks for memory in memories) - block_rams
@@ -80,9 +82,8 @@ def _side_by_side(width: int, parts: int, bits: int) -> int:
 def share_block_rams(flat: str, device: Device) -> str:
     """Return a flat design's RTLIL, changed to use no more block RAMs than the device has.
 
-    Memories for which there is no block RAM (:func:`beyond`) get the attribute ``ram_style``, so
-    that Yosys makes them of LUTs. The design is not changed for a family in which LUTs cannot
-    replace block RAM.
+    The memories that :func:`beyond` chooses get the attribute ``ram_style``, so that Yosys builds
+    them from LUTs. The design is not changed for a family in which LUTs cannot replace block RAM.
     """
     shapes = device.family.block_ram_shapes
     written = Counter(name.replace("\\\\", "\\") for name in _WRITTEN.findall(flat))
@@ -121,12 +122,12 @@ _LARGE = '(* no_rw_check, ram_style = "huge" *)'
 
 
 def place_memories(verilog: str, family: str) -> str:
-    """Return a design's Verilog in which a :class:`ByteRam` has no initial contents.
+    """Return a design's Verilog, with the initial contents of each :class:`ByteRam` removed.
 
-    For ``ice40`` the memories become SB_SPRAM256KA, which cannot have initial contents. For
-    ``gowin`` Yosys reads Verilog without them in a tenth of the time. The Verilog for other
-    families is not changed. The results of circuits are the same, since no circuit reads a word
-    that was never written.
+    For ``ice40`` these memories become SB_SPRAM256KA, which cannot have initial contents. For
+    ``gowin`` Yosys reads Verilog without initial contents in a tenth of the time. The Verilog for
+    other families is not changed. The results of circuits are the same, since no circuit reads a
+    word that was never written.
     """
     if family not in ("ice40", "gowin"):
         return verilog

@@ -1,4 +1,4 @@
-"""Paths from the outputs of memories to registers, through the modules of a design.
+"""Finds the paths from the outputs of memories to registers, through the modules of a design.
 
 The modules are read from Yosys's JSON netlist after the pass ``opt_dff``, which merges enables and
 resets into register cells. A memory is a module with an output ``read_data``, the word that it
@@ -23,10 +23,11 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Return the modules that contain a memory and all registers that its output feeds.
+    """Find the modules that contain a memory together with all registers that its output drives.
 
-    The result is a dictionary from the name of such a module to a set of names: its submodules on
-    the paths from the memory to the registers. The caller must merge these into the module.
+    The result maps the name of each such module to the names of the submodules on the paths from
+    the memory to the registers. The caller must merge these submodules into the module.
+    ``memories`` has the names of the memory modules.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}
@@ -103,7 +104,7 @@ class _Paths:
 
 
 def loads_of(module: Mapping[str, Any]) -> dict[Bit, list[Load]]:
-    """Return a dictionary from each net of a module to the cell inputs and ports that it drives."""
+    """Return a dictionary from a net to the list of cell inputs and module ports that it drives."""
     loads = defaultdict(list)
     for port, each in module["ports"].items():
         if each["direction"] != "input":

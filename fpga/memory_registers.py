@@ -1,4 +1,4 @@
-"""Merges registers into the memories that they follow, in one module of a design.
+"""Merges registers at the outputs of memories into the memories, in one module of a design.
 
 Modules and memories are those of :mod:`celosia.fpga.memory_paths`.
 """
@@ -28,11 +28,11 @@ class Control:
 
 
 def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
-    """Return the memory cells whose outputs feed only registers that the memory can include.
+    """Return the memory cells whose outputs drive only registers that can be merged into them.
 
-    All registers after a cell must have the cell's clock, and the same enable and reset. The result
-    is a dictionary from the cell's name to (name of the memory module, enable and reset of the
-    registers).
+    All registers at a cell's outputs must have the cell's clock, and the same enable and reset. The
+    result maps the name of a cell to (name of the memory module, controls of the registers).
+    ``memories`` has the names of the memory modules.
     """
     loads = loads_of(module)
     initial = _initial(module)
@@ -84,10 +84,10 @@ def _control(
 
 
 def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str]) -> None:
-    """Merge registers into the memory cells that they follow, in place.
+    """Merge the registers at the outputs of memory cells into the cells; change ``module`` itself.
 
-    ``cells`` maps the name of a memory cell to the enable and reset of the registers after it.
-    ``names`` maps the type of a memory cell to the type of the cell that includes output registers.
+    ``cells`` maps the name of a memory cell to the controls of the registers at its outputs.
+    ``names`` maps the type of a memory cell to the type of the cell with output registers.
     """
     loads = loads_of(module)
     gone: dict[str, set[int]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""Hardware multipliers that replace the modules ``MultiplierPair`` and ``HalfProducts``."""
+"""Replaces the contents of ``MultiplierPair`` and ``HalfProducts`` by an iCE40's multipliers."""
 
 import re
 
@@ -45,8 +45,8 @@ _HALVES = (("high", 1, 1), ("left", 1, 0), ("right", 0, 1), ("low", 0, 0))
 def place_pairs(verilog: str, family: str) -> str:
     """Return a design's Verilog in which the multiplier modules instantiate an iCE40's SB_MAC16.
 
-    ``MultiplierPair`` becomes one SB_MAC16 in the mode of two 8-bit products; its enables are
-    connected to AHOLD and BHOLD (Lattice, DSP Function Usage Guide for iCE40 Devices,
+    ``MultiplierPair`` becomes one SB_MAC16 in the mode of two 8-bit products; the pair's enables
+    are connected to AHOLD and BHOLD (Lattice, DSP Function Usage Guide for iCE40 Devices,
     FPGA-TN-02007). Each product of ``HalfProducts`` becomes one SB_MAC16 in the 16-bit mode without
     a register after the product. The Verilog for other families is not changed.
     """

@@ -26,7 +26,7 @@ _ECP5 = template("multiplier_ecp5")
 
 @dataclass(frozen=True)
 class OwnMultiplier:
-    """A :class:`Multiplier` module that a hardware multiplier can replace, and its Verilog."""
+    """The Verilog of a :class:`Multiplier` module, with a hardware multiplier and with LUTs."""
 
     widths: tuple[int, int]
     """Widths of the operands (bits)."""
@@ -39,19 +39,20 @@ class OwnMultiplier:
 
 
 def own_name(name: str) -> str:
-    """Return the name of the hardware multiplier's module that replaces the module ``name``."""
+    """Return the name of the hardware multiplier module that replaces the module ``name``."""
     return f"{name}_own"
 
 
 def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
-    """Return a dictionary from names to those modules that hardware multipliers can replace.
+    """Find the :class:`Multiplier` modules that hardware multipliers can replace.
 
-    For ``ecp5`` each module becomes one MULT18X18D (Lattice, ECP5 sysDSP Usage Guide,
-    FPGA-TN-02205). The module's port ``en`` becomes the clock enable of the operand registers. If
-    the module has a port ``clear``, it becomes the synchronous reset of the product register;
-    otherwise ``en`` is also the enable of that register. Operands are connected to the uppermost
-    input bits, with zeros below, because copies of the sign would need wires. A module with an
-    operand wider than 18 bits is not in the dictionary. For other families the dictionary is empty.
+    The result maps the name of each such module to an :class:`OwnMultiplier`. For ``ecp5`` each
+    module becomes one MULT18X18D (Lattice, ECP5 sysDSP Usage Guide, FPGA-TN-02205). The module's
+    port ``en`` becomes the clock enable of the operand registers. If the module has a port
+    ``clear``, it becomes the synchronous reset of the product register; otherwise ``en`` is also
+    the enable of that register. Operands are connected to the uppermost input bits, with zeros
+    below, because copies of the sign would need wires. A module with an operand wider than 18 bits
+    is not in the dictionary. For other families the dictionary is empty.
     """
     multipliers = {}
     if family == "ecp5":
@@ -70,9 +71,9 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
 def with_multipliers(verilog: str, family: str) -> str:
     """Return a design's Verilog with hardware multipliers in its :class:`Multiplier` modules.
 
-    A hardware multiplier replaces the contents of every module that it can replace, even if a
-    device has fewer multipliers. Each remains a separate module that contains only the multiplier,
-    because Yosys then does not change the multiplier's parameters.
+    The contents of every module that :func:`find_multipliers` returns are replaced, even if the
+    device has fewer multipliers. Each such module stays separate and contains only the multiplier,
+    so that Yosys does not change the multiplier's parameters.
     """
     own = find_multipliers(verilog, family)
 
@@ -95,12 +96,12 @@ def _padded(shift: re.Match[str]) -> str:
 
 
 def with_table_product(text: str, name: str, a_width: int, b_width: int, family: str) -> str:
-    """Return the Verilog of a :class:`Multiplier` module with the product made of LUTs.
+    """Return the Verilog of a :class:`Multiplier` module whose product is computed by LUTs.
 
     ``text`` is the Verilog of the module ``name``. The result also contains the module that
     computes the product. For ``ecp5`` that module instantiates ``celosia.fpga.table_product.ROWS``,
-    which the caller must add to the design. For other families it is a sum of shifted operands, one
-    for each bit of the narrower operand.
+    which the caller must add to the design. For other families the product is a sum with one term
+    for each bit of the narrower operand: the shifted wider operand, or 0.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.

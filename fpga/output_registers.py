@@ -21,12 +21,12 @@ _WIDE = 36
 
 
 def use_output_registers(netlist: Path, top: str) -> int:
-    """Merge registers after block RAMs into the block RAMs; return the number of registers.
+    """Merge registers after block RAMs into the block RAMs; return the number of merged flip-flops.
 
-    The file ``netlist`` of an ECP5 design with the top module ``top`` is changed in place. Each
-    used output of a block RAM's port must lead to exactly one register. The registers of a port
-    must have the port's clock, a common enable, no reset and the initial value 0. Registers that do
-    not meet these conditions are not changed.
+    The file ``netlist`` of an ECP5 design with the top module ``top`` is changed in place. The
+    registers at a port of a block RAM are merged if each used output bit of the port drives exactly
+    one register. They must also have the port's clock, a common enable, no reset and the initial
+    value 0. Otherwise none of the port's registers is changed.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     moved = _take_registers(design["modules"][top])

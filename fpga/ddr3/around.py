@@ -25,9 +25,9 @@ def core_wires(chip: Ddr3Chip, prefix: str) -> str:
 
 
 def core_instance(chip: Ddr3Chip, prefix: str, others: Mapping[str, str]) -> str:
-    """Return the Verilog of an instance of LiteDRAM's core on the wires of :func:`core_wires`.
+    """Return the Verilog of an instance of LiteDRAM's core, wired to :func:`core_wires`.
 
-    ``others`` maps the core's other ports to wires.
+    ``others`` maps the names of the core's other ports to the wires for them.
     """
     ports = {
         (f"wb_{name}" if name.startswith("ctrl_") else f"user_port_0_{name}"): f"{prefix}{name}"

@@ -18,9 +18,9 @@ _WRONG = 0b00100100  # bits that a lane turns otherwise
 
 
 class ModelClock(LiteXModule):
-    """Clock domain of LiteDRAM's simulated core, driven by its ports ``clk`` and ``rst``.
+    """The clock domain of the simulated core; the core's ports ``clk`` and ``rst`` drive it.
 
-    The core on a board has a PLL instead.
+    The core on a board makes its clock with a PLL instead.
     """
 
     def __init__(self, platform, config):
@@ -38,10 +38,10 @@ class ModelPhy(Module, AutoCSR):
 
     @classmethod
     def of(cls, real, config, watched):
-        """Return a class that replaces the PHY class ``real`` in LiteDRAM's generator.
+        """Return a subclass that LiteDRAM's generator uses instead of the PHY class ``real``.
 
         ``config`` is the generator's configuration. If ``watched`` is true, the model prints a line
-        for each timing violation of the chip.
+        for each timing violation of the chip; otherwise it prints nothing.
         """
 
         class Made(cls):
