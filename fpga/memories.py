@@ -32,12 +32,12 @@ def memory_needs(
 ) -> Memory | None:
     """Return the number of block RAMs that a memory needs, and of LUTs if they replace these.
 
-    Returns None for a memory of at most 16 words, which is never block RAM. It has ``size`` words
-    of ``width`` bits. ``parts`` is the number of separately written parts of a word; it is 0 for a
-    memory that is never written. ``shapes`` are the pairs (width, depth) that a block RAM can have.
-    In a memory that is never written, each 16 words of one bit need one LUT. In other memories each
-    16 words of one bit need two LUTs: one and a half for the bits, and half a LUT for the selection
-    of the word.
+    The memory has ``size`` words of ``width`` bits. The result is None for at most 16 words, which
+    are never block RAM. ``parts`` is the number of separately written parts of a word; it is 0 for
+    a memory that is never written. ``shapes`` are the pairs (width, depth) that a block RAM can
+    have. In a memory that is never written, each 16 words of one bit need one LUT. In other
+    memories each 16 words of one bit need two LUTs: one and a half for the bits, and half a LUT for
+    the selection of the word.
     """
     rows = math.ceil(size / _CELL_WORDS)
     if rows < 2:
