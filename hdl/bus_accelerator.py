@@ -29,9 +29,9 @@ class BusAccelerator(Component):
     ``mem_error`` is 1 from the first error response of the memory until reset, also in later runs;
     register STATUS reports an error only if it occurs in the latest run. The bus must be reset
     whenever its bridge is reset: by ``rst``, and when the host writes FORGET to the register
-    CONTROL. If the configuration has ``trace``, the port ``trace`` reports the vector engine's
-    writes, and ``events`` the activity of every engine. Raises :class:`InputError` if the bus is
-    unknown.
+    CONTROL. If the configuration has ``trace``, the port ``trace`` reports each write of the vector
+    engine to the scratchpad, and the port ``events`` reports the activity of every engine.
+    Otherwise there are no such ports. Raises :class:`InputError` if the bus is unknown.
     """
 
     def __init__(self, config: Config, bus: str, addresses: BusAddress):

@@ -92,13 +92,13 @@ _STATE = 15
 
 
 class Guarded(Component):
-    """A component with redundant copies of its control registers, and otherwise the same ports.
+    """A component whose control registers have redundant copies; its ports are the component's.
 
-    If ``level`` is ``detect``, each register has two copies; the output ``differs`` is 1 for one
-    cycle, two cycles after the copies begin to differ. If ``level`` is ``correct``, each register
-    has three copies, and the circuit uses the majority of their values. A wrong copy becomes right
-    with the next write of the register. The class of the component decides which registers are
-    control registers.
+    If ``level`` is ``detect``, each register has two copies, and the circuit uses the first. An
+    additional output ``differs`` is 1 for one cycle, two cycles after the copies begin to differ.
+    If ``level`` is ``correct``, each register has three copies, and the circuit uses the majority
+    of their values. A wrong copy becomes right with the next write of the register. The class of
+    the component decides which registers are control registers.
     """
 
     def __init__(self, component: wiring.Component, level: str):
@@ -134,9 +134,9 @@ def guarded(component: wiring.Component, level: str) -> wiring.Component:
 
 
 def differences_of(components: Iterable[wiring.Component]) -> list[Value]:
-    """Return the output ``differs`` of each component that has this output (:class:`Guarded`).
+    """Return a list of the outputs ``differs`` of those ``components`` that have this output.
 
-    The output is 1 if the copies of a control register in the component differ.
+    The output is 1 if the copies of a control register in the component differ (:class:`Guarded`).
     """
     return [one.differs for one in components if "differs" in one.signature.members]
 

@@ -19,7 +19,7 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone"]
 
 
 class CycleType(enum.Enum, shape=unsigned(3)):
-    """The Wishbone cycle types (CTI) that the master sends; CLASSIC only before the first burst."""
+    """The cycle types (CTI) that the master sends; it sends CLASSIC only before the first burst."""
 
     CLASSIC = 0b000
     INCREMENTING = 0b010
@@ -27,7 +27,7 @@ class CycleType(enum.Enum, shape=unsigned(3)):
 
 
 def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
-    """Return a dictionary from name to port of a Wishbone master, without clock and reset."""
+    """Return a dictionary from name to port of a Wishbone master; clock and reset are left out."""
     return {
         "wbm_cyc_o": Out(1),
         "wbm_stb_o": Out(1),
@@ -87,14 +87,15 @@ class WishboneBridge(Component):
 
     ``read`` and ``write`` are the halves of the memory port, seen from the memory. Their bursts
     become linear incrementing bursts of at most ``longest`` words, each in a separate bus cycle. A
-    read burst starts when there is room for all of its words, a write burst when all of its words
-    are available. So the master never inserts wait states. Every output is a register. With an
-    acknowledge in every cycle a burst of n words takes n + 1 cycles. Waiting reads and writes
-    alternate burst by burst.
+    read burst starts when the bridge's queue of read words has room for all words of the burst. A
+    write burst starts when all of its words have arrived in the bridge's queue of words to write.
+    So the master never inserts wait states. Every output is a register. With an acknowledge in
+    every cycle a burst of n words takes n + 1 cycles. While both reads and writes wait, read and
+    write bursts alternate.
 
-    If a word is answered by ``err``, the bus cycle ends, and the remaining words of the burst
-    follow in another bus cycle. ``failed`` is then 1 for one cycle, and the bridge treats the word
-    as transferred. ``error`` is 1 from the first ``err`` until reset. Raises :class:`InputError` if
+    If the bus answers a word by ``err``, ``failed`` is 1 for one cycle, and the bridge treats the
+    word as transferred. The bus cycle ends, and the remaining words of the burst follow in another
+    bus cycle. ``error`` is 1 from the first ``err`` until reset. Raises :class:`InputError` if
     ``longest`` is not from 1 to 256.
     """
 

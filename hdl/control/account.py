@@ -16,13 +16,13 @@ class ArrayAccount(Component):
     ============ ==========================================================================
     product      a vector of activations enters the array (``sends``)
     memory       a scratchpad port keeps the next vector waiting (``refused``)
-    fill         commands have vectors to send (``filling``), but their weights are not in
-                 place yet
+    fill         commands have vectors to send (``filling``), but the array does not hold their
+                 weights yet
     wait_NAME    the next command lacks a dependency token from engine NAME (``lacking``);
                  of several such engines, the first in the order of ``Engine`` is reported
     fill         sums are still in the array's pipeline (``busy``)
     queue        there is no command, and the next instruction, for another engine, waits for
-                 room in its queue (``blocked``)
+                 room in the queue of that engine (``blocked``)
     over         there is no command, and the program has ended (``halted``)
     fetch        there is no command yet
     ============ ==========================================================================
@@ -51,7 +51,7 @@ class ArrayAccount(Component):
 
     @staticmethod
     def sources() -> list[Engine]:
-        """Return the engines whose dependency tokens a matrix engine command can wait for."""
+        """Return a list of the engines for whose tokens a matrix engine command can wait."""
         return [engine for engine in Engine if engine != Engine.MATRIX]
 
     def elaborate(self, _platform):

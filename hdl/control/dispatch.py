@@ -30,12 +30,13 @@ def _parity(word: Value) -> Value:
 class CommandQueue(Component):
     """Assembles an engine's commands from words, and queues up to ``depth`` commands.
 
-    The queue accepts one word per cycle; a command appears at least ``latency`` cycles after its
-    last word. Operands that an instruction does not have keep the values of an earlier command.
-    ``busy`` is 1 while the queue has a command or part of a command. If ``depth`` is 3 or more, a
-    memory stores all commands except the newest, and the attribute ``stored`` is true. If
-    ``parity`` is true, each half of every operand and header has a parity bit. ``wrong`` is 1 one
-    cycle after a command with a wrong parity bit is offered.
+    The queue accepts one word per cycle; a command appears on ``o`` at least ``latency`` cycles
+    after its last word has entered on ``i``. Operands that an instruction does not have keep the
+    values of an earlier command. ``busy`` is 1 while the queue has a command or part of a command.
+    If ``depth`` is 3 or more, a memory stores all commands except the newest, and the attribute
+    ``stored`` is true; otherwise registers store all commands. If ``parity`` is true, each half of
+    every operand and header has a parity bit. If ``o`` offers a command with a wrong parity bit,
+    the output ``wrong`` becomes 1 in the next cycle.
     """
 
     stages = 0
@@ -180,11 +181,12 @@ class CommandQueue(Component):
 class StagedCommandQueue(CommandQueue):
     """A :class:`CommandQueue` with shorter timing paths, for ``registered`` machines.
 
-    The logic of an entry does not depend on other entries, because an entry is filled only while it
-    is empty. Registers select the operand to which the next word belongs, one cycle before the word
-    arrives. If a memory stores the commands (``stored``), at most one command leaves in two cycles.
-    The signals of the handshake with which a command leaves settle late in a cycle. So the queue's
-    counters change one cycle later, which is in time for the next command.
+    An entry of the queue is filled only while it is empty, so that its logic does not depend on
+    other entries. Registers select the operand to which the next word belongs, one cycle before the
+    word arrives. If a memory stores the commands (``stored``), at most one command leaves in two
+    cycles. The signals of the handshake with which a command leaves settle late in a cycle. So the
+    queue's counters change one cycle after the handshake, which is early enough for the next
+    command.
     """
 
     stages = 1
@@ -293,12 +295,13 @@ class Dispatch(Component):
     ``i`` receives the words of the sequencer. ``o_NAME`` issues commands to engine NAME. A
     dependency token from one engine to another reports a completed command for which the other
     engine may have to wait. The pop mask of a command is the set of engines for which the command
-    must wait. It is issued once there is a token from each of these engines, and consumes these
-    tokens when its engine accepts it. ``done_NAME`` is 1 in a cycle in which a command completes,
-    and ``push_NAME`` is then the mask of engines that receive a token. ``idle`` is 1 if no word or
-    command is queued, and every issued command has completed. ``waiting_NAME`` is 1 if a complete
-    command waits for tokens from the engines in mask ``lacking_NAME``. If more than 255 tokens wait
-    between two engines, ``overflow`` is 1 until ``clear``, and the results of the run are invalid.
+    must wait. The command is issued once there is a token from each of these engines. It consumes
+    these tokens when its engine accepts it. ``done_NAME`` is 1 in a cycle in which a command
+    completes, and ``push_NAME`` is then the mask of engines that receive a token. ``idle`` is 1 if
+    no word or command is queued, and every issued command has completed. ``waiting_NAME`` is 1 if a
+    complete command waits for tokens from the engines in mask ``lacking_NAME``. If more than 255
+    tokens wait between two engines, ``overflow`` is 1 until ``clear``, and the results of the run
+    are invalid.
 
     In a ``registered`` machine each queue receives words through a register slice, one cycle later;
     ``idle`` changes, and commands are issued, one cycle later too.

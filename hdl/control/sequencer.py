@@ -115,31 +115,32 @@ class _Decoded(data.Struct):
 class Sequencer(Component):
     """Sends the words of engine instructions to ``o``, one per cycle; runs control instructions.
 
-    ``start`` starts the program at word ``pc``. ``busy`` is 1 until HALT ends: HALT sets ``halted``
-    to 1 and waits until ``idle`` is 1. Headers are sent unchanged; an operand is sent as the sum of
-    its immediate and its register, in the low 28 bits.
+    ``start`` starts the program at word ``pc``. ``busy`` is 1 until the instruction HALT ends: HALT
+    sets ``halted`` to 1 and waits until the input ``idle`` is 1 (no engine works). Headers are sent
+    unchanged; an operand is sent as the sum of its immediate and its register, in the low 28 bits.
 
     There are two stages, so that memory reads and decisions are in different cycles. The first
-    stage reads a word from memory. It then reads the register whose number is in the word, for an
-    operand, and decodes the word as a header. The second stage executes the word. In a
-    ``registered`` machine the header is decoded when the host writes the word, and the decoded
-    header is stored with the word. A control instruction takes one cycle per word, and one more if
-    a loop returns to its start.
+    stage reads a word from memory. It then prepares both kinds of words: it reads the register
+    whose number an operand contains, and decodes the word as if it were a header. The second stage
+    executes the word. In a ``registered`` machine the header is decoded when the host writes the
+    word, and the decoded header is stored with the word. A control instruction takes one cycle per
+    word, and one more if a loop returns to its start.
 
     These errors stop the run:
 
     - a header that is no instruction of this configuration or sets a reserved bit;
     - a loop nested deeper than LOOP_LEVELS, or with a count outside 1 to 65,535;
     - an ENDLOOP without LOOP, or a SET of a register other than 1 to 15;
-    - a word after the last one of the memory.
+    - the program continues after the last word of the program memory.
 
-    ``error`` and ``cause`` then hold until the next start. The error is reported one cycle after
-    the wrong word was executed; in that cycle no word is sent and no register is written.
-    ``advance`` is 1 in a cycle in which a word is executed. ``scrub`` sets register 0, which is a
-    word of a memory, to 0 in a cycle with ``register_en`` at 0. The host writes the program and the
-    registers through ``program`` and ``register`` while nothing runs; registers keep their values
-    from run to run. If the program memory has the protection level ``correct``, a corrected word
-    takes one cycle more (``celosia.hdl.memory.late_ram``).
+    ``error`` and ``cause`` then hold until the next start. ``error`` is 1 from the second cycle
+    after the wrong word was executed; in the cycle between, no word is sent and no instruction
+    writes a register. ``advance`` is 1 in a cycle in which a word is executed. If ``scrub`` is 1
+    and ``register_en`` is 0, register 0, which is a word of a memory, is set to 0. The host writes
+    the program through the ports ``program_*`` and registers through ``register_*`` while no
+    program runs; registers keep their values from run to run. If the program memory has the
+    protection level ``correct``, a corrected word takes one cycle more
+    (``celosia.hdl.memory.late_ram``).
     """
 
     def __init__(self, control: Control, instructions: Sequence[Definition]):

@@ -12,10 +12,10 @@ PAUSE_WIDTH = 16
 class Span(Component):
     """Computes the increments of a counter that counts the cycles of an activity and its pauses.
 
-    ``grows`` is the increment of the counter. In each cycle with ``active`` at 1 it is 1 plus the
-    length of the preceding pause; a pause of more than 2**PAUSE_WIDTH - 1 cycles is counted as
-    2**PAUSE_WIDTH - 1 cycles. ``clear`` begins a new activity. ``grows`` depends combinationally on
-    ``active``.
+    ``grows`` is the number to add to the counter. In a cycle with ``active`` at 1 it is 1 plus the
+    number of cycles of the pause just before, otherwise 0; a pause of more than 2**PAUSE_WIDTH - 1
+    cycles is counted as 2**PAUSE_WIDTH - 1 cycles. ``clear`` begins a new activity, and cycles
+    before its first active cycle are not counted. ``grows`` depends combinationally on ``active``.
     """
 
     def __init__(self) -> None:

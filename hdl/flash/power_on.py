@@ -50,8 +50,8 @@ class PowerOn(Component):
     requests to the host link, and ``i_answer`` receives the link's answers. ``status`` is the value
     that the link has last read from the register STATUS. ``o`` is text for the serial line.
     ``active`` is 1 until the image is executed or refused; afterwards the link is free for the
-    host. If the image is refused, ``refused`` is 1 from then on, and a line of
-    ``celosia.arch.power_on.REFUSALS`` is sent.
+    host. If the image is refused, ``refused`` is 1 from then on, and ``o`` sends the line of
+    ``celosia.arch.power_on.REFUSALS`` for the reason.
 
     After the answer to a request that starts a run, ``status`` must report the run before the flash
     delivers ``RECORD_HEADER`` further bytes. ``configuration`` is the fingerprint of the machine's

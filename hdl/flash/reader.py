@@ -49,7 +49,7 @@ def _of(stage: Signal, values: Sequence[int], width: int) -> Value:
 
 
 class FlashReader(Component):
-    """Reads bytes from a flash in SPI mode 0 (clock idles low, data sampled at its rise).
+    """Reads bytes from a flash in SPI mode 0 (clock idles low, flash samples as it rises).
 
     ``i`` receives read requests, and ``o`` returns the bytes in order; the flash clock stops while
     a byte waits on ``o``. ``clock`` is the frequency of the machine (Hz). Half a period of the
@@ -62,8 +62,9 @@ class FlashReader(Component):
     which an iCE40 leaves in power-down, and end every other mode in which the flash may be. If
     ``lanes`` is 1, the read command is Fast Read. If ``lanes`` is 4, it is Fast Read Quad Output,
     which needs the flash's bit QE set. Both are as in the data sheets of W25Q128JV and IS25LP128F.
-    Data lines are sampled as the clock falls, so a bit has a whole period to travel. Raises
-    :class:`InputError` if ``lanes`` is not 1 or 4.
+    The reader samples data lines as the clock falls. The flash also changes them as the clock
+    falls, so a bit has a whole period to travel. Raises :class:`InputError` if ``lanes`` is not 1
+    or 4.
     """
 
     i: stream.Interface

@@ -23,19 +23,19 @@ SCALE_LATENCY = 2
 
 
 def input_layout(lanes: int) -> data.StructLayout:
-    """Return the payload layout of :class:`AddNormUnit`'s input."""
+    """Return the layout of a beat: elements ``x`` and ``r`` of two rows, ``last`` and ``mask``."""
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"x": elements, "r": elements, "last": 1, "mask": lanes})
 
 
 def output_layout(lanes: int) -> data.StructLayout:
-    """Return the payload layout of :class:`AddNormUnit`'s output of normalized rows."""
+    """Return the layout of a beat: normalized elements ``value`` of a row, ``mask``, ``last``."""
     values = data.ArrayLayout(signed(32), lanes)
     return data.StructLayout({"value": values, "mask": lanes, "last": 1})
 
 
 def sum_layout(lanes: int) -> data.StructLayout:
-    """Return the payload layout of :class:`AddNormUnit`'s output of sums."""
+    """Return the layout of a beat: sums ``s`` of the elements of two rows, ``mask``, ``last``."""
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"s": elements, "mask": lanes, "last": 1})
 
@@ -46,16 +46,16 @@ def scaled_width(max_row: int) -> int:
 
 
 def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
-    """Return the layout of a beat of elements, each multiplied by the length of its row."""
+    """Return the layout of a beat: ``scaled`` (elements times row length), ``mask``, ``last``."""
     elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
     return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})
 
 
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
-    """Place a register for the sums ``x + r`` of a beat of ``i``; return its (valid bit, beat).
+    """Place a register for the sums ``x + r`` of a beat of ``i``; return a valid bit and the beat.
 
-    The sums are saturated to 16 bits. The register holds the beat until ``moves`` is 1. If ``add``
-    is 0, the beat has the elements of ``x`` alone.
+    The sums are saturated to 16 bits. If ``add`` is 0, the beat has the elements of ``x`` alone.
+    The register holds the beat until ``moves`` is 1, when the next circuit accepts the beat.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))
@@ -133,8 +133,9 @@ class AddNormUnit(Component):
     row appears ``latency`` cycles after the last beat of the row. A stalled ``o_sum`` stalls the
     input at once. A stalled ``o`` stalls the input when the row buffer is full; this buffer has
     space for the longest row and about ``latency`` more beats. If ``parity`` is true, words of the
-    row buffer have parity bits, and ``errors`` reports a wrong word. Raises :class:`InputError` if
-    ``lanes`` is not positive, or ``max_row`` not from 1 to 8192.
+    row buffer have parity bits, and bit 1 of the output ``errors`` reports that a wrong word was
+    read. Raises :class:`InputError` if ``lanes`` is not positive, or ``max_row`` not from 1 to
+    8192.
     """
 
     i: stream.Interface

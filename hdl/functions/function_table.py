@@ -57,7 +57,7 @@ class FunctionLane(Component):
         )
 
     def elaborate(self, _platform):
-        """Place a memory with one segment per word, a byte multiplexer, and Horner's rule."""
+        """Place a memory of 8-byte words (one segment each), a byte multiplexer, Horner's rule."""
         m = Module()
         width, depth = 8 * ROW_BYTES, self.slots * FUNCTION_SEGMENTS
         m.submodules.ram = ram = protected_ram(width, depth, self.level, part=8, parts=True)

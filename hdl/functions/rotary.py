@@ -21,10 +21,11 @@ class RotaryUnit(Component):
     """Rotates ``lanes / 2`` pairs of elements per cycle, or multiplies ``lanes`` pairs of numbers.
 
     ``y`` holds 16-bit elements. Lanes 2j and 2j + 1 of ``pairs`` are the cosine and sine, in Q1.15,
-    that rotate lanes 2j and 2j + 1 of ``y``. If ``times`` is 1, each lane of ``y`` is multiplied by
-    the lane's ``r - r_zero`` instead. ``o`` is rounded to nearest, ties up. It is clamped to 16
-    bits if ``wide`` is 1, else to ``operand_width`` bits. ``times``, ``wide`` and ``r_zero`` must
-    hold while elements are in flight.
+    that rotate lanes 2j and 2j + 1 of ``y``. If ``times`` is 1, the unit does not rotate: each lane
+    of ``y`` is multiplied by ``r - r_zero``, where ``r`` is the 8-bit element of the second input
+    in the same lane. ``o`` is rounded to nearest, ties up. It is clamped to 16 bits if ``wide`` is
+    1, else to ``operand_width`` bits. ``times``, ``wide`` and ``r_zero`` must hold while elements
+    are in flight.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one beat per enabled cycle; all
     registers hold in other cycles. Each pair of lanes needs three multipliers of at most 17x17

@@ -1,4 +1,4 @@
-"""The last step of a softmax: the division of weights by their sum, to probabilities."""
+"""The last step of a softmax: weights are divided by their sum, which gives probabilities."""
 
 from amaranth.hdl import Module, Signal, unsigned
 from amaranth.lib import data, stream, wiring
@@ -21,7 +21,7 @@ ONE_SHIFT = 2 * OCTAVE_MANTISSA - PROBABILITY_FRACTION
 
 
 def probability_layout(lanes: int) -> data.StructLayout:
-    """Return the payload layout of probabilities in unsigned Q0.24; ``2**24`` stands for 1."""
+    """Return the layout of a beat: ``p`` (probabilities in unsigned Q0.24), ``mask``, ``last``."""
     probabilities = data.ArrayLayout(unsigned(PROBABILITY_WIDTH), lanes)
     return data.StructLayout({"p": probabilities, "mask": unsigned(lanes), "last": 1})
 

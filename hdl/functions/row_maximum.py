@@ -28,7 +28,10 @@ def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
 
 
 def maximum_layout(factors: int = 0) -> data.StructLayout:
-    """Return the layout of a row's maximum, and its factor's ``number`` if ``factors`` is not 0."""
+    """Return the layout of the largest score of a row: the field ``maximum``.
+
+    If ``factors`` is not 0, it also has ``number``, as in :func:`score_layout`.
+    """
     number = {"number": range(factors)} if factors else {}
     return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})
 
@@ -48,7 +51,8 @@ def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Val
 def strobes(m: Module, strobe: Value, cycles: int) -> Signal:
     """Return a word with the values of ``strobe`` in the last ``cycles`` cycles.
 
-    Bit i is ``strobe`` of i + 1 cycles before. A reset clears the word.
+    Bit i is the value that ``strobe`` had i + 1 cycles before the present cycle. A reset clears the
+    word.
     """
     history = Signal(cycles)
     m.d.sync += history.eq(Cat(strobe, history))
@@ -64,9 +68,9 @@ class RowMaximum(Component):
 
     The maximum of a row without unmasked columns is -32,768. Latency from the last input beat of a
     row to the first output beat is ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle.
-    If ``factors`` is not 0, the storage index ``number`` of a row's factor (:func:`score_layout`)
-    is output with the maximum. If ``parity`` is true, words of the row buffer have parity bits, and
-    ``errors`` reports wrong words.
+    If ``factors`` is not 0, ``o`` outputs with the maximum also ``number``, the index at which the
+    row's factor will be stored (:func:`score_layout`). If ``parity`` is true, words of the row
+    buffer have parity bits, and bit 1 of the output ``errors`` reports that a wrong word was read.
     """
 
     i: stream.Interface

@@ -19,17 +19,18 @@ class RowQueue(Component):
 
     A beat enters on ``beat`` if ``beat_en`` is 1, and the value of a row on ``row`` if ``row_en``
     is 1. ``o`` outputs every beat with the value of its row. ``beat`` has a field ``last``. Neither
-    input can be refused, so the sender reserves space first. It may set ``commit`` to 1 while the
-    register ``room`` is 1, which reserves space for one beat. ``commit_last`` must be 1 if this is
-    the last beat of a row. The beat may enter at any later time.
+    input can be refused, so the sender reserves space first. The sender may set ``commit`` to 1
+    while the output ``room`` is 1, which reserves space for one beat. ``commit_last`` must be 1 if
+    this is the last beat of a row. The beat may enter in the same cycle or later.
 
     A row has at most ``max_beats`` beats. If the value of a row arrives at most ``waiting`` cycles
-    after the ``commit`` of the row's last beat, rows never wait for room. In that case throughput
-    is one beat per cycle for rows of any length. Latency is ``ROW_LATENCY`` cycles from ``row_en``
-    to the first beat of the row. This holds if no earlier row is waiting, or if the last beat of
-    the earlier row leaves in the cycle of ``row_en``. ``o`` comes from registers, because block RAM
-    outputs arrive late in the cycle. If ``parity`` is true, each beat and each waiting value has a
-    parity bit, and ``errors`` reports a wrong word when it is read.
+    after the ``commit`` of the row's last beat, ``room`` is 0 only because ``o`` is stalled. In
+    that case throughput is one beat per cycle for rows of any length. Latency is ``ROW_LATENCY``
+    cycles from ``row_en`` to the first beat of the row. This latency holds if no earlier row is
+    waiting, or if the last beat of the earlier row leaves in the cycle of ``row_en``; otherwise the
+    row waits longer. ``o`` comes from registers, because block RAM outputs arrive late in the
+    cycle. If ``parity`` is true, each beat and each waiting value has a parity bit, and bit 1 of
+    the output ``errors`` reports that a wrong word was read.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class RowQueue(Component):
         )
 
     def elaborate(self, platform):
-        """Join the heads of the queues of beats and values; count the reserved space of each."""
+        """Join the first entries of the queues of beats and values; count the reserved entries."""
         m = Module()
         m.submodules.beats = beats = self.beats
         m.submodules.rows = rows = self.rows

@@ -1,4 +1,4 @@
-"""Row statistics of norms, equation (4) of docs/numerics.md: sum, inverse root of variance."""
+"""The sum of a row and the inverse root of its variance: equation (4) of docs/numerics.md."""
 
 from functools import reduce
 from operator import add
@@ -22,15 +22,16 @@ CHUNK_WIDTH = 17
 class RowStatistics(Component):
     """Sum each row and compute ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
 
-    Input in cycles with ``valid_i`` at 1: ``s`` has ``lanes`` 16-bit elements, 0 past the row's
-    end; ``last`` is 1 for the last beat of a row. ``n`` is the length of the row; it must be at
-    least the number of elements that arrive. If ``rms`` is 1, the sum is taken as 0. ``n``, ``rms``
-    and ``eps`` must hold while a row is in the unit.
+    A beat enters in each cycle with ``valid_i`` at 1. ``s`` has its ``lanes`` 16-bit elements,
+    which must be 0 past the row's end; ``last`` is 1 for the last beat of a row. ``n`` is the
+    length of the row; it must be at least the number of elements that arrive. If ``rms`` is 1, the
+    unit uses and outputs 0 in place of the sum. ``n``, ``rms`` and ``eps`` must hold while a row is
+    in the unit.
 
-    Output ``latency`` cycles after the last beat of a row: ``valid_o`` is 1 for one cycle with the
-    sum ``total`` and the inverse root as ``mantissa`` and ``right``. To multiply a number by the
-    inverse root, multiply it by ``mantissa`` and shift the product right by ``right``; the result
-    has 16 fraction bits. The scaled variance is an exact integer;
+    The result leaves ``latency`` cycles after the last beat of a row. ``valid_o`` is then 1 for one
+    cycle, ``total`` is the sum, and ``mantissa`` and ``right`` represent the inverse root. To
+    multiply a number by the inverse root, multiply it by ``mantissa`` and shift the product right
+    by ``right``; the result has 16 fraction bits. The scaled variance is an exact integer;
     :class:`celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt` inverts its root.
 
     Throughput is one beat per cycle, even for rows of one beat; inputs are never refused.

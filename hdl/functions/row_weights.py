@@ -24,7 +24,7 @@ ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
 
 
 def scored_layout(lanes: int, factors: int) -> data.StructLayout:
-    """Return the layout of a beat of softmax scores together with the largest score of the row."""
+    """Return the layout of a ``beat`` of softmax scores with the largest score of its ``row``."""
     return data.StructLayout({"beat": score_layout(lanes), "row": maximum_layout(factors)})
 
 
@@ -32,9 +32,9 @@ class WeightLanes:
     """A pipeline from scores to weights (exponentials) and the reciprocal of their sum.
 
     The pipeline never stalls. The attribute ``weighed`` is the number of cycles from a beat of
-    scores to its weights. If ``late`` is true, a register makes it one cycle longer. The attribute
-    ``inverted`` is the number of cycles from the last beat of a row to the reciprocal of the row's
-    sum.
+    scores to its weights. If ``late`` is true, a further register delays the weights and the
+    reciprocal by one cycle. The attribute ``inverted`` is the number of cycles from the last beat
+    of a row to the reciprocal of the row's sum.
     """
 
     def __init__(self, lanes: int, max_beats: int, *, late: bool = False):
@@ -56,12 +56,13 @@ class WeightLanes:
 
         A beat of ``i`` enters in a cycle with ``accepted`` at 1. The pipeline drives ``weights``
         (the exponentials), ``mask`` and ``row``. A weight in ``weights`` is
-        ``mantissa * 2**(-16 - shift)``, 0 in columns outside of ``mask``. The reciprocal of the sum
-        in ``row`` is ``inverse * 2**(-16 - scale)``.
+        ``mantissa * 2**(-16 - shift)``; it is 0 in the columns whose bit of ``mask`` is 0. The
+        reciprocal of the sum in ``row`` is ``inverse * 2**(-16 - scale)``.
 
-        Returns a tuple of four. The first is the list of weights in Q1.28, lower bits dropped, one
-        cycle after ``weights``. The others are valid bits. The second is 1 with each beat of
-        ``weights``, the third with the last beat of a row, and the fourth with a result in ``row``.
+        Returns a tuple of four. The first is a list with the weight of each lane in Q1.28, lower
+        bits dropped, one cycle after ``weights``. The others are single bits. The second is 1 when
+        ``weights`` has a beat, the third when this is the last beat of a row, and the fourth when
+        ``row`` has a result.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat
@@ -109,8 +110,8 @@ class RowWeights(Component):
     Weights, ``inverse`` and ``scale`` are those of :class:`WeightLanes`. Latency from the last
     input beat of a row to the first output beat is
     ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
-    cycle. If ``parity`` is true, words of the row buffer have parity bits, and ``errors`` reports
-    wrong words.
+    cycle. If ``parity`` is true, words of the row buffer have parity bits, and bit 1 of the output
+    ``errors`` reports that a wrong word was read.
     """
 
     i: stream.Interface
@@ -163,8 +164,8 @@ class DeferredWeights(Component):
     (the row's factor), equation (23) of docs/numerics.md. ``o`` has weights in unsigned Q0.24,
     lower bits dropped, in the layout of probabilities; the largest weight of a row is ``2**24``.
     ``factor`` outputs the factor together with ``number``, the index, below ``factors``, at which
-    it will be stored. The input beats of the row have this index. Latency is ``latency`` cycles
-    from an input beat to its output beat, throughput one beat per cycle.
+    the factor will be stored. The unit copies ``number`` from the row's beats on ``i``. Latency is
+    ``latency`` cycles from an input beat to its output beat, throughput one beat per cycle.
     """
 
     i: stream.Interface

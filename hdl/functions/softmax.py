@@ -16,7 +16,7 @@ from celosia.hdl.stream.flow import Flow
 
 
 class SoftmaxUnit(Component):
-    """Softmax to the base 2 of rows of scores in units of 1/256 octave.
+    """Softmax of rows of scores: probabilities proportional to ``2**(q / 256)`` of each score q.
 
     ``i`` receives rows of 1 to ``max_row`` elements as beats of ``lanes`` columns. A beat has the
     scores ``q``, a ``mask`` of the columns that take part (0 past the row's end), and ``last`` in
@@ -29,7 +29,7 @@ class SoftmaxUnit(Component):
     row of n beats follows the row's last beat by ``latency + n - 1`` cycles. ``latency`` is
     ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``; ``sum_width`` is 28 plus the
     bits of the largest number of columns. If ``parity`` is true, words of the row buffers have
-    parity bits, and ``errors`` reports wrong words.
+    parity bits, and bit 1 of the output ``errors`` reports that a wrong word was read.
 
     If ``factors`` is not 0, the unit does not divide by the sum: ``p`` are the exponentials of a
     row's scores, scaled so that the largest is 1, as in :func:`celosia.sim.softmax.row_weights`.
@@ -76,7 +76,7 @@ class SoftmaxUnit(Component):
         return self.maximum.latency + self.weights.latency + behind
 
     def rows(self, beats: int) -> int:
-        """Return the latency (cycles) that a row of ``beats`` beats adds to that of one beat."""
+        """Return the cycles that a row of ``beats`` beats takes in addition to a one-beat row."""
         return softmax_beat_cycles(deferred=self._deferred) * (beats - 1)
 
     def elaborate(self, platform):
