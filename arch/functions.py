@@ -27,9 +27,10 @@ PROBABILITY_FRACTION = 24
 
 
 def gelu_erf(x: Floats) -> Floats:
-    """Return the exact GELU ``x * Phi(x)``, ``Phi`` the normal CDF (Hendrycks and Gimpel 2016).
+    """Return the exact GELU ``x * Phi(x)`` (Hendrycks and Gimpel 2016).
 
-    ``Phi`` is its Taylor polynomial around the nearest tabulated point, with an absolute error
+    ``Phi`` is the cumulative distribution function of the standard normal distribution. It is
+    evaluated as a Taylor polynomial around the nearest tabulated point, with an absolute error
     below 2**-51.
     """
     place = np.rint(np.clip(x, -_NORMAL_REACH, _NORMAL_REACH) * _NORMAL_STEPS)
@@ -178,7 +179,7 @@ SMOOTH_FUNCTIONS = tuple(
 
 
 def round_away(x: Floats) -> Floats:
-    """Return the nearest integers, ties away from zero, as float64."""
+    """Return ``x`` rounded to the nearest integers, ties away from zero, as float64."""
     return np.asarray(np.copysign(np.floor(np.abs(x) + 0.5), x))
 
 
@@ -190,11 +191,12 @@ def int8_table(
     y_zero: int,
     operand_width: int = 8,
 ) -> NDArray[np.int64]:
-    """Return a function of a quantized operand as a table [256] of quantized results.
+    """Return a table [256] of a function's quantized results for all signed 8-bit operands ``q``.
 
-    Entry ``q + 128`` is ``clamp(round(f(x_scale * (q - x_zero)) / y_scale) + y_zero)``: TFLite's
-    rule, rounded to nearest with ties away from zero and clamped to signed ``operand_width`` bits.
-    Raises :class:`InputError` if a scale is not positive and finite.
+    Entry ``q + 128`` is ``clamp(round(function(x_scale * (q - x_zero)) / y_scale) + y_zero)``, as
+    in TFLite: ``round`` rounds to nearest with ties away from zero, ``clamp`` limits the result to
+    a signed integer of ``operand_width`` bits. Raises :class:`InputError` if a scale is not
+    positive and finite.
     """
     for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
         if not 0 < scale < math.inf:

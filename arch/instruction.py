@@ -53,15 +53,16 @@ class Operand:
 
 
 def wrap(value: int) -> int:
-    """Return a value modulo 2**28 as a signed integer."""
+    """Return a value modulo 2**28 as a signed integer of 28 bits."""
     half = 1 << (IMMEDIATE_WIDTH - 1)
     return (value + half) % (1 << IMMEDIATE_WIDTH) - half
 
 
 def resolve(name: str, value: int) -> int:
-    """Return the value of an instruction's operand ``name`` as engines read it, modulo 2**28.
+    """Return the value that engines read for operand ``name``: ``value`` modulo 2**28.
 
-    The value is unsigned for ``dram_addr`` and signed for every other operand.
+    ``value`` is the sum of the operand's immediate and register. The result is unsigned for
+    ``dram_addr``, and signed for every other operand.
     """
     return value % (1 << IMMEDIATE_WIDTH) if name == "dram_addr" else wrap(value)
 
@@ -98,7 +99,7 @@ class Instruction:
 
     @property
     def definition(self) -> Definition:
-        """The definition of the instruction's opcode."""
+        """The :class:`Definition` of the instruction's opcode: its engine, operands and flags."""
         return DEFINITIONS[self.opcode]
 
     def operand(self, name: str) -> Operand:

@@ -1,4 +1,4 @@
-"""The instruction set, defined once.
+"""The instruction set, defined once for circuit, golden machine and compiler.
 
 An instruction is a header word and one word per operand, all of 32 bits, least significant bit
 first:
@@ -42,7 +42,7 @@ _UNUSED_BITS = 7 << 13
 
 
 class Engine(enum.IntEnum):
-    """The engines that run instructions; a value is the engine's bit in a header's pop and push."""
+    """The engines that run instructions; a value is its bit number in a header's pop and push."""
 
     LOAD = 0
     MATRIX = 1
@@ -93,8 +93,9 @@ class Definition:
     def reserved(self) -> int:
         """Mask of header bits that must be 0.
 
-        They are unused bits, flags that the instruction does not have, and tokens between its
-        engine and itself. An instruction that no engine runs has no tokens at all.
+        They are unused bits, the bits of flags that the instruction does not have, and the token
+        bits of the engine that runs the instruction. If no engine runs it, they include all token
+        bits.
         """
         own = 0xF if self.engine is None else 1 << self.engine
         tokens = own << POP_SHIFT | own << PUSH_SHIFT
@@ -102,7 +103,7 @@ class Definition:
         return _UNUSED_BITS | tokens | (0xFFFF & ~known) << FLAG_SHIFT
 
     def flag_bit(self, name: str) -> int:
-        """Return a flag's position in the flags field, equal in all instructions of an engine."""
+        """Return a flag's bit number in header flags, the same in all instructions of an engine."""
         return _FLAGS[self.engine].index(_SHARED.get(name, name))
 
 

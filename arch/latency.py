@@ -1,7 +1,7 @@
 """Latencies between units of the machine, in cycles, computed from its configuration.
 
-Circuits are built with these numbers or assert them, and benches check them. The compiler predicts
-a program's cycles from them, without a simulation.
+Circuits are built with these latencies or assert that they have them, and benches check them. The
+compiler predicts a program's cycles from them, without a simulation.
 """
 
 from celosia.arch.config import Config
@@ -54,8 +54,9 @@ def burst_words(config: Config) -> int:
 
 
 def queue_latency(depth: int) -> int:
-    """Return the cycles from a command's last word into an empty queue to the command's output.
+    """Return the cycles that a command takes to pass through an empty command queue.
 
+    They are counted from the input of the command's last word to the output of the command.
     ``depth`` is the number of commands that the queue can hold.
     """
     return min(depth, 2)
@@ -67,16 +68,16 @@ def requests_latency(config: Config) -> int:
 
 
 def lines_wait(config: Config) -> bool:
-    """Return whether lines read from the scratchpad pass a register before the queue for them.
+    """Return whether a line read from the scratchpad passes a register before it enters a queue.
 
-    The register takes one cycle. A ``registered`` machine with long lines has it, because the path
-    from block RAM through a rotation to the queue would be too long.
+    The register takes one cycle. A ``registered`` machine has it if its lines are longer than 8
+    bytes, because the path from block RAM through a rotation to the queue would be too long.
     """
     return config.control.registered and config.line_bytes > TURNED_AT_ONCE
 
 
 def reader_latency(config: Config) -> int:
-    """Return the cycles from the start of a command that reads the scratchpad to its first beat."""
+    """Return the cycles from a command's start to the first beat it reads from the scratchpad."""
     return requests_latency(config) + 3 + config.stages
 
 
@@ -95,20 +96,24 @@ def words_wait(config: Config, first: int) -> int:
 
 
 def requantizer_latency(*, registered: bool) -> int:
-    """Return the cycles from a 32-bit sum at the requantizer's input to its requantized element."""
+    """Return the cycles from a 32-bit sum at the requantizer's input to the element at its output.
+
+    If ``registered`` is true, the requantizer has one more register, which adds one cycle.
+    """
     return 6 + registered
 
 
 def intake_latency(config: Config) -> int:
-    """Return the cycles from a beat of sums to INT16 elements, the input of softmax or norm."""
+    """Return the cycles from a beat of accumulator sums to INT16 elements for softmax or norm."""
     registered = config.control.registered
     return requantizer_latency(registered=registered) + 2 * registered
 
 
 def epilogue_latency(config: Config) -> int:
-    """Return the cycles from a beat into the vector engine's requantizer to the beat's write.
+    """Return the cycles from a beat at the vector engine's requantizer to the elements' write.
 
-    Rotations and polynomials take more cycles, which the result does not include.
+    The elements are written to the scratchpad. Rotations and polynomials take more cycles, which
+    the result does not include.
     """
     registered = config.control.registered
     table = TABLE_LATENCY * bool(config.activation)
@@ -116,11 +121,12 @@ def epilogue_latency(config: Config) -> int:
 
 
 def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
-    """Return the cycles from a row's last beat into the softmax unit to the first probability out.
+    """Return the cycles from the last beat of a row of scores to the softmax unit's first result.
 
-    The row is one beat of ``lanes`` scores; :func:`softmax_beat_cycles` is for longer rows. If
-    ``deferred`` is true, the unit returns undivided softmax weights, which a later instruction
-    divides by the row's sum. The cycles are then those to the first such weight.
+    The row has one beat of ``lanes`` scores; :func:`softmax_beat_cycles` is for longer rows.
+    ``longest_row`` is the largest number of scores in a row that the unit accepts. If ``deferred``
+    is false, results are probabilities. If it is true, they are softmax weights, which a later
+    instruction divides by the row's sum.
     """
     if deferred:
         return _log2(lanes) + 8
@@ -142,9 +148,9 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the width of a multiplier's operand that is ``width`` bits of an 8-bit weight (bits).
+    """Return the width of a multiplier's operand for ``width`` bits of an 8-bit weight (bits).
 
-    A part of fewer than 8 bits gets an additional sign bit; a whole weight already has one.
+    If ``width`` is below 8, the operand has an additional sign bit; a whole weight already has one.
     """
     return width + (width < OPERAND_BITS)
 
@@ -152,8 +158,8 @@ def part_width(width: int) -> int:
 def row_width(config: Config) -> int:
     """Return the width of an activation at a multiplier (bits).
 
-    If values may share exponents (``block_exponents``), activations are shifted left by the
-    exponent, and the width includes this shift.
+    If the configuration has ``block_exponents``, each row of a weight slot may have an exponent, by
+    which the row's activation is shifted left. The width then includes the largest shift.
     """
     return config.element_width + (SHIFTS if config.block_exponents else 0)
 
@@ -179,10 +185,10 @@ def product_latency(config: Config) -> int:
 
 
 def weights_latency(config: Config) -> int:
-    """Return the cycles from a slot number at the weight memory to the weights at its output.
+    """Return the cycles from a slot number at the weight memory's input to the slot's weights.
 
-    The latency is for an array of adder trees. In a ``registered`` machine a deep memory has an
-    output register, which adds one cycle.
+    The latency is for an array of adder trees. In a ``registered`` machine, a memory of more than
+    four slots has an output register, which adds one cycle.
     """
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 
@@ -196,11 +202,11 @@ def array_latency(config: Config) -> int:
 
 
 def dispatch_cycles(config: Config) -> int:
-    """Return the cycles from a command's end to the first request of a command that waits for it.
+    """Return the cycles from a command's end to the first memory request of a waiting command.
 
-    The commands are on different engines; the first sends a token for which the second waits. One
-    cycle passes until the token is counted, and one until the second engine has accepted its
-    command. In a ``registered`` machine that engine starts one cycle later.
+    The commands are on different engines. At its end the first command sends a token, which the
+    second command requires. One cycle passes until the token is counted, and one until the second
+    engine has accepted its command. In a ``registered`` machine that engine starts one cycle later.
     """
     return 2 + config.stages
 
@@ -211,12 +217,13 @@ def load_bytes(config: Config) -> int:
 
 
 def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
-    """Return the cycles of a SPARSE instruction that multiplies ``m`` rows of activations.
+    """Return the cycles of a SPARSE instruction that multiplies ``m`` rows of ``k`` activations.
 
-    A lane stalls while the sum of its previous column waits to be added to an accumulator; the
-    result is exact if no lane stalls. The first row is loaded before the products, and each further
-    row during the products of the row before. After each row the lanes' last sums are added to
-    accumulators one after another.
+    The sparse matrix has ``n`` columns, and ``beats`` entries for each of the ``lanes`` lanes. The
+    first row is loaded before the products, and each further row during the products of the
+    previous row. After each row the last sum of each lane is added to an accumulator, one sum after
+    another. The number of cycles is exact if no lane stalls. A lane stalls while the sum of its
+    previous column waits to be added to an accumulator.
     """
     load = -(-k // load_bytes(config))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

@@ -115,9 +115,10 @@ def fingerprint(config: Config) -> int:
 
     They are the first four bytes of the SHA-256 of a text. The text has a line ``NAME = VALUE`` for
     each field, where NAME is the field's short name. A fingerprint must never change, so the text
-    keeps the form of the first machines' configuration files: a line for the clock, whose value is
-    constant, and the older fields that ``celosia.arch.choices`` lists. The text has no line for a
-    newer field at its default, or for a field that is constant in a microcoded machine.
+    keeps the form of the first machines' configuration files. It has a line for the clock, whose
+    value is constant, and the older fields that ``celosia.arch.choices`` lists, not the fields that
+    replaced them. It has no line for a newer field at its default. For a microcoded machine it also
+    has no line for a field whose value is the same in all microcoded machines.
     """
     left_out = {"requantizer"}
     if config.micro is not None:
@@ -136,7 +137,7 @@ def fingerprint(config: Config) -> int:
 
 
 def crc16(data: bytes) -> int:
-    """Return the CRC-16 that ends a frame of ``data``.
+    """Return the CRC-16 of ``data``, the bytes of a frame between its sync byte and its CRC.
 
     Frames carry the CRC's most significant byte first. The CRC is CRC-16/IBM-3740 of Greg Cook's
     catalogue, also known as CCITT-FALSE: polynomial 0x1021, start value 0xFFFF, no reflection and
@@ -154,15 +155,15 @@ def crc16(data: bytes) -> int:
 def request(command: int, tag: int, length: int, addr: int, payload: bytes = b"") -> bytes:
     """Return the bytes of a request frame, which the host sends.
 
-    ``length`` (16 bits) is the size of the payload (bytes). For a command that reads, ``length`` is
-    the size of the answer's payload.
+    The answer repeats ``tag``; the unit of ``addr`` depends on the command. If the command reads,
+    ``length`` (16 bits) is the size of the answer's payload, otherwise that of ``payload`` (bytes).
     """
     body = bytes([command, tag]) + length.to_bytes(2, "little") + addr.to_bytes(4, "little")
     return _frame(REQUEST_SYNC, body + payload)
 
 
 def answer(status: int, tag: int, payload: bytes = b"") -> bytes:
-    """Return the bytes of an answer frame, which the machine sends."""
+    """Return the bytes of the frame with which the machine answers the request of this ``tag``."""
     body = bytes([status, tag]) + len(payload).to_bytes(2, "little")
     return _frame(ANSWER_SYNC, body + payload)
 

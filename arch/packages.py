@@ -23,10 +23,10 @@ _PACKAGES = {
 def library(module: str, subject: str, package: str = "", extra: str = "") -> Any:
     """Import and return a module of an optional package.
 
-    ``package`` is the package that contains the module, and ``extra`` the extra of pip that
-    installs the package. By default the package is found from the module's name, and the extra is
-    the first that requires the package. Raises :class:`InputError` if the package is missing; its
-    message begins with ``subject``, such as "Images need".
+    ``package`` is the package that contains the module, by default found from the module's name.
+    ``extra`` is the extra of Celosia that installs it, by default the first that requires it.
+    Raises :class:`InputError` if the package is missing; its message begins with ``subject``, such
+    as "Images need".
     """
     top = module.partition(".")[0]
     if importlib.util.find_spec(top) is None:
@@ -40,8 +40,8 @@ def library(module: str, subject: str, package: str = "", extra: str = "") -> An
 class Deferred:
     """A module that is imported at the first access to one of its attributes.
 
-    The module, or one that it imports, may need an optional package. An access raises
-    :class:`InputError` as :func:`library` does.
+    The module, or one that it imports, may need an optional package. If the package is missing, an
+    access raises the :class:`InputError` of :func:`library`, whose message begins with ``subject``.
     """
 
     def __init__(self, module: str, subject: str):

@@ -33,10 +33,11 @@ SLOPE_BITS = 17
 
 @dataclass(frozen=True, kw_only=True)
 class Polynomial:
-    """One polynomial of degree 2 for each segment of the operand, over integers.
+    """A function of integers, with one polynomial of degree 2 for each segment of operands.
 
-    The operand has ``x_width`` bits: the segment number in the upper bits, ``t`` in the lower
-    ``t_width`` bits. With ``>>`` rounding towards minus infinity, the result is::
+    The operand has ``x_width`` bits: the segment number in the upper bits, and ``t``, the position
+    in the segment, in the lower ``t_width`` bits. With ``>>`` rounding towards minus infinity, the
+    result is::
 
         (c0 + ((c1 + (c2 * t >> t_width)) * t >> t_width)) >> guard_width
     """
@@ -62,7 +63,7 @@ class Polynomial:
 
     @property
     def widths(self) -> tuple[int, int, int]:
-        """Signed widths that hold all values of ``c0``, of ``c1`` and of ``c2``, a tuple (bits)."""
+        """Tuple of the signed widths that hold all ``c0``, all ``c1`` and all ``c2`` (bits)."""
         c0, c1, c2 = (max(_signed_width(row[i]) for row in self.coefficients) for i in range(3))
         return c0, c1, c2
 
@@ -75,7 +76,7 @@ class Polynomial:
 
     @property
     def sum_width(self) -> int:
-        """Signed width that holds every sum before the guard bits are dropped (bits)."""
+        """Signed width that holds every sum with ``c0``, before ``>> guard_width`` (bits)."""
         return max(
             _signed_width(abs(c0) + abs(c1) + abs(c2) + 1) for c0, c1, c2 in self.coefficients
         )
@@ -101,7 +102,7 @@ def fit(
 
     Operands and results of ``function`` are floats in units of the least significant bit.
     ``function`` is evaluated only inside segments, so it may have a kink where two segments meet.
-    The operand is two's complement if ``signed``, else unsigned.
+    The operand has ``x_width`` bits, in two's complement if ``signed`` is true, otherwise unsigned.
 
     Raises :class:`InputError` if ``segments`` is not a power of two from 2 to ``2**x_width``.
     """
@@ -165,7 +166,7 @@ def function_table(
 def function_polynomial(
     function: Function, x_scale: float, y_scale: float, y_zero: int
 ) -> Polynomial:
-    """Return polynomials that approximate a function of 16-bit operands, with quantized results.
+    """Return polynomials that compute a function's quantized results from signed 16-bit operands.
 
     An operand ``q`` stands for the value ``x_scale * q``, and a result ``y`` for the value
     ``y_scale * (y - y_zero)``. Results are rounded to nearest. Their magnitude is clipped at

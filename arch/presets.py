@@ -26,12 +26,13 @@ _GONE = ("clock_mhz",)
 def load(source: str, overrides: list[str] | None = None) -> Config:
     """Return the configuration of a preset or of a TOML file, changed by ``overrides``.
 
-    ``source`` is the preset's name or the file's path. A TOML file has a table for each record that
-    it changes. It may start from a preset with ``preset = "NAME"``; ``false`` for a unit's record
-    removes the unit. ``overrides`` are texts such as ``rows=4``. Older field names, and fields
-    outside of tables, are accepted; a line on standard error then shows the present form. Raises
-    :class:`InputError` if the source is neither a preset nor a TOML file, or its content is
-    invalid.
+    ``source`` is the preset's name or the file's path. A TOML file has a table, such as
+    ``[array]``, for each group of fields that it changes. It starts from the preset that its value
+    ``preset`` names, by default from ``micro`` if it has a table ``micro``, else from ``small``. A
+    unit that is ``false`` instead of a table is removed. ``overrides`` are texts such as
+    ``rows=4``. Older field names, and fields outside of tables, are accepted; a line on standard
+    error then shows the present form. Raises :class:`InputError` if the source is neither a preset
+    nor a TOML file, or its content is invalid.
     """
     if source in PRESETS:
         config = PRESETS[source]

@@ -20,10 +20,12 @@ _TOLD = {"correct": {"parameters": "detect", "control": "detect"}}
 
 
 def protection(text: str) -> dict[str, str]:
-    """Return a dictionary from each unit to its protection level, from the field ``protect``.
+    """Return a dictionary from each unit to its protection level, for a value of field ``protect``.
 
-    ``text`` is one level for all units, or ``UNIT=LEVEL`` for some units, separated by commas; the
-    other units have level ``none``. Raises :class:`InputError` if the text has neither form.
+    The value ``text`` is one level for all units, or ``UNIT=LEVEL`` for some units, separated by
+    commas; the other units have level ``none``. If it is ``correct`` for all units, the units
+    ``parameters`` and ``control`` have level ``detect``. Raises :class:`InputError` if the text has
+    neither form.
     """
     if text in LEVELS:
         return dict.fromkeys(UNITS, text) | _TOLD.get(text, {})
@@ -40,7 +42,7 @@ def protection(text: str) -> dict[str, str]:
 
 
 def code_columns(width: int, level: str) -> list[int]:
-    """Return, for each of ``width`` data bits, the mask of the check bits that cover it: a list.
+    """Return a list of ``width`` masks, one per data bit: the check bits that cover the bit.
 
     The mask of a data bit is its column in the code's matrix. At level ``detect`` there is one
     check bit, the parity. At level ``correct`` all masks differ and have an odd number of bits, at
@@ -75,12 +77,13 @@ def check_bits(columns: Sequence[int]) -> int:
 
 
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
-    """Return, for each data bit, masks (failing, holding) of the check bits that identify it.
+    """Return a list with one pair of masks ``(failing, holding)`` of check bits for each data bit.
 
-    The stored check bits are compared with those computed from the data. If only this data bit is
-    wrong, the check bits in ``failing`` differ, and those in ``holding`` are equal. ``holding`` has
-    only the bits that are needed to distinguish the data bit from all others. If more than one bit
-    is wrong, the masks may match several data bits or none.
+    ``columns`` are the masks of :func:`code_columns`. The stored check bits are compared with those
+    computed from the data. If only this data bit is wrong, the check bits in ``failing`` differ,
+    and those in ``holding`` are equal. ``holding`` has only the bits that are needed to distinguish
+    the data bit from all others. If more than one bit is wrong, the masks may match several data
+    bits or none.
     """
     patterns = []
     for column in columns:

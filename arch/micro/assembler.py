@@ -1,15 +1,16 @@
 """An assembler of micro-instructions.
 
-A line is a micro-instruction ``NAME operand, operand, ...``, a label with a colon, or a directive;
-a semicolon starts a comment. An operand is the name of a register; an immediate or a jump's target
-is a number or a label. The order of an operation's operands is its field ``operands``.
+A line is a micro-instruction ``NAME operand, operand, ...``, a label with a colon, a directive or a
+shorthand; a semicolon starts a comment. An operand is the name of a register; an immediate or a
+jump's target is a number or a label. The operands' order is the field ``operands`` of the
+operation in ``celosia.arch.micro.isa``. The directives, with a dot, and the shorthands are:
 
 - ``.registers FIRST NAME ...`` names consecutive registers, starting at number FIRST;
 - ``.words LABEL WORD ...`` adds a table LABEL of words (numbers or labels) after the code;
-- ``MOVE rd, ra`` copies a register; ``SET rd, value`` sets one to any 32-bit value, signed or not.
-  SET takes one cycle if the value fits in an immediate, otherwise three cycles;
-- ``GOTO target`` jumps; ``CALL link, target`` also writes the address after it to register
-  ``link``; ``BACK link`` jumps to the address in register ``link``;
+- ``MOVE rd, ra`` copies a register; ``SET rd, value`` sets a register to a 32-bit value, signed or
+  not. SET takes one cycle if the value fits in an immediate, otherwise three cycles;
+- ``GOTO target`` jumps; ``CALL link, target`` jumps and writes the address of the next
+  micro-instruction to register ``link``; ``BACK link`` jumps to the address in register ``link``;
 - ``IF flags, bit, target, spare`` jumps to the target if bit ``bit`` (0 to 12) of register
   ``flags`` is 1, and ``UNLESS`` jumps if the bit is 0; both overwrite register ``spare``.
 """
@@ -27,8 +28,9 @@ class Microcode:
     """Micro-instructions, labels and constants assembled from a text.
 
     ``registers`` maps register names to numbers; the attribute ``registers`` also has the names
-    that the text defines. Raises :class:`ProgramError` if a line is no micro-instruction, a label
-    is missing or defined twice, or an immediate does not fit.
+    that the text defines. The class raises :class:`ProgramError` if a line has an unknown
+    instruction or register, or a label is defined twice. :meth:`words` raises it if a label is
+    missing or an immediate does not fit.
     """
 
     def __init__(self, text: str, registers: Mapping[str, int] = MappingProxyType({})):

@@ -52,9 +52,11 @@ MAX_ROW = 1 << 12
 
 
 def check_micro(config: Fields, values: Mapping[str, Any]) -> None:
-    """Check that fields of a microcoded machine have their fixed values and fit its memories.
+    """Raise :class:`InputError` if a microcoded machine cannot have this configuration.
 
-    ``values`` maps short names of fields to values. Raises :class:`InputError` otherwise.
+    ``values`` maps short names of fields to values; the fields in :data:`CONSTANTS` must have the
+    values listed there. The width of external memory, the longest row and the data memory's words
+    must not exceed their limits.
     """
     for name, constant in CONSTANTS.items():
         if values[name] != constant:

@@ -48,7 +48,11 @@ class Form(enum.Enum):
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of the core: number, form, meaning, and ``more``, its cycles after the first."""
+    """An operation of the core.
+
+    ``number`` is the field that selects the operation, ``meaning`` describes its effect, such as
+    "rd = ra + b", and ``more`` are its cycles after the first.
+    """
 
     number: int
     form: Form

@@ -1,17 +1,17 @@
 """The map of a microcoded machine's data memory, and names of the core's registers by their use.
 
-Word addresses of the data memory, regions in ascending order:
+The data memory has these regions, in ascending order of their word addresses:
 
 =========== ==============================================================================
 program     the host's program, ``program_depth`` words, then at least one word that no
             program may reach: reading it ends a run
 registers   the instruction set's registers 0 to 15; register 0 is 0
-loops       the open loops, outermost first: address of the body, rounds left
+loops       each open loop, outermost first, with the address of its body and rounds left
 scratch     32 words that any instruction may overwrite
 row         a row of a softmax or a normalization, ``max_row`` words
 tables      activation tables, 64 words each: entry e is byte e % 4, from the least
             significant one, of word e // 4
-parameters  words of requantization parameters, 3 words for each: bias, multiplier, shift
+parameters  entries of requantization parameters, 3 words each: bias, multiplier, shift
 =========== ==============================================================================
 """
 
