@@ -1,4 +1,4 @@
-"""The accelerator of any configuration, with engines or microcoded."""
+"""Selects the accelerator that a configuration describes: one with engines, or a microcoded one."""
 
 from celosia.arch.config import Config
 from celosia.hdl.accelerator import Accelerator

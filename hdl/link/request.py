@@ -24,14 +24,14 @@ REQUEST = data.StructLayout({"header": HEADER, "corrupt": 1})
 class RequestReceiver(Component):
     """Assembles the bytes of ``i`` into requests of ``celosia.arch.link``.
 
-    ``o`` offers a request once the last byte has arrived and the CRC is right. The payload of the
-    request can be read until the request is accepted: ``payload_data`` is the byte at
-    ``payload_addr`` of the previous cycle. A request is corrupt if the CRC or the stop bit of a
-    byte is wrong, the payload is longer than ``payload_bytes``, or no byte arrives for ``timeout``
-    cycles. A corrupt request is offered only after ``timeout`` cycles without a byte, so that
-    remaining bytes are never taken for another request. Bytes before a sync byte, and bytes that
-    arrive while a request is offered, are ignored. Raises :class:`InputError` if ``payload_bytes``
-    is not a power of two from 32 to 32768.
+    ``o`` offers a valid request once its last byte has arrived. The payload of the request can be
+    read until the request is accepted: ``payload_data`` is the byte at ``payload_addr`` of the
+    previous cycle. The field ``corrupt`` of a request is 1 if its CRC or the stop bit of a byte is
+    wrong, or its payload is longer than ``payload_bytes``. It is also 1 if the bytes of the request
+    pause for ``timeout`` cycles. Such a request is offered only after ``timeout`` cycles without a
+    byte, so that remaining bytes are never taken for another request. Bytes before a sync byte, and
+    bytes that arrive while a request is offered, are ignored. Raises :class:`InputError` if
+    ``payload_bytes`` is not a power of two from 32 to 32768.
     """
 
     def __init__(self, payload_bytes: int, timeout: int):

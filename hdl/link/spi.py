@@ -22,16 +22,16 @@ cycles of a half; the rest is for pads, wires in both directions, and the host's
 class SpiPeripheral(Component):
     """Converts SPI lines to bytes and back, in mode 0 (clock idles low, data sampled at its rise).
 
-    ``sck``, ``cs_n`` and ``copi`` may change at any time; they pass two synchronizing registers. A
-    period of ``sck`` takes at least ``CYCLES`` cycles, and ``cs_n`` must be low for half a period
-    before the first period. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls. It is
+    ``sck``, ``cs_n`` and ``copi`` may change at any time; they pass two synchronizing registers.
+    The host must give ``sck`` a period of at least ``CYCLES`` cycles, and set ``cs_n`` to 0 half a
+    period before the first. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls. It is
     driven even if ``cs_n`` is high, so the peripheral must be alone on its line.
 
-    Every eight bits output a byte on ``o`` and send a byte from ``i``, or ``FILL`` if ``i`` has no
-    byte when the eight bits begin. While ``cs_n`` is high no bit is received. If ``cs_n`` rises
-    within a byte, the received part is output with ``broken`` at 1, and the byte being sent is
-    lost. A byte that still waits on ``i`` is not lost. The mode is CPOL = CPHA = 0 of Motorola's
-    SPI Block Guide V03.06.
+    After eight periods of ``sck`` a byte was received, which ``o`` outputs, and a byte of ``i`` was
+    sent, or ``FILL`` if ``i`` had no byte when the periods began. While ``cs_n`` is high no bit is
+    received. If ``cs_n`` rises within a byte, the received part is output with ``broken`` at 1, and
+    the byte being sent is lost. The next byte, which ``i`` still offers, is not lost. The mode is
+    CPOL = CPHA = 0 of Motorola's SPI Block Guide V03.06.
     """
 
     sck: In(1)

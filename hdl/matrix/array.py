@@ -18,12 +18,12 @@ from celosia.hdl.stream.pipeline import delay, domain_of
 
 
 def array_members(config: Config) -> dict[str, Any]:
-    """Return a dictionary from name to port of an array: activations, lines of weights, and sums.
+    """Return an array's ports as a dictionary: activations ``i``, lines ``i_weights``, sums ``o``.
 
     If the configuration has ``operand_gating``, output ``zeros`` is the number of zeros among the
-    activations of two cycles before. If weight slots store scales, ``scales`` has the scale of each
-    column for the sums output in the same cycle. The receiver must multiply the sums by the scales
-    if ``scaled`` is 1.
+    activations of two cycles before. If weight slots store scales, output ``scales`` has each
+    column's scale for the sums on ``o`` in the same cycle. If output ``scaled`` is 1, the receiver
+    must multiply the sums by these scales.
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -43,11 +43,11 @@ def gated_width(config: Config) -> int:
 
 
 def activation_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a vector of activations, one per row, with the selection of weights.
+    """Return the layout of a vector of activations, and of fields that select the weights to use.
 
-    ``slot`` is the number of the weight slot to use, and ``part`` selects the bits of each weight
-    to multiply by. If the configuration has ``sleep``, ``n`` is the number of columns that compute
-    a sum; the other columns are disabled.
+    ``a`` has one activation for each row of the array. ``slot`` is the number of the weight slot to
+    use, and ``part`` selects the bits of each weight to multiply by. If the configuration has
+    ``sleep``, ``n`` is the number of columns that compute a sum; the other columns are disabled.
     """
     return data.StructLayout(
         {
@@ -76,8 +76,8 @@ NEAR_COLUMNS = 2
 def is_far(config: Config) -> bool:
     """Return whether the columns of a configuration's array are far apart on a device.
 
-    It is true for ``registered`` adder trees with a weight memory in each column. Broadcasts to
-    such columns use separate registers.
+    It is true for ``registered`` adder trees with a weight memory in each column. A value that goes
+    to all of these columns is copied to several registers.
     """
     return (
         config.array.kind == "tree"
@@ -87,10 +87,10 @@ def is_far(config: Config) -> bool:
 
 
 def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
-    """Return a write mask for each column of an adder tree, with a bit for each row.
+    """Return a list with a write mask for each column of an adder tree; a mask has a bit per row.
 
     ``line`` is a line of weights (:func:`weight_layout`). A bit is 1 if the line has a weight for
-    this row and column. All masks are 0 unless ``valid`` is 1.
+    the element in the bit's row and the mask's column. All masks are 0 unless ``valid`` is 1.
     """
     here = Mux(valid, 1 << line.index, 0)
     if not config.array.b_transpose:
@@ -114,9 +114,10 @@ def part_member(config: Config) -> dict[str, Any]:
     """Return a dictionary from name to shape: the optional fields of a vector of activations.
 
     A field is absent if the machine lacks the unit that reads it. ``part`` selects the bits of each
-    weight to multiply by. ``scaled`` is 1 if the weights have scales. ``lower`` is 1 if the weights
-    are keys whose lower bits are stored in other rows. ``block`` is 1 if the weights in each row
-    share an exponent.
+    weight to multiply by. ``scaled`` is 1 if the sums must be multiplied by scales of the slot.
+    ``lower`` is 1 if the weights are keys whose lower bits are stored in the last rows of the slot.
+    ``block`` is 1 if the two values in each byte of a row, and all bytes of the row, share an
+    exponent.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),

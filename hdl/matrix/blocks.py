@@ -17,10 +17,10 @@ class BlockEncoder(Component):
     """Encodes two rows of values with a shared exponent: equation (22) of docs/formats.md.
 
     If ``first`` is 1, ``elements`` are the first row, with ``count`` valid elements; the caller
-    must repeat this row on ``held`` from the next cycle on. In a later cycle ``second`` is 1, and
-    ``elements`` are the second row. From the cycle after that on, ``o`` has the 4-bit mantissas of
-    both rows; those of the first row are in the low halves of the bytes. ``exponent`` is their
-    shared exponent minus 1. Bytes from ``count`` on are undefined.
+    must repeat this row on ``held`` from the next cycle on, as long as it reads ``o``. In a later
+    cycle ``second`` is 1, and ``elements`` are the second row. From the cycle after that on, ``o``
+    has the 4-bit mantissas of both rows; those of the first row are in the low halves of the bytes.
+    ``exponent`` is their shared exponent minus 1. Bytes of ``o`` from ``count`` on are undefined.
     """
 
     def __init__(self, *, rows: int, cols: int):
@@ -70,7 +70,7 @@ class BlockEncoder(Component):
 
 
 def exponent_widths(config: Config) -> list[int]:
-    """Return for each column the number of exponent bits that its memory stores for each row.
+    """Return a list: for each column, the number of exponent bits that its memory stores per row.
 
     The bits of a row's exponent are divided among the memories of the columns; the first columns
     store the lowest bits.

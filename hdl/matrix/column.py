@@ -18,17 +18,18 @@ from celosia.hdl.stream.fields import inputs, outputs
 class ElementColumn(Component):
     """A column of processing elements; ``sum_o`` is the sum of their products.
 
-    Signals that move along the rows enter and leave as arrays with an entry for each row. These are
-    the activations ``a_i``, their slots ``slot_i``, and ``live_i`` if ``gating`` is true. They are
-    also the strobes ``row_strobe_i``, which write ``column_data`` to the slots ``row_slot_i``. If
-    ``transpose`` is true, ``column_strobe_i`` moves down the column and writes ``row_data`` to
-    ``column_slot_i``. The element of row r adds its product one cycle after the element above, to a
-    sum of ``sum_widths[r]`` bits.
+    Signals that move along the rows enter on ports ``NAME_i`` and leave on ``NAME_o``: arrays with
+    an entry for each row. These are the activations ``a_i``, their slots ``slot_i``, and ``live_i``
+    if ``gating`` is true. They are also the strobes ``row_strobe_i``, which write ``column_data``
+    to the slots ``row_slot_i``. If ``transpose`` is true, ``column_strobe_i`` moves down the column
+    and writes ``row_data`` to ``column_slot_i``. The element of row r adds its product one cycle
+    after the element above, to a sum of ``sum_widths[r]`` bits.
 
     All elements have the same ``side``; the ports ``beside`` and ``product`` are arrays with an
-    entry for each row. If ``pass_width`` is below 8, there is a port ``part_i``. If ``sleep`` is
-    true, ``awake_i`` of the first row's activation moves down the column.
-    :class:`celosia.hdl.matrix.element.ProcessingElement` describes the signals.
+    entry for each row. If ``pass_width`` is below 8, ``part_i`` selects the bits of each row's
+    weight to multiply by. If ``sleep`` is true, the bit ``awake_i`` arrives with the first row's
+    activation and moves down the column. :class:`celosia.hdl.matrix.element.ProcessingElement`
+    describes the signals.
     """
 
     def __init__(

@@ -35,9 +35,10 @@ class DecodeSteps(Component):
     """Generates the decoder steps for the lines of a tile column.
 
     ``step`` is the step of the next line, in the weight format number ``format`` (0 for INT8).
-    ``reads`` is 1 if the step needs a new row of bytes, ``scales`` if this row has scales.
-    ``advance`` moves to the next step. If the current step is the last of a tile, ``tile`` must be
-    1 in the same cycle; if it is the last of a tile column, ``restart`` must be 1.
+    ``grouped`` must be 1 if the weights have scales. ``reads`` is 1 if the step needs a new row of
+    bytes, ``scales`` if this row has scales. In a cycle with ``advance`` at 1 the current step
+    ends. In this cycle ``tile`` must be 1 if the step is the last of a tile, and ``restart`` if it
+    is the last of a tile column.
     """
 
     def __init__(self, config: Config):

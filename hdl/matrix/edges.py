@@ -1,4 +1,4 @@
-"""The edges of the systolic array, which delay each row and column of vectors differently."""
+"""The edges of the systolic array: they delay the elements of a vector by different times."""
 
 from collections.abc import Sequence
 

@@ -38,10 +38,10 @@ class ProcessingElement(Component):
     """Multiplies a passing activation by one of its weights and adds the sum from above.
 
     The activation ``a_i`` and the slot of its weight ``slot_i`` leave to the right one cycle later.
-    The product is added to the value that ``sum_i`` has three cycles later. The result leaves below
-    as ``sum_o`` one cycle after this addition. So there are four registers in series; the two inner
-    ones belong to a hardware multiplier. A ``sum_i_width`` of 0 stands for the top row, which has
-    no ``sum_i``.
+    The product is added to the value that ``sum_i`` has three cycles after ``a_i`` arrived. The
+    result leaves below as ``sum_o`` one cycle after this addition. So there are four registers in
+    series; the two inner ones belong to a hardware multiplier. A ``sum_i_width`` of 0 stands for
+    the top row, which has no ``sum_i``.
 
     ``row_strobe_i`` writes ``column_data`` to ``row_slot_i`` and leaves to the right one cycle
     later. If ``transpose`` is true, ``column_strobe_i`` writes ``row_data`` to ``column_slot_i``
@@ -49,11 +49,11 @@ class ProcessingElement(Component):
     arrive after the write use the new weight, earlier activations the old weight. No activation
     that uses the slot may arrive in the cycle of the write.
 
-    If ``gating`` is true, each operand has a bit ``live``, which is 0 if the operand is zero. The
-    multiplier's input registers then hold; the activation register holds if the activation is zero.
-    The product register is cleared, so that the path from it to the adder needs no gate. If
-    ``sleep`` is true, an activation with ``awake_i`` at 0 is not loaded: the registers of
-    activation and slot hold, and the product is 0. ``awake_i`` leaves below one cycle later.
+    If ``gating`` is true, each operand has a bit ``live``, which is 0 if the operand is zero. For a
+    zero operand the multiplier's input registers hold; for a zero activation its register holds
+    too. In both cases the product register is cleared, so that the path from it to the adder needs
+    no gate. If ``sleep`` is true, an activation with ``awake_i`` at 0 is not loaded: the registers
+    of activation and slot hold, and the product is 0. ``awake_i`` leaves below one cycle later.
 
     Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has no
     multiplier. Its weight leaves to the right on ``beside`` one cycle later, together with the

@@ -17,10 +17,10 @@ class ActivationEntry(Component):
     """Subtracts the zero point from activations; activations that a tile does not use become zero.
 
     ``o`` is the vector for the array, one cycle after ``elements``. ``macs``, two cycles after
-    ``elements``, is the number of the vector's useful products. A product that takes several
-    passes, for the parts of a weight or the bytes of an INT16 element, counts once. ``gated``,
-    three cycles after ``elements``, is the number of zeros among the valid elements, computed from
-    the array's ``zeros``.
+    ``elements``, is the number of products of the vector in rows and columns that the tile uses. A
+    product that takes several passes, for the parts of a weight or the bytes of an INT16 element,
+    counts once. ``gated``, three cycles after ``elements``, is the number of zeros among the valid
+    elements, computed from the array's ``zeros``.
     """
 
     def __init__(self, config: Config):

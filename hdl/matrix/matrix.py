@@ -25,12 +25,13 @@ class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD on the array selected by the configuration's field ``array``.
 
     Weights are loaded up to one tile ahead of the activations. A tile takes one cycle for each of
-    the ``m`` rows of A if port ``a`` answers without waits and the tile's weights have been loaded.
-    Loading the weights takes one cycle for each row, or for each of ``cols`` columns if transposed,
-    while the previous tile computes. So a tile takes the larger of the two numbers of cycles, also
-    at the change from one command to the next. Resident weights need no loading. Port ``b`` must
-    deliver the lines of a tile without a wait after the first line. If weights are multiplied in
-    several parts (``pass_width``), each row of A takes one cycle for each part.
+    the ``m`` rows of A if port ``a`` accepts a request in every cycle and the tile's weights have
+    been loaded. Loading the weights takes one cycle for each row, or for each of ``cols`` columns
+    if transposed, while the previous tile computes. So a tile takes the cycles of its vectors or
+    those of the next tile's weights, whichever are more; this holds from one command to the next,
+    too. Resident weights need no loading. Port ``b`` must deliver the lines of a tile without a
+    wait after the first line. If weights are multiplied in several parts (``pass_width``), each row
+    of A takes one cycle for each part.
 
     PRELOAD takes one cycle for each line that it writes. It writes all lines of a tile, or only
     some lines if the command has the flag ``append``. Lines are read while products on other slots
@@ -38,10 +39,11 @@ class MatrixEngine(Component):
     that use its slot, and line r of the tile waits r cycles more.
 
     From first request to last accumulated sum, a product of T tiles with L lines each takes
-    ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles. An adder
-    tree takes L - 1 cycles more, a ``registered`` machine one more. For resident weights L is 1,
-    and the product takes one cycle less. ``working`` is 1 in these cycles. The first request
-    follows the acceptance of a command by one cycle, or by two cycles in a ``registered`` machine.
+    ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles. If the array
+    is an adder tree, the product takes L - 1 cycles more; if the machine is ``registered``, one
+    cycle more. For resident weights L is 1, and the product takes one cycle less. ``working`` is 1
+    in these cycles. The first request follows the acceptance of a command by one cycle, or by two
+    cycles in a ``registered`` machine.
 
     ``status.done`` is timed so that a drain whose first request is ``dispatch_cycles`` later reads
     complete sums (``celosia.hdl.matrix.retirement``). A drain that waits for the command's token is
@@ -49,7 +51,7 @@ class MatrixEngine(Component):
     useful products of a vector, and ``gated`` the number of zeros among the vector's activations.
     Both are output a few cycles after the vector enters the array. ``sends`` is 1 in each cycle in
     which a vector enters the array. ``refused`` is 1 if a scratchpad port keeps the next vector
-    waiting. ``filling`` is 1 while commands have vectors left to send.
+    waiting. ``filling`` is 1 while an accepted command has vectors that are not sent yet.
     """
 
     def __init__(self, config: Config):

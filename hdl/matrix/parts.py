@@ -11,7 +11,7 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
-    """Return the layout that selects the part (group of bits) of each weight for a product.
+    """Return the layout of the fields that select a part (group of bits) of each weight.
 
     ``place`` is the number of the part; part 0 has the lowest bits. ``last`` is 1 for the last
     part, which is signed. If ``paired`` is true, a byte of a slot can hold two 4-bit weights;

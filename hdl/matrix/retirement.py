@@ -17,12 +17,13 @@ class Retirement(Component):
     """Delays the accumulator address of each vector until the array has computed the sums.
 
     ``acc_addr`` is ``i_addr`` of ``latency`` cycles before. ``settle`` is the number of cycles from
-    the accumulation of a sum until the sum can be read. ``last`` is 1 for the last vector of a
-    command. ``status.done`` is delayed after ``last``, so that a drain whose first request is
-    ``dispatch`` cycles after ``status.done`` reads complete sums. The input ``offered`` is 1 if a
-    command waits in the queue, and ``taken`` is 1 in the cycle in which a command is accepted.
-    ``named`` is 1 while there is a tile to fetch, and ``waiting`` while a tile waits for a memory.
-    ``working`` is 1 from the first tile until the last sum of all commands has been written.
+    the accumulation of a sum until the sum can be read. The input ``last`` is 1 for the last vector
+    of a command. ``status.done`` is ``last`` of an earlier cycle, delayed so that a drain whose
+    first request is ``dispatch`` cycles after ``status.done`` reads complete sums. The input
+    ``offered`` is 1 if a command waits in the queue, and ``taken`` is 1 in the cycle in which a
+    command is accepted. The input ``named`` is 1 while the weight fetcher has a tile, and
+    ``waiting`` while the scratchpad delays a request. ``working`` is 1 from the first tile until
+    the last sum of all commands has been written.
     """
 
     def __init__(self, *, addr_width: int, latency: int, settle: int, dispatch: int):

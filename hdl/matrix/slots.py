@@ -26,9 +26,9 @@ class SlotGuard(Component):
     First, row r of the array receives vectors r cycles after row 0. So after ``freed`` line r must
     wait r cycles longer than line 0. Second, rows of weights enter the array at the left and
     columns at the top, so a row could reach an element in the same cycle as an earlier column. To
-    prevent that, the cycle of each line minus the line's index must increase from line to line;
-    ``written`` reports the request of line ``index`` of any slot. Lines in ascending order from 0
-    always satisfy this.
+    prevent that, the cycle of a line's request minus its index must be larger than for the last
+    requested line; ``written`` reports the request of line ``index`` of any slot. A tile that
+    begins with line 0 never waits for this.
     """
 
     def __init__(self, config: Config):
@@ -125,7 +125,7 @@ class StagedSlotGuard(SlotGuard):
         }
 
     def watch(self, m, tiles):
-        """Connect ``next_slot``, ``next_line`` and ``moves`` to a ``StagedTileWalker``."""
+        """Drive ``next_slot``, ``next_line`` and ``moves`` from a staged tile walker, ``tiles``."""
         m.d.comb += [
             self.moves.eq(tiles.moves),
             self.next_slot.eq(tiles.following.slot),

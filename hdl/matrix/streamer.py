@@ -44,12 +44,12 @@ class ActivationStreamer(Component):
     """Reads the activations of tiles row by row, and sends them to the array.
 
     ``i`` receives tiles as jobs (:func:`celosia.hdl.matrix.weights.job_layout`). One vector per
-    cycle is sent in the order of the jobs, without backpressure. ``elements`` are the bytes that
-    port ``a`` returned, and ``note`` has the vector's control fields. For each job of a product,
-    ``freed`` is 1 for one cycle, which releases the weight slot of the job. Weights that are
-    requested from the next cycle on arrive after the last use of the slot. ``idle`` is 1 if no job
-    is left. ``sends`` is 1 in the cycle in which a vector is requested. In a ``registered`` machine
-    a register delays each request by one cycle.
+    cycle is sent in the order of the jobs; the array cannot refuse it. ``elements`` are the bytes
+    that port ``a`` returned, and ``note`` has the vector's control fields. For each job of a
+    MATMUL, ``freed`` is 1 for one cycle, which releases the weight slot of the job. Weights that
+    are requested from the next cycle on arrive after the last use of the slot. ``idle`` is 1 if no
+    job is left. ``sends`` is 1 in the cycle in which a vector is requested. In a ``registered``
+    machine a register delays each request by one cycle.
 
     If weights have parts, or elements have two bytes, the vectors of a job are sent once for each
     part or byte. Machines for INT16 activations have one more bit in each of ``elements``.

@@ -48,7 +48,7 @@ class SystolicArray(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from activations to their sums."""
+        """Number of cycles from a vector of activations on ``i`` to its sums on ``o``."""
         return array_latency(self.config.replace(array="systolic"))
 
     def elaborate(self, _platform):

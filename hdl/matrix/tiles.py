@@ -29,8 +29,9 @@ def tile_layout(config: Config) -> data.StructLayout:
     ``slot`` is the weight slot. If the bytes of the slot hold two 4-bit tiles, ``half`` selects one
     of them. ``k`` and ``n`` are the numbers of used rows and columns. Lines ``line`` to ``end - 1``
     of the tile's weights are loaded. ``onward`` is 1 if the lines of the next tile follow these
-    lines in B. A tile's lines begin at its ``b_addr`` plus the size of all earlier lines of the
-    command, up to the last tile with ``onward`` at 1.
+    lines in B. A tile's lines begin at its ``b_addr`` plus the size of the lines of earlier tiles
+    with ``onward`` at 1. These are tiles of the same tile column if the command is :func:`stacked`,
+    else of the command.
 
     The other fields are flags. ``last`` is 1 for the last tile of a command; ``parity`` alternates
     between commands. ``product`` is 1 for a tile of a MATMUL, ``loads`` for a tile whose lines are
@@ -267,7 +268,7 @@ class TileWalker(Component):
 
 
 class StagedTileWalker(TileWalker):
-    """A :class:`TileWalker` whose tiles pass a register slice, one cycle later.
+    """A :class:`TileWalker` whose tiles pass a register slice, which delays them by one cycle.
 
     If ``moves`` is 1, the tile on ``o`` changes in the next cycle: it becomes ``following``, if
     there is another tile.
@@ -306,7 +307,7 @@ def appends(command):
 
 
 def format_of(command):
-    """Return the number of the format of a command's weights B, from 1 on; 0 for INT8."""
+    """Return 0 if a command's weights are INT8, else 1 plus their format's index in ``formats``."""
     return _flags_of(command, "format_1", "format_2", "format_4")
 
 
@@ -361,7 +362,8 @@ def stacked(config: Config, command):
     """Return 1 if a tile column of a command's weights is stored as consecutive rows of bytes.
 
     This is the case if the weights have a format of less than 8 bits, or if each group of weights
-    has a row of scales. Otherwise the result is 0.
+    has a row of scales: the number of these rows then depends on the format. Otherwise the result
+    is 0, and each row of bytes is a row or column of weights.
     """
     if not config.formats:
         return Const(0, 1)
@@ -369,7 +371,7 @@ def stacked(config: Config, command):
 
 
 def grouped(command):
-    """Return 1 if a command's weights have a scale for each group of rows of a column, else 0."""
+    """Return 1 if each group of rows has a scale in each column of a command's weights, else 0."""
     return _flags_of(command, "grouped")
 
 

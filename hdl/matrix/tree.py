@@ -46,13 +46,13 @@ class TreeColumn(Component):
     cycle of the write. For more than ``REGISTER_DEPTH`` slots the column has one memory. A word of
     this memory has the weights of a slot for all rows, so that block RAM is used at full width.
 
-    If the configuration has ``operand_gating``, two bits mark operands that are not zero: a bit of
-    ``live``, which arrives with ``slot``, for an activation, and the uppermost bit of a weight. The
-    multiplier's inputs hold if one of the two is zero.
+    If the configuration has ``operand_gating``, a bit of ``live``, which arrives with ``slot``, is
+    1 if the row's activation is not zero. The uppermost bit of a weight is 1 if the weight is not
+    zero. If one of the two bits is 0, the multiplier's inputs hold.
 
     If the configuration has ``low_rows``, the last rows can store the lower four bits of keys. If
     ``lower`` is 1 in the cycle before the sum, ``o`` is 16 times the sum over the first
-    ``high_rows`` rows, plus the sum over the other rows.
+    ``high_rows`` rows, plus the sum over the other rows. Otherwise ``o`` is the sum over all rows.
 
     If the configuration has ``block_exponents``, ``exponents`` outputs ``exponent_width`` bits of
     the exponent of each row of the slot. If ``block`` is 1, each half of a weight byte is a 4-bit
@@ -242,7 +242,7 @@ class TreeArray(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from activations to their sums."""
+        """Number of cycles from a vector of activations on ``i`` to its sums on ``o``."""
         return array_latency(self.config.replace(array="tree"))
 
     def elaborate(self, _platform):

@@ -65,12 +65,12 @@ class WeightFetcher(Component):
     to slots 0 and 1 alternately, a PRELOAD to the slot that the command gives. A tile takes one
     cycle for each of its rows, or ``cols`` cycles if transposed; the next tile follows without a
     pause. Columns past the end of B become zero. If a PRELOAD has the flag ``append``, a tile takes
-    one cycle for each written line. It takes two cycles for each pair of lines that share bytes,
-    three if they also share exponents. A MATMUL by resident weights reads no weights.
+    one cycle for each written line. It takes two cycles for each pair of lines that share bytes, or
+    three cycles if the lines also share exponents. A MATMUL by resident weights reads no weights.
 
     A tile's lines wait until no product needs its slot (:mod:`celosia.hdl.matrix.slots`), as
     reported by ``freed``. A command is accepted while the last tile of the previous command is
-    being read, so its weights are loaded during the products of that tile.
+    being read, so the new command's first weights are loaded during the products of that tile.
 
     ``o`` outputs a tile when its first line has been requested. Activations requested from the next
     cycle on (up to ``weight_latency - sram_latency`` cycles later) are multiplied by the new

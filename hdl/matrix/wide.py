@@ -13,7 +13,7 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: Config) -> dict[str, Any]:
-    """Return a dictionary from name to shape: the fields that select a byte of 16-bit elements.
+    """Return the fields of a layout that select a byte of each 16-bit element, from name to shape.
 
     ``wide`` is 1 for INT16 elements, and ``low`` then selects low bytes. The dictionary is empty if
     the machine has INT8 elements only.

@@ -27,7 +27,8 @@ class Bank(Component):
     first. If ``level`` is not ``none``, words have check bits, and ``errors`` reports wrong words
     that were read (:class:`celosia.hdl.memory.protected.ProtectedRam`).
 
-    Raises :class:`InputError` if a size is not a power of two or too small.
+    Raises :class:`InputError` if ``align``, ``line_bytes`` or ``size`` is not a power of two. It is
+    also raised if ``line_bytes`` is less than ``align``, or ``size`` less than two rows.
     """
 
     def __init__(self, line_bytes: int, size: int, level: str = "none", align: int = 1):
@@ -93,7 +94,7 @@ class Bank(Component):
 
 
 def together(values: Sequence[Value], count: int) -> Sequence[Value]:
-    """Return a list of words. Each is ``count`` consecutive values, the first in the low bits."""
+    """Return a list of words of ``count`` consecutive ``values``, the first in the low bits."""
     if count == 1:
         return values
     return [Cat(*values[first : first + count]) for first in range(0, len(values), count)]

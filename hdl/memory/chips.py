@@ -10,9 +10,9 @@ from celosia.arch.sdram import SdramChip
 
 
 def check_holds(chip: Ddr3Chip | PsramChip | SdramChip, memory: Memory) -> None:
-    """Check that a memory chip has as many bytes as the external memory port addresses.
+    """Check that a memory chip has at least as many bytes as the external memory port can address.
 
-    Raises :class:`InputError` otherwise.
+    Raises :class:`InputError` if it has fewer bytes.
     """
     if 1 << memory.addr_width > chip.size:
         raise InputError(

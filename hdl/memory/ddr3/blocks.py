@@ -55,10 +55,10 @@ class _Burst:
 class BlockReader(Component):
     """Requests the blocks of read bursts, and outputs the words of the blocks.
 
-    ``o_block`` requests the blocks to read; at most ``READ_AHEAD`` blocks are requested whose words
-    have not been accepted yet. ``i`` is a block in cycles with ``i_valid`` at 1, in the order of
-    requests. In each cycle one block can be requested, and one word can be output. A burst begins
-    one cycle after the last request of the previous burst.
+    ``o_block`` requests the blocks to read. It pauses while ``READ_AHEAD`` requested blocks have
+    words that the receiver has not accepted yet. ``i`` is a block in cycles with ``i_valid`` at 1,
+    in the order of requests. In each cycle one block can be requested, and one word can be output.
+    A burst begins one cycle after the last request of the previous burst.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):

@@ -19,10 +19,10 @@ class Ddr3Memory(Component):
 
     ``pins`` are the ports of LiteDRAM's core, which provides the clock of ``sync``. Up to
     ``celosia.hdl.memory.ddr3.blocks.READ_AHEAD`` blocks of eight columns are read before the first
-    word is consumed. Read and write bursts alternate. A write burst begins when the words of its
-    first block have arrived; reads wait until its last block has been written. ``written`` is 1 for
-    one cycle when the core accepts the last block of a burst; a read requested later returns the
-    new data.
+    word is consumed. Read and write bursts alternate if both wait. A write burst begins when the
+    words of its first block have arrived; reads wait until its last block has been written.
+    ``written`` is 1 for one cycle when the core accepts the last block of a burst; a read requested
+    later returns the new data.
 
     ``ready`` is 1 once the core and the chip have been started; no word moves before. If no working
     read delays were found, ``failed`` is also 1 from then on. Raises :class:`InputError` if a word
