@@ -1,10 +1,10 @@
 """Assembler and disassembler of programs as text, with one instruction a line.
 
-A line has the opcode's name, operands ``name=value``, names of flags, and tokens (the
-synchronization of engines). With ``pop=ENGINE,ENGINE`` the instruction waits for a token from each
-engine named. With ``push=ENGINE`` it gives that engine a token when it has completed. A value is an
-integer, ``rN`` (a register) or ``INTEGER+rN``. Operands that are 0 may be omitted; a ``#`` starts a
-comment::
+A line has the opcode's name, operands ``name=value``, names of flags, and ``pop`` and ``push``, by
+which engines wait for each other. With ``pop=ENGINE,ENGINE`` the instruction waits for a token from
+each of these engines. With ``push=ENGINE`` it sends a token to that engine when it has completed. A
+value is an integer, ``rN`` (the content of a register), or their sum ``INTEGER+rN``. Operands that
+are 0 may be omitted; a ``#`` starts a comment::
 
     SET register=1 value=64
     LOOP count=4
@@ -23,9 +23,10 @@ _VALUE = re.compile(r"(?:(?P<immediate>-?(?:0x[0-9a-fA-F]+|\d+))(?:\+|$))?(?:r(?
 
 
 def assemble(text: str) -> list[Instruction]:
-    """Return the instructions of a program in text form.
+    """Return the list of instructions that a program text defines, one for each line.
 
-    Raises :class:`ProgramError` if a line is malformed; the message has the line's number.
+    Empty lines and comments define no instruction. Raises :class:`ProgramError` if a line is
+    malformed; the message has the line's number.
     """
     program = []
     for number, line in enumerate(text.splitlines(), 1):

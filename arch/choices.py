@@ -1,6 +1,7 @@
-"""Named options of the fields ``multiplier`` and ``operands``, which replaced several older fields.
+"""Options, each with a name, of fields that have replaced two or three older fields each.
 
-A configuration may still use the older fields; :func:`chosen` converts them.
+These fields are ``multiplier``, ``operands``, ``gating`` and ``observe``. A configuration may still
+use the older fields; :func:`chosen` converts them.
 """
 
 from collections.abc import Mapping
@@ -54,11 +55,12 @@ EARLIER_PATHS = {f"{RECORDS[choice]}.{name}": name for name, choice in EARLIER.i
 
 
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return field values in which the options of :data:`CHOICES` replace the older fields.
+    """Return field values in which options of :data:`CHOICES` stand for the older fields.
 
-    ``values`` and the result map short names of configuration fields to values. Raises
-    :class:`InputError` if no option corresponds to the values of the older fields. Raises
-    :class:`InputTypeError` if an older field has a value of the wrong type.
+    ``values`` and the result are dictionaries from short names of configuration fields to values.
+    The result has no older field. A field that replaced older ones has the option that corresponds
+    to their values. Raises :class:`InputError` if no option does. Raises :class:`InputTypeError` if
+    an older field has a value of the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():

@@ -112,9 +112,10 @@ def start_of(
     """Return the register accesses that start LiteDRAM's core and its DDR3 chip.
 
     ``registers`` maps LiteDRAM's register names to byte addresses. ``sequence`` is LiteDRAM's
-    initialization of the chip: tuples (address, bank, command, controls, wait). If ``controls`` is
-    true, the command is written to the control register, otherwise it is sent to the chip; ``wait``
-    is in cycles. ``phases`` are the DFI phases in which read commands and write commands are
+    initialization of the chip, a list of tuples (address, bank, command, controls, wait). If
+    ``controls`` is true, the command is written to the core's control register, otherwise it is
+    sent to the chip. ``wait`` is the smallest number of cycles from the command to the next
+    register access. ``phases`` are the DFI phases in which read commands and write commands are
     issued.
     """
 

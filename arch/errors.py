@@ -13,7 +13,7 @@ class InputTypeError(InputError, TypeError):
 
 
 class ProgramError(ValueError):
-    """An invalid machine program; the message names the instruction and its address in words.
+    """An invalid machine program; the message names the instruction and its word address.
 
     For a hand-written program it is an error of the program's author. For a compiled program it is
     a bug in the compiler.
@@ -35,6 +35,9 @@ def check_known(label: str, name: object, known: Collection[str]) -> None:
 
 
 def close(name: object, known: Collection[str]) -> str:
-    """Return a "did you mean" question with the closest known name, or "" if none is close."""
+    """Return the question " did you mean NAME?", or "" if no known name resembles ``name``.
+
+    NAME is the name in ``known`` that is most similar to ``name``.
+    """
     names = get_close_matches(str(name), [str(each) for each in known], 1)
     return f" did you mean {names[0]}?" if names else ""

@@ -30,7 +30,7 @@ def next_power_of_two(value: int) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """Address width and largest size of an access to the scratchpad."""
+    """Width of a scratchpad address, and the largest size of one access to the scratchpad."""
 
     addr_width: int
     """Width of a byte address (bits)."""
@@ -40,9 +40,9 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """The records of a configuration, without checks; the record of an absent unit is None.
+    """The records of a configuration, a dataclass for each unit; an absent unit's record is None.
 
-    :class:`celosia.arch.config.Config` adds the checks of the fields' values.
+    This class does not check the fields' values; :class:`celosia.arch.config.Config` does.
     """
 
     name: str = "custom"
@@ -65,16 +65,16 @@ class Fields:
 
     @property
     def low_rows(self) -> int:
-        """Number of rows at the end of a weight slot that hold the lower four bits of keys.
+        """Number of rows at the end of a slot of attention keys that hold the keys' lower bits.
 
-        Only slots of keys have such rows, and only if the machine has a packed KV cache; otherwise
-        the number is 0.
+        Each of these rows holds the lower four bits of one element of the keys. The number is 0 if
+        the machine has no KV cache of 4-bit keys and values.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
     @property
     def block_exponents(self) -> bool:
-        """True if values of the KV cache may share an exponent in each row of a weight slot."""
+        """True if KV cache values, but not keys, may have one exponent for each row of a slot."""
         return self.packed_cache is not None and self.packed_cache.exponents
 
     @property
@@ -84,57 +84,65 @@ class Fields:
 
     @property
     def weight_group(self) -> int:
-        """Number of consecutive weights of a column that share a scale; 0 if no weights do."""
+        """Number of consecutive weights of a column that share a scale; 0 if none share one."""
         return self.weights.group if self.weights else 0
 
     @property
     def sparse_lanes(self) -> int:
-        """Products per cycle of the unit that skips zero weights; 0 without the unit."""
+        """Products per cycle of the unit that skips zero weights; 0 if the machine lacks it."""
         return self.sparse.lanes if self.sparse else 0
 
     @property
     def sparse_depth(self) -> int:
-        """Longest activation row of the unit that skips zero weights (elements).
+        """Most elements in an activation row that the unit for sparse weights accepts.
 
-        Without the unit it is the default of :class:`celosia.arch.records.Sparse`.
+        The unit skips zero weights. If the machine lacks it, the number is the default of
+        :class:`celosia.arch.records.Sparse`.
         """
         return self.sparse.longest_row if self.sparse else Sparse.longest_row
 
     @property
     def weight_formats(self) -> str:
-        """Text of the names of the weight formats besides INT8, separated by commas."""
+        """Names of the machine's weight formats besides INT8, separated by commas; "" if none."""
         return self.weights.formats if self.weights else ""
 
     @property
     def table_slots(self) -> int:
-        """Number of activation tables of 256 entries.
+        """Number of activation tables, each of 256 entries, that the vector engine can hold.
 
-        It is the default, 2, if the machine has no activation tables.
+        If the machine has no activation tables, the number is the default, 2.
         """
         return (self.activation or Activation()).slots
 
     @property
     def wide_functions(self) -> bool:
-        """True if activation tables can hold polynomials of 16-bit operands."""
+        """True if an activation table can hold polynomials that approximate a function.
+
+        The function's argument then has 16 bits. Other tables have an entry for each 8-bit
+        argument.
+        """
         return self.activation is not None and self.activation.polynomials
 
     @property
     def pre_depth(self) -> int:
-        """Number of words of requantization parameters that inputs of SOFTMAX and NORM can use.
+        """Number of words of requantization parameters that SOFTMAX and NORM can use.
 
-        Only inputs that are accumulators need them. The words are the first ones of the parameter
-        memory; 0 means that all words can be used.
+        They use these words to requantize inputs that are accumulators. The words are the first
+        ones of the parameter memory; 0 means that SOFTMAX and NORM can use all words.
         """
         return self.fused.words if self.fused else 0
 
     @property
     def row_factors(self) -> int:
-        """Number of softmax or RMS norm rows whose factors the machine can store; 0 for none."""
+        """Number of rows for which the machine can store a normalization factor; 0 for none.
+
+        SOFTMAX or an RMS norm computes the factors, and a later product is multiplied by them.
+        """
         return self.factors.rows if self.factors else 0
 
     @property
     def requantizer(self) -> bool:
-        """True if a microcoded machine has a requantization unit."""
+        """True if the machine is microcoded and its core has a requantization unit."""
         return self.micro is not None and self.micro.requantizer
 
     @property
@@ -143,7 +151,11 @@ class Fields:
         return tuple(FORMATS[name] for name in self.weight_formats.split(",") if name)
 
     def protected(self, unit: str) -> str:
-        """Return the protection level of a unit of :data:`celosia.arch.protection.UNITS`."""
+        """Return a unit's level of protection against flipped bits.
+
+        ``unit`` is one of :data:`celosia.arch.protection.UNITS`; the result is ``none``, ``detect``
+        or ``correct``.
+        """
         return self.control.protected(unit)
 
     @property
@@ -158,7 +170,10 @@ class Fields:
 
     @property
     def passes(self) -> int:
-        """Number of passes of the array over an 8-bit weight, ``pass_width`` bits in each."""
+        """Number of passes in which the array multiplies by an 8-bit weight.
+
+        Each pass multiplies by ``pass_width`` bits of the weight.
+        """
         return OPERAND_BITS // self.array.pass_width
 
     @property
@@ -172,12 +187,15 @@ class Fields:
 
     @property
     def parted(self) -> bool:
-        """True if a pass of the array can multiply by a part of the bits of each 8-bit weight."""
+        """True if a pass of the array can multiply by only some bits of each 8-bit weight."""
         return self.passes > 1 or self.paired
 
     @property
     def paired(self) -> bool:
-        """True if each byte of a weight slot can hold 4-bit operands of two tiles."""
+        """True if a byte of a weight slot can hold two 4-bit operands, one of each of two tiles.
+
+        The operands are weights, or keys or values of the KV cache.
+        """
         return self.packed_slots or self.packed_cache is not None
 
     @property
@@ -198,25 +216,26 @@ class Fields:
 
     @property
     def high_rows(self) -> int:
-        """Number of rows at the start of a key's weight slot that hold the upper bits of the key.
+        """Number of rows at the start of a slot of attention keys that hold the keys' upper bits.
 
-        It is a power of two.
+        Each of these rows holds the upper four bits of one element of the keys. The number is a
+        power of two.
         """
         return max(1, next_power_of_two(self.array.rows) // 2)
 
     @property
     def slot_scales(self) -> int:
-        """Number of scale bits above each byte of a weight slot; 0 if slots do not store scales.
+        """Number of scale bits stored beside each byte of a weight slot; 0 if slots have no scales.
 
-        Each row of the slot has some of the bits of the column's scale.
+        The bits beside the bytes of one column form the scale of the column's weights.
         """
         return -(-SCALE_BITS // self.array.rows) if self.packed_slots and self.weight_group else 0
 
     @property
     def slot_exponents(self) -> int:
-        """Number of exponent bits above each byte of a weight slot; 0 if slots store no exponents.
+        """Most exponent bits stored beside a byte of a weight slot; 0 if slots have no exponents.
 
-        Each column of the slot has some of the bits of the row's exponent.
+        The bits beside the bytes of one row form the exponent of the row's values.
         """
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 
@@ -268,7 +287,8 @@ class Fields:
     def lane_stages(self) -> int:
         """Register stages before the multiplexer that selects the input of each vector engine lane.
 
-        It is 1 if the machine is ``registered`` and has the unit ``fused``, else 0.
+        It is 1 if the machine is ``registered`` and SOFTMAX and NORM can read accumulators (record
+        ``fused``), else 0.
         """
         return self.stages * bool(self.fused)
 
@@ -276,23 +296,23 @@ class Fields:
     def edge_stages(self) -> int:
         """Register stages at the input edge of a systolic array, before zero points are subtracted.
 
-        It is 0 for an array of adder trees, and in a machine that is not ``registered``.
+        It is 1 if the machine is ``registered`` and its array is systolic, else 0.
         """
         return self.stages * (self.array.kind == "systolic")
 
     @property
     def sram_latency(self) -> int:
-        """Cycles from a granted scratchpad read request to the data."""
+        """Cycles from a granted read request to the scratchpad until its data arrive."""
         return 2 + self.stages
 
     @property
     def weight_latency(self) -> int:
-        """Cycles from the scratchpad request for a line of weights to the line's data."""
+        """Cycles from a request to the scratchpad for a line of weights until the line arrives."""
         return self.sram_latency + self.stages
 
     @property
     def acc_latency(self) -> int:
-        """Cycles from an accepted request for an accumulator row to the row's sums at the drain."""
+        """Cycles from an accepted request for an accumulator row until its sums reach the drain."""
         return 2 + self.stages
 
     @property
@@ -302,7 +322,7 @@ class Fields:
 
     @property
     def acc_settle(self) -> int:
-        """Cycles from the accumulation of a row to the first drain request that reads the sum."""
+        """Cycles from the accumulation of a row until a drain request can read the new sums."""
         return 3 + self.stages + self.acc_corrected
 
     @property
@@ -325,7 +345,10 @@ class Fields:
 
     @property
     def lane_groups(self) -> int:
-        """Number of beats of ``lanes`` elements in an accumulator row of ``cols`` sums."""
+        """Number of beats, each of ``lanes`` elements, in which an accumulator row is read.
+
+        The row has ``cols`` sums.
+        """
         return -(-self.array.cols // self.vector.lanes)
 
     @property

@@ -1,4 +1,4 @@
-"""Files named by the user: read whole, or refused with a one-sentence error."""
+"""Functions that read a whole file named by the user, or raise an error of one sentence."""
 
 import os
 import stat
@@ -49,8 +49,9 @@ def _special(path: Path) -> str:
 def inside(folder: Path, name: object, place: Path) -> Path:
     """Return the path of the file ``name`` in ``folder``.
 
-    ``place`` is the file in ``folder`` that contains the name; errors mention it. Raises
-    :class:`InputError` if the name is not a printable string or points out of the folder.
+    ``place`` is the path of another file in ``folder``, which has ``name`` in its text; error
+    messages mention it. Raises :class:`InputError` if the name is not a printable string or leads
+    out of the folder.
     """
     if not isinstance(name, str) or not name or not name.isprintable():
         raise InputError(f"File {place} must name files of its folder, not {name!r}")
@@ -65,9 +66,10 @@ def inside(folder: Path, name: object, place: Path) -> Path:
 def check_links(folder: Path) -> None:
     """Raise :class:`InputError` if a folder contains devices, pipes, or links out of the folder.
 
-    The entries of the folder and of the folders directly in it are checked, without hidden ones.
-    Sockets are refused too. Links of the Hugging Face cache, from ``snapshots/REVISION`` to
-    ``blobs`` beside ``snapshots``, are accepted. A path that is not a folder passes.
+    Sockets are refused too. The function checks the entries of ``folder`` and of its subfolders,
+    but not deeper ones or hidden ones. Links of the Hugging Face cache, from ``snapshots/REVISION``
+    to ``blobs`` beside ``snapshots``, are accepted. If ``folder`` is not a folder, nothing is
+    checked.
     """
     if not folder.is_dir():
         return
@@ -105,7 +107,10 @@ def _is_within(path: Path, folder: Path) -> bool:
 
 @contextmanager
 def within(place: Path | str) -> Iterator[None]:
-    """Append the name of a file to the message of an InputError raised in a ``with`` block."""
+    """Append " in PLACE" to the message of an InputError that is raised in a ``with`` block.
+
+    PLACE is ``place``: a file's path, or a text such as ``checkpoint PATH``.
+    """
     try:
         yield
     except InputError as error:

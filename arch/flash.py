@@ -84,8 +84,9 @@ class FlashChip:
     def at(self, clock: float) -> FlashTiming:
         """Return the chip's timing in cycles of a machine with the clock ``clock`` (Hz).
 
-        One period of the chip's clock covers the delay of a data bit from the clock edge at the
-        machine to its return. Raises :class:`InputError` if the clock is not above 0.
+        The period of the chip's clock is long enough that a clock edge can leave the machine, and
+        the chip's data bit can return, within one period. Raises :class:`InputError` if the clock
+        is not above 0.
         """
         if clock <= 0:
             raise InputError(f"Clock of {self.name} must be above 0 MHz, not {clock / 1e6:g} MHz")
@@ -106,9 +107,10 @@ class FlashChip:
 class FlashStep:
     """A start-up command of a flash chip: the levels of the four data lines for ``clocks`` clocks.
 
-    ``line`` is the bits of line 0 as text, first bit first; a single character is the level in all
-    clocks. ``others`` is the constant levels of lines 1 to 3, line 1 in the lowest bit. Line 1, the
-    chip's output in other commands, is driven only if ``quad`` is true.
+    ``line`` is a text with one bit of line 0 for each clock; the first bit is sent first. A single
+    character is the level in all clocks. ``others`` has the constant levels of lines 1 to 3; its
+    lowest bit is line 1. Line 1 is the chip's output in other commands. The machine drives it if
+    ``quad`` is true, and otherwise leaves it to the chip.
     """
 
     line: str
@@ -120,10 +122,11 @@ class FlashStep:
 def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
     """Return the commands that set a flash chip from any mode to its power-on state.
 
-    The chip then accepts the commands ``READS``. Its previous user may have left the chip in a
-    continuous read, in four-line commands (QPI), in power-down or in 4-byte addresses. It may also
-    have changed the number of dummy clocks, or selected wrapped bursts or the upper half of the
-    chip's addresses. QPI is ended only if ``lanes`` is 4.
+    The result is a tuple of steps in the order of sending. The chip then accepts the commands
+    ``READS``. Its previous user may have left the chip in a continuous read, in four-line commands
+    (QPI), in power-down or in 4-byte addresses. It may also have changed the number of dummy
+    clocks, or selected wrapped bursts or the upper half of the chip's addresses. ``lanes`` is the
+    number of data lines on which the machine reads; only with 4 of them do the commands end QPI.
     """
     ones = ONES[32 if chip.exit_4byte else 24]
     steps = [FlashStep("1", clocks, quad=lanes == 4) for clocks in ones]

@@ -61,15 +61,16 @@ class WeightFormat:
 
     @property
     def paired(self) -> bool:
-        """True if two operands of this format fit in a byte."""
+        """True if each operand of this format fits in 4 bits, so that a byte can hold two."""
         half = 1 << (PAIRED_BITS - 1)
         return -half <= min(self.values) and max(self.values) < half and not self.fraction
 
     def passes(self, width: int) -> int:
         """Return the number of passes in which the array multiplies an operand of this format.
 
-        Each pass multiplies ``width`` bits; the pass with the highest bits is signed. Values of -1,
-        0 and 1 take one pass at any width. A group's scale is not part of the operand here.
+        Each pass multiplies ``width`` bits; the pass with the highest bits is signed. If all
+        operands of the format are -1, 0 or 1, one pass is enough at any width. The count is that of
+        operands before a group's scale is applied.
         """
         if set(self.values) <= {-1, 0, 1}:
             return 1
@@ -78,7 +79,10 @@ class WeightFormat:
 
     @property
     def largest(self) -> int:
-        """Largest magnitude that both a positive and a negative value of the format reach."""
+        """Largest magnitude whose positive and negative value are both within the format's range.
+
+        For example, it is 7 if the values are -8 to 7.
+        """
         return min(max(self.values), -min(self.values))
 
 
@@ -147,13 +151,18 @@ MOST_FORMATS = 7
 
 
 def chosen(index: int) -> frozenset[str]:
-    """Return the flags by which an instruction selects weight format number ``index`` (from 1)."""
+    """Return the set of the names of the flags by which an instruction selects a weight format.
+
+    ``index`` is the format's number among the machine's formats (``Config.formats``), counted from
+    1.
+    """
     return frozenset(f"format_{bit}" for bit in (1, 2, 4) if index & bit)
 
 
 def index_of(flags: frozenset[str]) -> int:
-    """Return the number of the weight format that an instruction's flags select, from 1 on.
+    """Return the number of the weight format that the flags of an instruction select.
 
-    The number is 0 if the flags select no format.
+    The machine's formats (``Config.formats``) are counted from 1; the result is 0 if the flags
+    select none of them.
     """
     return sum(bit for bit in (1, 2, 4) if f"format_{bit}" in flags)
