@@ -58,9 +58,9 @@ class WritePort(wiring.Signature):
 class MemoryReadPort(wiring.Signature):
     """The read half of the external memory port, seen from the accelerator.
 
-    ``request`` asks for a burst of ``last + 1`` words from byte address ``addr`` on, which is a
-    multiple of the bytes of a word. ``data`` returns the words in order, and the bursts in the
-    order of the requests.
+    ``request`` asks for a burst of ``last + 1`` words from byte address ``addr`` on; ``addr`` must
+    be a multiple of a word's size. ``data`` returns the words in order, and the bursts in the order
+    of the requests.
     """
 
     def __init__(self, memory: Memory):
@@ -75,9 +75,9 @@ class MemoryReadPort(wiring.Signature):
 class MemoryWritePort(wiring.Signature):
     """The write half of the external memory port, seen from the accelerator.
 
-    After each request, ``data`` carries ``last + 1`` words. The mask has one bit per byte, which is
-    1 if the byte is written. ``written`` is 1 for one cycle for each burst that has been written,
-    in the order of the requests.
+    After each request, ``data`` carries ``last + 1`` words. The ``mask`` of a word has one bit per
+    byte, which is 1 if the byte is written. ``written`` is 1 for one cycle for each burst that has
+    been written, in the order of the requests.
     """
 
     def __init__(self, memory: Memory):
@@ -176,8 +176,8 @@ class HostPort(wiring.Signature):
     """The register bus, seen from the host; ``celosia.arch.registers`` lists the registers.
 
     ``addr`` is a register's number. ``write_en`` is 1 in a cycle in which that register is written;
-    ``write_data`` is its new value. ``read_data`` is the register at ``addr`` of the previous
-    cycle.
+    ``write_data`` is its new value. ``read_data`` is the value of the register that ``addr``
+    selected in the previous cycle.
     """
 
     def __init__(self) -> None:
@@ -245,11 +245,11 @@ class MachinePorts(wiring.Signature):
     """The external ports of an accelerator, with engines or microcoded.
 
     ``host`` is the register bus (``celosia.arch.registers``) for loading and starting programs;
-    ``irq`` is 1 if a bit is 1 in both registers INTERRUPT and INTERRUPT_ENABLE. ``mem_read`` and
-    ``mem_write`` are the external memory port; ``mem_error`` reports, in any cycle, a failed
-    access, which ends a run. ``mem_reset`` must be 1 while external memory is reset, and at
-    power-up together with ``rst``: earlier requests will not be answered. ``mem_forget`` is 1 for
-    one cycle when the host writes FORGET to the register CONTROL. If the configuration has
+    ``irq`` is 1 if the same bit is 1 in the registers INTERRUPT and INTERRUPT_ENABLE. ``mem_read``
+    and ``mem_write`` are the external memory port; a cycle with ``mem_error`` at 1 reports a failed
+    access, and ends the run. ``mem_reset`` must be 1 while external memory is reset, and together
+    with ``rst`` at power-up; the machine then awaits no answers to earlier requests. ``mem_forget``
+    is 1 for one cycle when the host writes FORGET to the register CONTROL. If the configuration has
     ``trace``, the port ``trace`` reports the vector engine's writes, and ``events`` the activity of
     every engine.
     """

@@ -1,4 +1,4 @@
-"""The guard between core and external memory: counts open transfers, and isolates the core."""
+"""The guard between core and external memory: counts transfers, and can cut the core off."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -17,21 +17,21 @@ class MemoryGuard(Component):
     """Connects the core's ``core_read`` and ``core_write`` to ``read`` and ``write`` of memory.
 
     The connection is combinational. The guard counts three kinds of outstanding transfers: words
-    requested from memory, words that accepted write bursts still have to send, and bursts that
-    memory has not reported as written. If ``close`` is 1, each of the core's three streams (read
-    requests, write requests, write data) is cut off as soon as it offers no unaccepted transfer.
-    ``closed`` is 1 when all three streams are cut off; the core may then be reset at any time. From
-    then on the guard completes the outstanding transfers, until ``owed`` is 0. It receives and
-    drops requested words, sends the missing words of write bursts with an empty mask, and awaits
-    the reports of written bursts. When ``close`` is 0, the core is connected again in the next
-    cycle.
+    requested from memory, words that the core has not sent yet for accepted write bursts, and
+    bursts that memory has not reported as written. If ``close`` is 1, each of the core's three
+    streams (read requests, write requests, write data) is cut off as soon as it offers no
+    unaccepted transfer. ``closed`` is 1 when all three streams are cut off; the core may then be
+    reset at any time. From then on the guard completes the outstanding transfers; ``owed`` is 1
+    while there are any. It receives and drops requested words, sends the missing words of write
+    bursts with all bits of the mask at 0, and awaits the reports of written bursts. When ``close``
+    is 0, the core is connected again in the next cycle.
 
     ``rst`` cuts the core off, but does not clear the numbers of outstanding transfers, whose
-    registers have no reset. ``forget`` clears these numbers and cuts the core off at once. It must
-    be 1 if external memory is being reset or has no power yet, because memory then does not answer
-    earlier requests.
+    registers have no reset. ``forget`` clears these numbers and cuts the core off at once.
+    ``forget`` must be 1 while external memory is being reset or has no power yet, because memory
+    then does not answer earlier requests.
 
-    ``waits`` has a bit for reading and a bit for writing. A bit is 1 in a cycle in which the core
+    ``waits`` has bit 0 for reading and bit 1 for writing. A bit is 1 in a cycle in which the core
     waits for memory, and memory does nothing. A request that waits while words of earlier bursts
     move does not count.
     """

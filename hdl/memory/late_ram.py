@@ -10,7 +10,7 @@ from celosia.hdl.memory.ram import Ram
 
 
 class LateRam(Component):
-    """A :class:`Ram` with check bits for correction that adds no gates to its read path.
+    """A :class:`Ram` whose check bits add no gates to its read path: words are corrected later.
 
     ``read_data`` is the stored word, uncorrected. The reader sets ``take`` to 1 if it consumes the
     word, and must drive ``taken`` with that word in the next cycle. In this cycle, if the word was

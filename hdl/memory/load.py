@@ -24,9 +24,9 @@ ROWS_AHEAD = 32
 
 
 class LoadEngine(Component):
-    """Runs LOAD commands; each copies ``m`` rows of ``row_bytes`` bytes.
+    """Runs LOAD commands; each copies ``m`` rows of ``row_bytes`` bytes to the scratchpad.
 
-    ``dram_addr`` and ``dram_stride`` must be multiples of the memory word's bytes; ``sp_addr`` and
+    ``dram_addr`` and ``dram_stride`` must be multiples of a memory word's size; ``sp_addr`` and
     ``sp_stride`` may have any value. A row's last word may be partial. Up to 32 rows, of any number
     of commands, may be requested before their data arrive; :class:`Bursts` cuts the rows into
     bursts. Throughput is one memory word per cycle: a row takes one cycle for each of its words, if

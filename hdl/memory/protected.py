@@ -17,7 +17,7 @@ ERRORS = 2
 
 
 def error_port(level: str) -> dict:
-    """Return the port ``errors`` of a component whose memories have a protection level.
+    """Return the port ``errors`` of a component whose memories have the protection ``level``.
 
     The result is a dictionary from name to port; it is empty if the level is ``none``. Bit 0 of the
     port is 1 if a word was corrected, bit 1 if a word was wrong and could not be corrected.
@@ -39,12 +39,15 @@ def _any(sources: Iterable[Value]) -> Value:
 
 
 def check(word: Value, columns: Sequence[int]) -> Value:
-    """Return the check bits of a word: each is the XOR of the bits of the word that it covers."""
+    """Return the check bits of a word: each is the XOR of the data bits that it covers.
+
+    ``columns`` is a list of :func:`celosia.arch.protection.code_columns`.
+    """
     return Cat(bits.xor() for bits in _checked(word, columns))
 
 
 def syndrome(word: Value, stored: Value, columns: Sequence[int]) -> Value:
-    """Return a word's syndrome: the computed check bits XOR the ``stored`` check bits."""
+    """Return a word's syndrome: the check bits of ``word`` XOR the ``stored`` check bits."""
     pairs = zip(_checked(word, columns), stored, strict=True)
     return Cat(Cat(bits, bit).xor() for bits, bit in pairs)
 
@@ -58,7 +61,7 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 
 
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
-    """Return a mask of the wrong bits of a word with the syndrome ``found``, and its error bits.
+    """Return the mask of wrong bits and the error bits of a word with the syndrome ``found``.
 
     The word XOR the mask is the right word. If two bits are wrong, which is an uncorrectable error,
     the mask is arbitrary. The error bits are those of :func:`errors_found`.
@@ -83,7 +86,7 @@ def errors_found(found: Value, level: str) -> Value:
 
 
 def coded(word: Value, part: int, columns: Sequence[int]) -> Value:
-    """Return a word in which check bits follow each part of ``part`` bits."""
+    """Return ``word`` with check bits inserted after each part, which has ``part`` bits."""
     parts = (word[low : low + part] for low in range(0, len(word), part))
     return Cat(Cat(bits, check(bits, columns)) for bits in parts)
 
@@ -97,7 +100,8 @@ class WordDecoder(Component):
     """Decodes ``stored``, a word of ``width`` bits followed by its check bits, into ``word``.
 
     The decoder is combinational. If ``level`` is ``correct``, one wrong bit is corrected in
-    ``word``. ``errors`` are the bits of :func:`errors_found`, and ``found`` is the syndrome.
+    ``word``, otherwise none. ``errors`` are the bits of :func:`errors_found`, and ``found`` is the
+    syndrome.
     """
 
     def __init__(self, width: int, level: str):
@@ -131,13 +135,14 @@ class ProtectedRam(Component):
 
     ``level`` is ``detect`` or ``correct``; :mod:`celosia.arch.protection` defines the codes. If
     ``level`` is ``correct``, one wrong bit of each part is corrected in ``read_data``; the stored
-    word is unchanged. The syndrome of each part has a register, so ``errors`` reports the errors of
-    the word in ``read_data`` one cycle after the word first appears. A word that was written in the
-    cycle of its read is undefined, and its errors are not reported. If ``held`` is true, an error
-    is reported in the cycle in which the word appears. If a bit of the word flips later, before the
-    next read, the error is reported at that time. Each word is reported at most once. If ``parts``
-    is set, ``write_en`` has a bit for each part, otherwise one bit. Words are initially 0, with
-    right check bits.
+    word is unchanged. If ``parts`` is true, ``write_en`` has a bit for each part, otherwise one bit
+    for the whole word. Words are initially 0, with right check bits.
+
+    If ``held`` is false, ``errors`` reports an error one cycle after the word first appears in
+    ``read_data``, because the syndrome of each part has a register. If ``held`` is true, an error
+    is reported in the cycle in which the word appears. If then a bit flips before the next read,
+    the error is reported at that time. Each word is reported at most once. A word that was written
+    in the cycle of its read is undefined, and its errors are not reported.
     """
 
     def __init__(
@@ -273,5 +278,5 @@ def protected_fifo(width: int, depth: int, level: str) -> SyncFIFOBuffered | Pro
 
 
 def errors_of(memories: Iterable) -> list[Value]:
-    """Return the ports ``errors`` of those memories, or other components, that have the port."""
+    """Return a list with the port ``errors`` of each component in ``memories`` that has it."""
     return [one.errors for one in memories if isinstance(getattr(one, "errors", None), Value)]

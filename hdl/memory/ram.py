@@ -8,15 +8,16 @@ from celosia.hdl.component import Component
 
 
 class Ram(Component):
-    """``depth`` words of ``width`` bits with one write port and one read port, initially 0.
+    """A memory of ``depth`` words of ``width`` bits, initially 0, with a write and a read port.
 
-    ``write_data`` is written to ``write_addr``. ``write_en`` has a bit for each ``part`` bits of a
-    word, or one bit if ``part`` is not given. ``read_data`` is the word at ``read_addr`` of the
-    last cycle with ``read_en`` at 1. If ``ordered`` is true, a read in the cycle of a write to the
-    same word is defined: it returns the new word if ``transparent`` is true, else the old word. If
-    ``ordered`` is false, the result of such a read is undefined. Synthesis then adds no comparators
-    and registers to block RAMs that do not define this result; the attribute ``no_rw_check``
-    informs Yosys.
+    ``write_en`` has a bit for each ``part`` bits of a word, or one bit if ``part`` is None. Where a
+    bit is 1, these bits of ``write_data`` are written to the word at ``write_addr``. A cycle with
+    ``read_en`` at 1 reads the word at ``read_addr``, which is ``read_data`` from the next cycle
+    until the next read. If ``ordered`` is true, a read in the cycle of a write to the same word is
+    defined: it returns the new word if ``transparent`` is true, else the old word. If ``ordered``
+    is false, the result of such a read is undefined. Synthesis then adds no comparators and
+    registers to block RAMs that do not define this result; the attribute ``no_rw_check`` informs
+    Yosys.
     """
 
     def __init__(

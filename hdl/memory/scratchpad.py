@@ -30,8 +30,9 @@ def written_bytes(config: Config, writer: str) -> int:
 class WriteLine(Component):
     """Moves a write of up to ``width`` bytes to its position in a bank's row.
 
-    A bit of ``mask`` is 1 for each byte of the row that is written, and ``data`` has the bytes'
-    values; both are combinational. Address bits below ``scratchpad_align`` are ignored.
+    ``mask`` has a bit for each byte of the row, which is 1 if the byte is written. ``data`` has the
+    values of these bytes at their positions. Both outputs are combinational. Address bits below
+    ``scratchpad_align`` are ignored.
     """
 
     def __init__(self, access: Access, *, width: int, align: int):
@@ -64,16 +65,18 @@ class WriteLine(Component):
 
 
 class Scratchpad(Component):
-    """``scratchpad_bytes`` bytes in ``scratchpad_banks`` banks, shared by readers and writers.
+    """A memory of ``scratchpad_bytes`` bytes in ``scratchpad_banks`` banks, shared by all engines.
 
     Each reader has a port ``read_NAME``, and each writer a port ``write_NAME``
     (``celosia.hdl.ports``). The high address bits select the bank; each bank takes one read and one
-    write per cycle. If several ports request the same bank, the first of them in the order of ports
-    is granted, in the same cycle (``ready`` depends on ``valid``). The order is fixed. ``b`` is
-    first because the weights of a tile must arrive without a gap. ``a`` is next because an array
-    without activations loses ``rows * cols`` products per cycle. No port starves: a later engine
-    waits at most until a command ends. If weights and activations are in the same bank, each line
-    of weights costs one cycle in any order of the ports. No write is longer than ``written_bytes``.
+    write per cycle. If several ports request the same bank, the first of them in the order of
+    ``readers`` or ``writers`` is granted, in the same cycle (``ready`` depends on ``valid``). The
+    order is fixed. The reader ``b`` (weights) is first because the weights of a tile must arrive
+    without a gap. ``a`` (activations) is next because an array without activations loses
+    ``rows * cols`` products per cycle. No port starves: a port waits at most until a command of an
+    earlier port ends. If weights and activations are in the same bank, the array loses one cycle
+    for each line of weights, for any order of the ports. No write is longer than
+    :func:`written_bytes`.
 
     In a ``registered`` machine a bank performs a granted access one cycle later. Requests of the
     first reader, which never waits, are then granted in the next cycle. Its data arrive after

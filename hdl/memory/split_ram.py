@@ -1,4 +1,4 @@
-"""A deep memory in two parts, without a wide multiplexer after many block RAMs."""
+"""A deep memory in two parts, which avoids a wide multiplexer between many block RAMs."""
 
 from amaranth.hdl import Module, Mux, Signal
 
@@ -10,13 +10,13 @@ WHOLE = 512
 
 
 class SplitRam(Ram):
-    """A :class:`Ram` made of two memories; the first has a power of two of words.
+    """A :class:`Ram` made of two memories; the depth of the first is a power of two.
 
-    A read in the cycle of a write to the same word is undefined. The depth of a block RAM times its
-    width is constant, in powers of two. So 4,096 words of 64 bits are 16 RAMs of 4 bits side by
-    side. But 4,608 words would be nine rows of two RAMs of 36 bits, with a 9-to-1 multiplexer for
-    each bit. This memory uses the 16 RAMs plus two, with a 2-to-1 multiplexer. Memories of up to
-    ``WHOLE`` words are not split, because a block RAM is at least that deep.
+    A read in the cycle of a write to the same word is undefined. A block RAM's depth is a power of
+    two, and depth times width is constant. So 4,096 words of 64 bits are 16 RAMs of 4 bits side by
+    side. But one memory of 4,608 words would be nine rows of two RAMs of 36 bits, with a 9-to-1
+    multiplexer for each bit. This memory uses the 16 RAMs plus two, with a 2-to-1 multiplexer.
+    Memories of up to ``WHOLE`` words are not split, because a block RAM is at least that deep.
 
     If ``stages`` is 1, words are read one cycle later, because each of the two memories has an
     output register, which is part of the block RAM. The select bit of the multiplexer has a

@@ -22,14 +22,14 @@ _EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
 
 
 class StoreEngine(Component):
-    """Runs STORE commands; each copies ``m`` rows of ``row_bytes`` bytes.
+    """Runs STORE commands; each copies ``m`` rows of ``row_bytes`` bytes to external memory.
 
     Alignment is as in :class:`LoadEngine`; the mask of a row's last word excludes the bytes after
     the row. Rows are read while earlier bursts are still being written. Throughput is one memory
-    word per cycle. The words of a burst are offered after its request was accepted, and one cycle
-    later if scratchpad lines pass an additional register (:func:`lines_wait`). ``status.done`` is 1
-    for one cycle for each command, in the order of commands. This is the cycle in which
-    ``memory.written`` reports the command's last burst, or a later cycle.
+    word per cycle. The words of a burst are offered only after its request was accepted. An
+    additional register for scratchpad lines (:func:`lines_wait`) delays them by one cycle.
+    ``status.done`` is 1 for one cycle for each command, in the order of commands. This is the cycle
+    in which ``memory.written`` reports the command's last burst, or a later cycle.
     """
 
     def __init__(self, config: Config):

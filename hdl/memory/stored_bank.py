@@ -17,12 +17,13 @@ WRITTEN_LATER = 2
 class AccumulatorBank(Component):
     """A bank of accumulator rows, each with a bit ``filled`` that is 0 for a cleared row.
 
-    One row is read and one row written per cycle. ``row`` and ``filled`` are the content of
-    ``read_addr`` of the last cycle with ``read_en`` at 1. They are undefined at first, and for a
-    row that is written in the cycle of its read. A clear writes ``filled`` only, so that no gate is
-    between an adder and the memory. ``write_row`` must arrive ``later`` cycles after ``write_stb``
-    and ``write_addr``; ``filled`` changes without this delay. If ``level`` is not ``none``, rows
-    have check bits, and ``errors`` reports wrong words one cycle after they are read.
+    One row is read and one row written per cycle. A cycle with ``read_en`` at 1 reads the row at
+    ``read_addr``; ``row`` and ``filled`` are its content until the next read. They are undefined
+    for a row that was never written or cleared, or is written in the cycle of its read. A clear
+    (``clear_stb``) writes ``filled`` only, so that no gate is between an adder and the memory.
+    ``write_row`` must arrive ``later`` cycles after ``write_stb`` and ``write_addr``; ``filled``
+    changes without this delay. If ``level`` is not ``none``, rows have check bits, and ``errors``
+    reports wrong words one cycle after they are read.
     """
 
     read_en: Signal

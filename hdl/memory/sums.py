@@ -12,11 +12,12 @@ from celosia.hdl.stream.pipeline import delay, near
 
 
 class DirectSums:
-    """Registers of :class:`AccumulatorMemory` between block RAM and adder, without extra stages.
+    """Registers of :class:`AccumulatorMemory` between block RAM and adder, with the least delay.
 
     A sum is written in the cycle that computes it. ``later`` is the number of cycles from the
-    computation of a sum to its write. ``latency`` is the number of additional cycles from the read
-    of a row to its addition. If ``sleep`` is true, registers hold in cycles without a new value.
+    computation of a sum to its write. ``latency`` is the number of cycles that a subclass adds
+    between the read of a row and its addition. If ``sleep`` is true, registers hold in cycles
+    without a new value, otherwise they load in every cycle.
     """
 
     later = 0
@@ -52,13 +53,14 @@ class DirectSums:
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
         """Return the row for the adder, the row for a drain, and a list of error bits of both rows.
 
-        The two rows are available one cycle after the banks output them. ``adds`` is the number of
-        the bank to read for the adder, ``drains`` that for a drain. ``add_1`` is 1 if a row is read
-        for the adder, ``drained_1`` if a row is read for a drain; ``add_2`` is ``add_1`` one cycle
-        later. ``total`` is the latest sum. If a sum of the same row has not been written yet, it
-        replaces the row from the bank. ``before`` has a bit for each sum of two or more requests
-        earlier; it is 1 if the sum belongs to the same row. The latest of the sums with a bit at 1
-        is used.
+        The list has one entry for each of the two rows; it is empty if rows are not corrected. The
+        rows are available one cycle after the banks output them. ``adds`` is the number of the bank
+        with the row for the adder, ``drains`` of the bank with the row for a drain. ``add_1`` is 1
+        if a row is read for the adder, ``drained_1`` if a row is read for a drain; ``add_2`` is
+        ``add_1`` one cycle later. ``total`` is the latest sum. If a sum of the same row has not
+        been written yet, it replaces the row from the bank. ``before`` is a list of bits for such
+        sums. Bit i is 1 if the sum requested i + 2 cycles earlier belongs to the same row. The
+        latest sum with a bit at 1 is used.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)
@@ -71,10 +73,11 @@ class DirectSums:
 
 
 class StagedSums(DirectSums):
-    """A pipeline with a register between adder and block RAM, so that writes are one cycle later.
+    """A pipeline that writes one cycle later than :class:`DirectSums`, from a register.
 
-    Each bank's output has a register, which is part of the block RAM, before a row is selected.
-    Each column has separate registers for the bits that select its row or its last sum.
+    Each bank's output has a register, which is part of the block RAM; the row is selected from
+    these registers. Each column has separate registers for the bits that select the row or the
+    column's last sum.
     """
 
     later = 1

@@ -12,7 +12,7 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 class WordSplitter(Component):
-    """Splits the words to write into columns of a memory chip, lowest column first.
+    """Splits written words into columns of a memory chip, the lowest column first.
 
     If ``valid`` is 1, ``data`` is the next column, and a bit of ``mask`` is 1 for each byte to
     write; ``take`` advances to the next column. Throughput is one column per cycle.
@@ -55,10 +55,10 @@ class WordSplitter(Component):
 class WordCollector(Component):
     """Joins columns from a memory chip to words, lowest column first.
 
-    ``take`` must be 1 when the first column of a word is requested, which is allowed only while the
-    register ``room`` is 1. At most ``depth`` words are requested but not yet accepted from ``o``.
-    ``room`` is 1 while at least ``more`` additional words may be requested. If ``i_valid`` is 1,
-    ``i`` is the next column.
+    ``take`` must be 1 when the first column of a word is requested. At most ``depth`` words are
+    requested but not yet accepted from ``o``. ``room``, a register, is 1 while at least ``more``
+    additional words may be requested; a request for them must begin in such a cycle. If ``i_valid``
+    is 1, ``i`` is the next column.
     """
 
     def __init__(self, memory: Memory, width: int, depth: int, more: int = 1):

@@ -37,8 +37,8 @@ class MicroAlu(Component):
     === ============================================================================================
     0   ``sum``
     1   if ``extreme`` is 1, the smaller of ``a`` and ``b``, or the larger if ``logic_0`` is 1; if
-        it is 0, ``logic_1`` and ``logic_0`` form a number that selects ``a & b``, ``a | b``, ``a``
-        or ``b`` (for ``b``, ``subtract`` must be 1)
+        ``extreme`` is 0, ``logic_1`` and ``logic_0`` form a number that selects ``a & b``,
+        ``a | b``, ``a`` or ``b`` (for ``b``, ``subtract`` must be 1)
     2   ``a`` shifted by the low 5 bits of ``b``, to the left if ``left`` is 1, else to the right,
         with copies of the sign if ``arithmetic`` is 1
     3   ``less``

@@ -10,14 +10,14 @@ from celosia.hdl.memory.ram import Ram
 
 
 class MicroArray(Component):
-    """``rows`` by ``cols`` multipliers, in pairs, and the accumulators.
+    """An array of ``rows`` by ``cols`` multipliers, in pairs, with accumulators.
 
     ``word`` is two scratchpad bytes, and ``byte`` is one byte. Five inputs load the array. If
     ``weight`` is 1, ``byte`` is the next weight; if ``weights`` is 1, the bytes of ``word`` are the
     next two weights. If ``blank`` is 1, the next weight is 0. If ``enter`` is 1, ``byte`` is the
     next activation. If ``enters`` is 1, in arrays of two rows, the bytes of ``word`` are the next
-    two activations. Weights arrive row by row, and within a row column by column, followed by a 0
-    if the number of columns is odd.
+    two activations. Weights arrive row by row, and within a row column by column. If the number of
+    columns is odd, a 0 follows the weights of each row.
 
     When the activation of the last row enters, the sums of all columns are added to a row of
     accumulators. The number of this row is ``row`` of the cycle in which ``begin`` is 1; the sums

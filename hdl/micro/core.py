@@ -33,8 +33,8 @@ class MicroCore(Component):
     ``operand``, ``row``, ``sum``, and the strobes from ``weight`` to ``step``, are connected to a
     :class:`celosia.hdl.micro.array.MicroArray`, whose ``byte`` is ``operand`` and whose ``word`` is
     the scratchpad's output. ``waiting`` is 1 during the micro-instruction START, which ends in a
-    cycle with ``go`` at 1 and then reads ``pc``. If ``signal`` is 1, the microcode reports the
-    event ``signal_value`` (:class:`celosia.arch.micro.isa.Signal`).
+    cycle with ``go`` at 1 and writes ``pc`` to its destination register. If ``signal`` is 1, the
+    microcode reports the event ``signal_value`` (:class:`celosia.arch.micro.isa.Signal`).
     """
 
     def __init__(self, config: Config, microcode: list[int], data_depth: int):

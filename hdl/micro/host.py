@@ -16,10 +16,11 @@ class MicroHost(Component):
     """The registers of ``celosia.arch.registers`` on ``host``; CYCLES is the only counter.
 
     ``run`` is 1 from the beginning of a run until the core reports its end by ``over``, or until
-    ``abort``. Program words and registers are stored in the data memory
-    (``celosia.arch.micro.memory``): one cycle after the host's write, ``write_en`` is 1, and
-    ``write_data`` is the word for ``write_addr``. ``faults``, ``abort``, ``forget``, ``recovered``
-    and ``irq`` are those of :class:`celosia.hdl.control.outcome.Outcome`.
+    ``abort``. ``pc`` is the last value written to the register PC. Program words and the registers
+    of programs (R1 and others) are stored in the data memory (``celosia.arch.micro.memory``): one
+    cycle after the host's write, ``write_en`` is 1, and ``write_data`` is the word for
+    ``write_addr``. ``faults``, ``abort``, ``forget``, ``recovered`` and ``irq`` are those of
+    :class:`celosia.hdl.control.outcome.Outcome`.
     """
 
     def __init__(self, config: Config):

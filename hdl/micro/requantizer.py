@@ -19,12 +19,12 @@ class MicroRequantizer(Component):
     ``word`` is the shift. A left shift takes one cycle per bit and one more. Then ``multiply`` is 1
     for one cycle: the wide multiplier loads ``product_a``, and two cycles later its output ``p`` is
     the product plus ``2**30``. ``blocked`` is 1 from the arrival of the shift until the
-    multiplication begins; no other value or multiplication may begin then.
+    multiplication begins; no other value or multiplication may begin during this time.
 
     ``ready`` is 1 from two cycles after the product until ``take``, and ``result`` is the rounded
-    value plus the zero point, clamped to the bounds. In a cycle with ``limit`` at 1, ``bounds`` has
-    the upper bound in the upper half and the lower bound in the lower half, and ``zero`` is the
-    zero point. All registers hold in cycles with ``hold`` at 1.
+    value plus the zero point, clamped to the bounds. A cycle with ``limit`` at 1 loads the bounds
+    and the zero point: the upper half of ``bounds`` is the upper bound, the lower half the lower
+    bound, and ``zero`` the zero point. All registers hold in cycles with ``hold`` at 1.
     """
 
     value: In(32)

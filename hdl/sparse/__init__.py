@@ -1,1 +1,1 @@
-"""The sparse unit: products of sparse matrices that skip zero weights."""
+"""The sparse unit, which multiplies by sparse matrices and skips their zero weights."""

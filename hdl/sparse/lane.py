@@ -30,14 +30,14 @@ class SparseLane(Component):
 
     If bit i of ``begin`` is 1, ``field`` is the lane's field of header beat i. If ``take`` is 1,
     ``field`` is the lane's next entry. ``product`` is then 1 if the entry has a nonzero weight, and
-    ``zeros`` is the number of zeros that the entry skips. If ``stall`` is 1, no entry may arrive,
-    because it would complete a column before the sum of the previous column has left on ``o``.
-    ``finish`` outputs the sum of the last column; it must be at least ``LANE_LATENCY`` cycles after
-    the last entry. ``idle`` is 1 if no sum is in flight.
+    ``zeros`` is the number of zeros that the entry skips. If ``stall`` is 1, ``take`` must be 0,
+    because the entry would complete a column before the sum of the previous column has left on
+    ``o``. If ``finish`` is 1, the sum of the last column is output; this must be at least
+    ``LANE_LATENCY`` cycles after the last entry. ``idle`` is 1 if no sum is in flight.
 
-    ``x_en`` writes ``load_bytes`` activations to word ``x_addr`` of bank ``x_bank``. The lane
-    multiplies the activations of bank ``bank``, minus ``zero``. ``k`` is the number of rows of the
-    matrix, and must not change during a command.
+    If ``x_en`` is 1, ``x_data`` (``load_bytes`` activations) is written to word ``x_addr`` of bank
+    ``x_bank``. The lane multiplies the activations of bank ``bank``, minus the zero point ``zero``.
+    ``k`` is the number of rows of the matrix, and must not change during a command.
     """
 
     def __init__(self, config: Config):

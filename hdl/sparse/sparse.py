@@ -21,19 +21,20 @@ BEATS_AHEAD = 8
 class SparseUnit(Component):
     """Runs SPARSE: one entry per lane and cycle, so that a zero weight costs no cycle.
 
-    The rows of A are read through ``a``, ``load_bytes`` activations per cycle, each row during the
-    products of the previous row. The encoded matrix B is read through ``b``, one beat per cycle,
-    once for each row. A lane sums the products of one column after another. Sums are added to the
-    accumulators one per cycle, lowest lane first. All lanes wait if a lane would complete a column
-    before the sum of the lane's previous column has been added. From first request to last
-    accumulated sum, a command takes :func:`sparse_cycles` cycles if its ports do not wait.
+    The rows of activations A are read through ``a``, ``load_bytes`` activations per cycle; a row is
+    read while the previous row is multiplied. The encoded sparse matrix B is read through ``b``
+    once for each row of A, one beat (an entry for every lane) per cycle. A lane sums the products
+    of one column after another. Sums are added to the accumulators one per cycle; if several lanes
+    have a sum, the lowest lane is first. All lanes wait if a lane would complete a column before
+    the sum of the lane's previous column has been added. From first request to last accumulated
+    sum, a command takes :func:`sparse_cycles` cycles if its ports do not wait.
 
     A command is accepted while ``busy`` is 0. ``done`` is 1 for one cycle when a command completes,
     and ``push`` is then the mask of engines that receive a dependency token. ``done`` is timed so
     that a drain whose first request is ``dispatch_cycles`` later reads every sum. ``stall`` is 1
-    while a port waits, and ``sends`` in every cycle in which a beat of entries is consumed.
-    ``macs`` is the number of products in a cycle, and ``skipped`` the number of skipped zero
-    weights.
+    while a request on ``a`` or ``b`` waits, and ``sends`` in every cycle in which a beat of entries
+    is consumed. ``macs`` is the number of products in a cycle, and ``skipped`` the number of
+    skipped zero weights.
     """
 
     def __init__(self, config: Config, lanes: int | None = None):

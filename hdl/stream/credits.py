@@ -10,13 +10,14 @@ from celosia.hdl.stream.flow import Flow
 
 
 class CreditQueue(Component):
-    """Queues the output of a pipeline of ``latency`` cycles, whose registers then need no enable.
+    """Queues the outputs of a pipeline of ``latency`` cycles, so that the pipeline never stalls.
 
     ``taken`` must be 1 in the cycle in which a payload enters the pipeline. A payload may enter
     only while ``room`` is 1, so that the queue has space when the payload arrives on ``i``.
     ``room`` depends on no input. ``o`` outputs payloads in order, at the earliest in the cycle of
     arrival. Throughput is one payload per cycle, also after a wait. A payload is written to the
-    memory even if it does not wait, so that ``o.ready`` is not in the memory's timing path.
+    queue's memory even if it leaves at once, so that ``o.ready`` is not in the memory's timing
+    path.
     """
 
     def __init__(self, payload: ShapeLike, latency: int):

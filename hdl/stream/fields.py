@@ -29,12 +29,12 @@ def present(**fields: Any) -> dict[str, Any]:
 
 
 def inputs(**fields: Any) -> dict[str, Any]:
-    """Return a dictionary from name to input port, for the fields at least one bit wide."""
+    """Return a dictionary from name to input port, for all ``fields`` with at least one bit."""
     return {name: In(shape) for name, shape in present(**fields).items()}
 
 
 def outputs(**fields: Any) -> dict[str, Any]:
-    """Return a dictionary from name to output port, for the fields at least one bit wide."""
+    """Return a dictionary from name to output port, for all ``fields`` with at least one bit."""
     return {name: Out(shape) for name, shape in present(**fields).items()}
 
 
@@ -52,12 +52,12 @@ def has(record: Any, name: str) -> bool:
 
 
 def assign(sink: Any, **values: Any) -> list[Any]:
-    """Return assignments of ``values`` to a sink, without values for fields that the sink lacks."""
+    """Return a list of assignments of ``values`` to a sink; fields that it lacks are ignored."""
     return [getattr(sink, name).eq(value) for name, value in values.items() if has(sink, name)]
 
 
 def carry(sink: Any, source: Any, *names: str) -> list[Any]:
-    """Return assignments of the fields ``names`` from source to sink, if both have the field."""
+    """Return a list of assignments from source to sink, of those ``names`` that both have."""
     return assign(sink, **{name: getattr(source, name) for name in names if has(source, name)})
 
 

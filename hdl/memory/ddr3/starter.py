@@ -17,10 +17,12 @@ class Starter(Component):
     """Performs the register accesses of a :class:`celosia.arch.ddr3.Ddr3Start` after power-on.
 
     When the chip has been initialized, every read delay is tested at every bit slip of each byte
-    lane. A run is a series of adjacent delays that pass the test at one bit slip. A lane is set to
-    the middle of its longest run; of several equally long runs, the first is used. The test is then
-    repeated once, and the controller takes over the chip. From then on ``over`` is 1, and
-    ``failed`` is 1 if the last test failed or a lane had no passing delay.
+    lane (the number of bits by which received data are shifted). A run is a series of adjacent
+    delays that pass the test at one bit slip. A lane is set to the middle of its longest run; of
+    several equally long runs, the first is used. The test is then repeated once with these
+    settings, and the controller takes over the chip. From then on ``over`` is 1, and ``failed`` is
+    1 if the last test failed or a lane had no passing delay. ``delay`` and ``place`` have the
+    chosen read delay and bit slip of each lane.
     """
 
     def __init__(self, start: Ddr3Start):

@@ -29,12 +29,12 @@ class PsramController(Component):
 
     ``pins`` are the pins of the chip. ``clock`` is the frequency of ``sync`` (Hz), twice the
     frequency of the chip's clock. In each cycle a clock edge moves one byte to or from each die;
-    the lowest byte of a word is moved first, and belongs to the first die. Read and write bursts
-    alternate. A burst is cut into pieces, one for each command, at multiples of ``timing.columns``
-    columns. So no command delays a refresh too long or crosses the end of a row. A write piece
-    begins when all of its words are available. A read piece begins when there is room for all of
-    its words. The reason is that the clock cannot pause during a piece. The first data of a command
-    move ``begin(chip.latency)`` cycles after the command's first byte, or
+    the lowest byte of a word is moved first, and belongs to the first die. If read and write bursts
+    wait, they alternate. A burst is cut into pieces, one for each command, at multiples of
+    ``timing.columns`` columns. So no command delays a refresh too long or crosses the end of a row.
+    A write piece begins when all of its words are available. A read piece begins when there is room
+    for all of its words. The reason is that the clock cannot pause during a piece. The first data
+    of a command move ``begin(chip.latency)`` cycles after the command's first byte, or
     ``begin(2 * chip.latency)`` if the chip requests this by RWDS.
 
     ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later

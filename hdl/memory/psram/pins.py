@@ -17,8 +17,8 @@ class PsramPins(wiring.Signature):
     The chip's clock ``ck`` and its complement ``ck_n`` change in the middle of a cycle; all other
     pins change at the beginning of a cycle. ``cs_n`` and ``reset_n`` are active low. ``dq_o`` is
     driven if ``dq_oe`` is 1, and ``rwds_o`` if ``rwds_oe`` is 1; ``dq_i`` and ``rwds_i`` are
-    inputs. Each die has eight data bits, the first die the lowest, and one bit of RWDS; the dies
-    share all other pins.
+    inputs. Each die has eight bits of ``dq_o`` and ``dq_i``, and one bit of ``rwds_o`` and
+    ``rwds_i``; the first die has the lowest bits. The dies share all other pins.
     """
 
     def __init__(self, chip: PsramChip):
@@ -42,9 +42,10 @@ class PsramPins(wiring.Signature):
 class HalfCycles(Component):
     """Registers clocked in the middle of a cycle, for the chip's clock and its data.
 
-    ``ck`` and ``ck_n`` follow the register ``clock`` half a cycle later. ``dq`` and ``rwds`` are
-    the values that the pins had one and a half cycles before. Data that the chip sends at an edge
-    of ``ck``, in the middle of a cycle, are therefore on ``dq`` ``BACK`` cycles after that cycle.
+    ``ck`` is ``clock`` half a cycle later, and ``ck_n`` the complement of ``ck``. ``dq`` and
+    ``rwds`` are the values that the pins ``dq_i`` and ``rwds_i`` had one and a half cycles before.
+    Data that the chip sends at an edge of ``ck``, in the middle of a cycle, are therefore on ``dq``
+    ``BACK`` cycles after that cycle.
     """
 
     def __init__(self, chip: PsramChip):

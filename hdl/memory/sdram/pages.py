@@ -83,10 +83,10 @@ class PageCutter(Component):
 
 
 class Pieces(Component):
-    """Outputs the pieces of read bursts and write bursts, which alternate.
+    """Outputs the pieces of read bursts and write bursts, which alternate if both wait.
 
-    ``o`` is a piece, and ``writes`` is 1 if the piece is written. Latency is three cycles from a
-    request to the first piece of the burst.
+    ``o`` outputs pieces in its field ``piece``; its field ``writes`` is 1 if the burst is a write.
+    Latency is three cycles from a request to the first piece of the burst.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip):

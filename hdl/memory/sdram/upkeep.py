@@ -14,12 +14,13 @@ REFRESHES = 8
 class Upkeep(Component):
     """Starts an SDRAM chip, and refreshes the chip as often as required.
 
-    The start-up after power-on or reset takes ``timing.init`` cycles, closes all rows, refreshes
-    eight times and sets the mode register; then ``ready`` is 1. ``wanted`` is 1 if a refresh is
-    due. The refresh begins in a cycle with ``quiet`` at 1, which the controller sets if no column
-    moves and all rows may be closed. ``working`` is 1 until the end of the refresh. ``urgent`` is 1
-    if at least ``URGENT`` refreshes are due; at most ``POSTPONED`` can be due. ``command`` is the
-    command for the chip in cycles with ``working`` at 1; a PRECHARGE closes the rows of all banks.
+    After power-on or reset, the unit waits ``timing.init`` cycles, closes all rows, refreshes eight
+    times and sets the mode register; then ``ready`` is 1. ``wanted`` is 1 if a refresh is due. The
+    refresh begins in a cycle with ``quiet`` at 1, which the controller sets if no column moves and
+    all rows may be closed. ``working`` is 1 from the next cycle until the end of the refresh, and
+    during the start-up. ``urgent`` is 1 if at least ``URGENT`` refreshes are due; at most
+    ``POSTPONED`` can be due. ``command`` is the command for the chip in cycles with ``working`` at
+    1; a PRECHARGE closes the rows of all banks.
     """
 
     def __init__(self, timing: SdramTiming):
