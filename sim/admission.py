@@ -345,7 +345,7 @@ def _check_follows(step: Step) -> None:
 
 
 def alike(before: Step, step: Step) -> bool:
-    """Return whether two vector steps differ at most in addresses, m, n and the mask's start."""
+    """Return whether two vector steps differ at most in addresses, m, n and the mask of row 0."""
     same = {"o_zero", "table", "start_step", "limit_step"} & step.operands.keys()
     return (
         step.opcode == before.opcode

@@ -23,7 +23,7 @@ def exponents(values: Ints) -> Ints:
 
 
 def mantissas(values: Ints, exponent: Ints) -> Ints:
-    """Return the mantissas of values [..., count]: ``values >> exponent``, exponents [...]."""
+    """Return ``values >> exponent``: the mantissas of blocks [..., count] with exponents [...]."""
     return values >> exponent[..., None]
 
 
@@ -53,9 +53,9 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
     The packing is equation (22) of ``docs/formats.md``. ``first`` and ``second`` are [n, size]; row
     i of both has one shared exponent. Each byte holds the mantissa of ``second`` in its high half
     and that of ``first`` in its low half; the columns from ``size`` on hold zeros. A word of a slot
-    begins with this byte, in the lowest bits. Above are the ``scale_bits`` bits for a scale, which
-    are zeros, and then ``above`` bits of the row's exponent. The words of a row share its
-    exponent's bits, the word of column 0 with the lowest ones.
+    begins with this byte, in the lowest bits. The next higher ``scale_bits`` bits are for a scale,
+    and are zeros. The highest ``above`` bits hold a part of the row's exponent: the word of column
+    0 has its lowest bits, the word of column 1 the next ones.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -66,7 +66,7 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponents [...] that rows of words [..., cols] of weight slots contain.
+    """Return the exponent [...] of each row of words [..., cols] of weight slots.
 
     ``above`` and ``scale_bits`` are the arguments with which :func:`both` made the words.
     """

@@ -53,7 +53,7 @@ class Interpreter(MatrixSteps, VectorSteps):
         self.registers[number] = wrap_immediate(value)
 
     def read_register(self, name: str) -> int:
-        """Return host register ARGMAX or ARGMAX_VALUE, as an unsigned value."""
+        """Return the value of host register ARGMAX or ARGMAX_VALUE, an unsigned 32-bit integer."""
         return {"ARGMAX": self.argmax, "ARGMAX_VALUE": self.argmax_value % (1 << 32)}[name]
 
     def unbroken(self) -> bool:

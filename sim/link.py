@@ -1,4 +1,4 @@
-"""Golden model of the host link: bytes of requests in, bytes of answers out."""
+"""Golden model of the host link, which turns bytes of requests into bytes of answers."""
 
 from collections.abc import Callable
 
@@ -25,8 +25,8 @@ REGISTERS = 256
 class LinkModel:
     """The machine's side of the host link, which receives requests and returns answers.
 
-    ``read`` returns the value of the register at an address, and ``write`` sets the register.
-    ``memory`` is the external memory, of the size in ``identity``.
+    The function ``read`` returns the value of the register at an address, and ``write`` sets the
+    register to a value. ``memory`` is the external memory, with the size that ``identity`` states.
     """
 
     def __init__(
@@ -49,7 +49,8 @@ class LinkModel:
         """Receive a byte of a request, and return the bytes of the answer.
 
         The result is empty until a request is complete. ``broken`` is true if the byte had a wrong
-        stop bit on the line.
+        stop bit on the line. A request with such a byte or a wrong CRC is answered only by
+        :meth:`quiet`.
         """
         if not self._frame:
             if byte == REQUEST_SYNC and not broken:
@@ -72,9 +73,9 @@ class LinkModel:
         return b""
 
     def quiet(self) -> bytes:
-        """Let the link's timeout pass without a byte, and return the answer to the begun request.
+        """Let the link's timeout pass without a byte; return the answer to an unfinished request.
 
-        The result is empty if no request has begun.
+        The answer has the status CORRUPT. The result is empty if no request has begun.
         """
         if not self._frame:
             return b""
@@ -149,9 +150,9 @@ class LinkModel:
 
 
 def answers(data: bytes) -> list[tuple[int, int, bytes]]:
-    """Return (status, tag, payload) of each complete answer frame in ``data``.
+    """Return a list with (status, tag, payload) of each complete answer frame in ``data``.
 
-    Other bytes are skipped.
+    Bytes that do not belong to a frame with a correct CRC are skipped.
     """
     frames = []
     while len(data) > 6:

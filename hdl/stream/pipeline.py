@@ -18,7 +18,7 @@ def delay(
     reset: bool = False,
     name: str = "",
 ) -> Value:
-    """Return a value delayed by ``cycles`` cycles with ``en`` at 1.
+    """Return ``value`` delayed by ``cycles`` cycles, counting only cycles in which ``en`` is 1.
 
     The registers are added to ``m`` in the domain ``sync``. If ``reset`` is true, the registers are
     0 after a reset, as valid bits need. If it is false, a reset does not change them, and the first
@@ -63,8 +63,9 @@ def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -
 def data_register(m: Module, port: Any, *, stages: int = 1) -> Any:
     """Return a register without reset that drives ``port``, for data with a separate valid bit.
 
-    A reset would need wires to all data registers, and a block RAM's output register could not be
-    used. If ``stages`` is 0, the port itself is returned.
+    The caller assigns data to the register. A reset would need wires to all data registers, and a
+    block RAM's output register could not be used. If ``stages`` is 0, the result is ``port``
+    itself.
     """
     for _ in range(stages):
         register = Signal.like(port, name=f"{Value.cast(port).name}_register", reset_less=True)
@@ -92,7 +93,7 @@ def spread(m: Module, value: ValueLike, ends: Sequence[Value], *, stages: int = 
 
 
 def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
-    """Return a list: a bit, then the bit's values of 1 to ``cycles`` cycles before.
+    """Return a list: the bit ``valid``, then its values 1 to ``cycles`` cycles ago, latest first.
 
     A reset sets the earlier values to 0.
     """
@@ -103,9 +104,9 @@ def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
 
 
 def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Value:
-    """Return a value delayed by ``cycles`` cycles with ``en`` at 1, through a ring of registers.
+    """Return ``value`` delayed by ``cycles`` cycles in which ``en`` is 1, by a ring of registers.
 
-    In each cycle the register with the oldest value is the result, and loads the new value. So
+    In each such cycle the register with the oldest value outputs it, and loads the new value. So
     fewer registers toggle than in :func:`delay`, at the cost of a multiplexer.
     """
     value = Value.cast(value)

@@ -8,10 +8,10 @@ from celosia.hdl.component import Component
 
 
 def skids(m: Module, source: wiring.PureInterface, *, stages: int) -> list[wiring.PureInterface]:
-    """Place ``stages`` skid buffers in series after ``source``; return a list of the streams.
+    """Connect ``source`` to ``stages`` (0 or 1) skid buffers, and return a list of the streams.
 
-    ``stages`` is 0 or 1. The list has ``source``, then the output of the buffer. The caller
-    connects the last stream of the list to the receiver.
+    The list has ``source``, then the output of the buffer if ``stages`` is 1. The caller connects
+    the last stream of the list to the receiver.
     """
     streams = [source]
     for _ in range(stages):
@@ -22,7 +22,7 @@ def skids(m: Module, source: wiring.PureInterface, *, stages: int) -> list[wirin
 
 
 class Skid(Component):
-    """Passes a stream within the same cycle, with ``i.ready`` from a register.
+    """Passes a stream from ``i`` to ``o`` in the same cycle; ``i.ready`` comes from a register.
 
     ``i.ready`` depends on no input: the buffer stores a payload that ``o`` does not accept in the
     cycle of arrival. Latency is 0 cycles, throughput one payload per cycle.

@@ -11,10 +11,10 @@ from celosia.hdl.stream.pipeline import data_register
 def slices(
     m: Module, source: wiring.PureInterface, *names: str, stages: int = 1, forward: bool = False
 ) -> wiring.PureInterface:
-    """Return the output of a chain of register slices, one for each of ``names``, after ``source``.
+    """Connect ``source`` to a chain of register slices, one per name; return the chain's output.
 
-    The slices are submodules of ``m`` with these names. If ``stages`` is 0, there are no slices and
-    ``source`` itself is returned. ``forward`` is that of :class:`RegisterSlice`.
+    The slices are submodules of ``m`` with the names ``names``. If ``stages`` is 0, there are no
+    slices and ``source`` itself is returned. ``forward`` is passed to :class:`RegisterSlice`.
     """
     for name in names * stages:
         m.submodules[name] = stage = RegisterSlice(source.p.shape(), forward=forward)
@@ -26,9 +26,9 @@ def slices(
 def slices_before(
     m: Module, sink: wiring.PureInterface, name: str, *, stages: int, forward: bool = False
 ) -> wiring.PureInterface:
-    """Return a stream that reaches ``sink`` through ``stages`` (0 or 1) register slices.
+    """Return a stream that reaches ``sink`` through a register slice, submodule ``name`` of ``m``.
 
-    ``forward`` is that of :class:`RegisterSlice`.
+    If ``stages`` is 0, the result is ``sink`` itself. ``forward`` is as in :class:`RegisterSlice`.
     """
     for _ in range(stages):
         m.submodules[name] = stage = RegisterSlice(sink.p.shape(), forward=forward)

@@ -12,9 +12,10 @@ from celosia.hdl.stream.slice import slices
 
 
 def beat_layout(config: Config) -> data.StructLayout:
-    """Return the layout of a beat of bytes: ``count`` elements from byte 0 on, and end flags.
+    """Return the layout of a beat: bytes, the number of elements in them, and three end flags.
 
-    The flags mark the last beat of a row, of a tile and of the matrix.
+    ``data`` has ``count`` elements from byte 0 on. ``row_last``, ``tile_last`` and ``last`` are 1
+    for the last beat of a row, of a tile and of the matrix.
     """
     return data.StructLayout(
         {
@@ -46,7 +47,7 @@ def elements(beat, lanes: int, width: int) -> list[Value]:
 
 
 def present(beat, lanes: int) -> Value:
-    """Return a mask whose bit is 1 for each lane for which the beat has an element."""
+    """Return a mask with one bit per lane, which is 1 if the beat has an element for the lane."""
     return Cat(beat.count > lane for lane in range(lanes))
 
 
@@ -62,11 +63,11 @@ def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None
 
 
 def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], sink) -> None:
-    """Connect the source whose strobe is 1 to ``sink``, or no source if all strobes are 0.
+    """Connect the source whose strobe is 1 to ``sink``; if all strobes are 0, connect none.
 
     ``sources`` are pairs (strobe, stream). If the configuration has ``registered`` and ``fused``,
-    as large machines have, each lane has registers for the strobes. These registers select the
-    values, so a strobe must be 1 from one cycle before the first beat on.
+    as large machines have, each lane selects its value by strobes from separate registers. Each
+    strobe must then be 1 one cycle before the first beat of its source, and stay 1.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:
@@ -85,9 +86,9 @@ def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], 
 def staged(
     m: Module, config: Config, source: wiring.PureInterface, *names: str
 ) -> wiring.PureInterface:
-    """Return a stream after a register slice for each of ``names``.
+    """Connect ``source`` to a chain of register slices, one per name; return the chain's output.
 
-    If the machine is not ``registered``, the stream is returned unchanged. If it has no ``fused``,
-    as on small devices, a slice has space for only one payload.
+    If the machine is not ``registered``, there are no slices and ``source`` itself is returned. A
+    slice has space for two payloads if the machine has ``fused``, otherwise for only one.
     """
     return slices(m, source, *names, stages=config.stages, forward=not config.fused)

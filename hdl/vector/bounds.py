@@ -8,11 +8,11 @@ from celosia.hdl.component import Component
 
 
 class OutputBounds(Component):
-    """The zero point and clamp bounds of a command's elements, in one register for all lanes.
+    """Computes the zero point and the clamp bounds of a command's output elements for all lanes.
 
     If ``wide`` is 1, elements have 16 bits, otherwise ``operand_width`` bits. The bounds are the
     smallest and largest number of this width. If ``relu`` is 1, the lower bound is at least the
-    zero point. ``o``, for the requantizers, follows the inputs by two cycles.
+    zero point. ``o`` is a register for all requantizers, and follows the inputs by two cycles.
     """
 
     def __init__(self, *, operand_width: int):

@@ -20,7 +20,7 @@ def _name(definition: Definition) -> str:
 
 
 def opcode_layout() -> data.StructLayout:
-    """Return a layout with a bit for each opcode of the vector engine, named in lower case."""
+    """Return a layout with a bit for each vector engine opcode, named like it in lower case."""
     return data.StructLayout({_name(definition): 1 for definition in _DEFINITIONS})
 
 
@@ -34,8 +34,8 @@ class VectorDecoder(Component):
 
     Each flag has the same position in the flags field of every instruction. A flag is 0 in
     instructions that do not have it, because the sequencer stops at a header that sets a reserved
-    bit. If the configuration lacks an instruction, the bit of its opcode is always 0, and so is a
-    flag that no other instruction has.
+    bit. If the configuration lacks an instruction, the bit of its opcode is always 0. A flag that
+    only such instructions have is always 0, too.
     """
 
     def __init__(self, instructions: Iterable[Definition]):

@@ -1,4 +1,4 @@
-"""Reads and clears accumulator rows, as a stream of beats."""
+"""Reads accumulator rows, clears them, and outputs them as a stream of beats."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -16,16 +16,17 @@ from celosia.hdl.vector.walker import Walker
 
 
 class DrainReader(Component):
-    """Streams m rows of n accumulators, tile column by tile column, ``lanes`` per beat.
+    """Reads m rows of n accumulators, tile column by tile column, and outputs ``lanes`` per beat.
 
     Tile column nt is in the accumulator rows from ``acc_addr + nt * acc_stride`` on. A row of a
     tile column makes ``ceil(columns / lanes)`` beats, one per cycle, lowest column first; columns
     past the row's end are undefined. The first beat follows ``start`` by ``drain_latency`` cycles,
     unless the first request waits for a row that is being accumulated in the same bank. ``asked``
-    is 1 when the last row has been requested: the next matrix may start, and its beats follow the
-    beats of this matrix. The next two inputs exist if the configuration has ``fused``. If
-    ``by_row`` is 1, all tile columns of a row are read before the next row. If ``softmax`` is 1
-    too, beats have ``softmax_lanes`` lanes instead of ``lanes``.
+    is 1 in the cycle in which the last row is requested: the next matrix may start, and its beats
+    follow the beats of this matrix. ``by_row`` exists if the configuration has ``fused``, and
+    ``softmax`` if it also has more ``softmax_lanes`` than ``lanes``. If ``by_row`` is 1, all tile
+    columns of a row are read before the next row. If ``softmax`` is 1 too, beats have
+    ``softmax_lanes`` lanes instead of ``lanes``.
     """
 
     def __init__(self, config: Config):

@@ -1,4 +1,4 @@
-"""The back end of the vector engine: requantize, look up, add or rotate, write."""
+"""The back end of the vector engine, which requantizes values and writes the output elements."""
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
@@ -37,29 +37,29 @@ def saturate16(total: Value) -> Value:
 
 
 class Epilogue(Component):
-    """Turns values into output elements and writes them: equation (2) of docs/numerics.md.
+    """Turns values into output elements by equation (2) of docs/numerics.md, and writes them.
 
     ``i`` has a value and ``keep`` for each lane; the output of a lane with ``keep`` at 0 is the
     zero point. A beat has ``lanes`` values, or ``softmax_lanes`` for a softmax. Lanes beyond the
     first ``lanes`` use the parameters of lane ``lane % lanes``, and have 8-bit outputs. The k-th
     beat of ``i`` uses the k-th parameter word of ``words``, and is written to the k-th address of
-    ``o_walk``. If ``add`` is 1, the k-th beat of ``residual`` (16-bit elements) is added. If
-    ``rotate`` is 1, ``residual`` has the cosines and sines of a rotation instead, equation (9). If
-    ``times`` is 1, it has a factor for each element, equation (10).
+    ``o_walk``. If ``add`` is 1, the k-th beat of ``residual`` (16-bit elements) is added to the
+    elements. If ``rotate`` is 1, ``residual`` has the cosines and sines that rotate pairs of
+    elements, equation (9). If ``times`` is 1, it has a factor for each element, equation (10).
 
     If ``argmax`` is 1, the output ``largest`` has the largest written element and its column,
-    ``ArgmaxUnit.latency`` cycles after the write. The first column of the row has the number
-    ``column``. If ``column`` is not 0, ``largest`` is replaced only by a larger element. If
-    ``polynomial`` is 1, a polynomial of the 16-bit element, equation (17), replaces the table
-    lookup of an 8-bit element.
+    ``ArgmaxUnit.latency`` cycles after the write. ``column`` is the number of the first column. If
+    it is not 0, the row continues that of an earlier command, and only a larger element replaces
+    ``largest``. If ``polynomial`` is 1, a polynomial of 16-bit elements, equation (17), replaces
+    the table lookup of 8-bit elements.
 
-    The inputs from ``zero`` to ``slot``, and from ``polynomial`` to ``column``, define the
-    operation and must hold during a command. The next command may ``start`` before ``done`` if
-    these inputs are the same. Its addresses, ``o_walk``, are then queued after the current ones;
-    ``o_walk`` must hold until this walk has begun, which is while ``owes`` is 1. ``done`` is 1 for
-    one cycle when the last write of ``o_walk`` is accepted. Throughput is one beat per cycle. A
-    beat is written at least ``latency`` cycles after it was accepted; ``rotate`` and ``times`` add
-    ``RotaryUnit.latency``, and ``polynomial`` adds ``polynomial_latency``.
+    The inputs that define the operation must hold during a command: ``zero`` to ``slot``, and
+    ``polynomial`` to ``column`` in the order of the ports. The next command may ``start`` before
+    ``done`` if these inputs are the same. Its walk ``o_walk`` is then queued until the current walk
+    has ended. ``owes`` is 1 until the queued walk begins, and ``o_walk`` must hold meanwhile.
+    ``done`` is 1 for one cycle when the last write of ``o_walk`` is accepted. Throughput is one
+    beat per cycle. A beat is written at least ``latency`` cycles after it was accepted; ``rotate``
+    and ``times`` add ``RotaryUnit.latency``, and ``polynomial`` adds ``polynomial_latency``.
     """
 
     polynomial_latency = POLYNOMIAL_WAIT

@@ -18,19 +18,19 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
-    """Connects inputs and output to the front end of a command: MAP, SOFTMAX or NORM.
+    """Connects inputs and output to the front end that executes a MAP, SOFTMAX or NORM command.
 
     A front end turns the inputs of a command into values for the back end. ``i`` is the input and
     ``r`` the second input. If the configuration has ``fused``, a SOFTMAX or NORM with the flag
-    ``drain`` reads accumulators from ``drained`` instead of ``i``. For commands other than these
-    three, no beat moves.
+    ``drain`` reads accumulators from ``drained`` instead of ``i``. During other commands, no input
+    is accepted and nothing is output.
 
     ``command`` must hold from the cycle of its first beat (one cycle earlier on ``registered``
     machines) to the last value on ``o``; ``opcode`` and ``flag`` may change one cycle later than
     ``command``. ``start`` starts a SOFTMAX. It may be 1 before the last beat of the previous
-    SOFTMAX; the command must then hold while ``owes`` is 1. In a ``registered`` machine each front
-    end has separate registers for these inputs, because the front ends may be far from the command
-    queue.
+    SOFTMAX; the command must then hold while ``owes`` is 1. In a ``registered`` machine the front
+    ends of SOFTMAX and NORM have separate registers for ``start``, ``command``, ``opcode`` and
+    ``flag``, because they may be far from the command queue.
     """
 
     def __init__(self, config: Config):

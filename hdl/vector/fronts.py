@@ -1,4 +1,4 @@
-"""The front ends of the vector engine: from beats of bytes to values for the back end."""
+"""The front ends of the vector engine, which turn beats of bytes into values for the back end."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
@@ -20,9 +20,9 @@ OFFSET_WIDTH = COUNT_WIDTH + 3
 
 
 class MapFront(Component):
-    """The front end of MAP: elements of ``i`` minus the zero point ``zero``; combinational.
+    """The front end of MAP: subtracts the zero point ``zero`` from the elements of ``i``.
 
-    Elements have 8 bits, or 16 bits if ``wide`` is 1.
+    Elements have 8 bits, or 16 bits if ``wide`` is 1. The circuit is combinational.
     """
 
     def __init__(self, config: Config):
@@ -54,10 +54,10 @@ class MapFront(Component):
 class ColumnOffset(Component):
     """Computes the position in a beat (lane) of a column whose number depends on the row.
 
-    The column's number is ``first`` in row 0, and ``step`` more in each further row. ``start``
-    begins with the first beat of row 0. ``advance`` moves to the next beat; if ``row_last`` is 1,
-    this is the first beat of the next row. ``offset`` is the column's number minus the number of
-    the beat's first column, and can be outside the beat.
+    The column's number is ``first`` in row 0, and ``step`` more in each further row. After a cycle
+    with ``start`` at 1 the beat is the first of row 0. ``advance`` moves to the next beat of the
+    row, or to the first beat of the next row if ``row_last`` is 1. ``offset`` is the column's
+    number minus the number of the beat's first column, and can be outside the beat.
     """
 
     start: In(1)
@@ -89,18 +89,19 @@ class ColumnOffset(Component):
 class SoftmaxFront(Component):
     """The front end of SOFTMAX: softmax of rows of 16-bit scores with masked columns.
 
-    Columns outside ``start_column`` to ``limit - 1`` are masked. After each row, ``start_step`` is
-    added to the first limit and ``limit_step`` to the second. If ``diagonal_en`` is 1,
+    Columns outside ``start_column`` to ``limit - 1`` are masked. From row to row, ``start_step`` is
+    added to ``start_column``, and ``limit_step`` to ``limit``. If ``diagonal_en`` is 1,
     ``diagonal_value`` is added to the result in one column of each row: column ``diagonal`` plus
     the number of the row.
 
     The next softmax may ``start`` before the last beat of the current one is accepted, if it
-    differs only in ``start_column`` and ``limit``. ``owes`` is 1 from a start until both values are
-    loaded, after that beat; both inputs must hold meanwhile. A ``registered`` machine has a
-    register before the softmax unit, and one after it. If the configuration has ``row_factors``,
-    the results are exponentials that are not divided by their row's sum. ``factor`` then outputs
-    the reciprocal of each row's sum with its storage index, for a later command. The input
-    ``number`` is the storage index of row 0, and may differ for each ``start``.
+    differs only in ``start_column`` and ``limit``. These two inputs are then loaded when that beat
+    is accepted. ``owes`` is 1 from ``start`` until they are loaded, and they must hold meanwhile. A
+    ``registered`` machine has a register before the softmax unit, and one after it. If the
+    configuration has ``row_factors``, the results are exponentials that are not divided by their
+    row's sum. ``factor`` then outputs the reciprocal of each row's sum, with the index at which it
+    is stored for a later command. The input ``number`` is this index for row 0, and may differ for
+    each ``start``.
     """
 
     def __init__(self, config: Config):
@@ -209,10 +210,10 @@ class SoftmaxFront(Component):
 class NormFront(Component):
     """The front end of NORM: normalization of rows of 16-bit elements of ``i``.
 
-    If ``add`` is 1, the elements of ``r`` are added first. ``o_sum`` outputs these sums, to be
-    written back. In a ``registered`` machine inputs and values pass registers. If the configuration
-    has ``row_factors``, the values are the sums without normalization, and ``factor`` outputs the
-    factor that normalizes each row.
+    If ``add`` is 1, the elements of ``r`` are added before the normalization. ``o_sum`` outputs
+    these sums, to be written back to the scratchpad. In a ``registered`` machine inputs and values
+    pass registers. If the configuration has ``row_factors``, the rows on ``o`` are not normalized,
+    and ``factor`` outputs the factor that normalizes each row.
     """
 
     def __init__(self, config: Config):

@@ -15,12 +15,12 @@ class KeptFactors(Component):
 
     ``command`` is the next command, and ``first`` the storage index of the first factor that it
     computes. ``norm`` or ``softmax`` is 1 in the cycle in which this command starts, if it is a
-    NORM or a SOFTMAX. If the configuration has these units, factors of a NORM arrive on ``factor``,
-    and factors of a SOFTMAX on ``sum_factor`` with their storage indices. ``o`` outputs each of
-    these factors with its index, in the cycle of arrival. ``norms`` is 1 while factors of a NORM
-    have not arrived yet, ``softmaxes`` while factors of a SOFTMAX have not arrived yet. No NORM may
-    start while ``softmaxes`` is 1, and no command while ``norms`` is 1. So two factors never arrive
-    in the same cycle.
+    NORM or a SOFTMAX. Factors of a NORM arrive on ``factor`` in the order of rows, and factors of a
+    SOFTMAX on ``sum_factor`` with their storage indices. Each of these two inputs exists only if
+    the configuration has the instruction. ``o`` outputs each factor with its index, in the cycle of
+    arrival. ``norms`` is 1 while factors of a NORM have not arrived yet, ``softmaxes`` while
+    factors of a SOFTMAX have not arrived yet. No NORM may start while ``softmaxes`` is 1, and no
+    command while ``norms`` is 1. So two factors never arrive in the same cycle.
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):

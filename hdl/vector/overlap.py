@@ -1,4 +1,4 @@
-"""Overlap of two vector commands: the next is read while the current one is still written."""
+"""Overlap of two vector commands: the next reads its input while the current one still writes."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -13,15 +13,15 @@ class Overlap(Component):
 
     Only a command with the flag ``followed`` can overlap with the next one. ``i`` is the command of
     the front end, which reads inputs. ``o`` is the command of the back end, which writes results:
-    the same command or, while ``behind`` is 1, the previous one. ``read`` is 1 when command ``i``
-    has requested its last row of accumulators, and ``reading`` while it still requests its second
-    input. ``owes`` is 1 while a unit after the front end has not begun command ``i``. ``written``
-    is 1 when the last beat of command ``o`` is written.
+    the same command or, while ``behind`` is 1, the previous one. ``read`` is 1 in the cycle in
+    which command ``i`` requests its last row of accumulators, and ``reading`` while it still
+    requests its second input. ``owes`` is 1 while a unit after the front end has not begun command
+    ``i``. ``written`` is 1 in the cycle in which command ``o`` writes its last beat.
 
-    If ``early`` is 1, command ``i`` is accepted although its results are not written yet. If
-    ``stages`` is 1, ``early`` follows ``read`` by at least one cycle. ``follows`` is 1 if ``i`` has
-    the opcode of the stored command, so that it may start while the results of that command are
-    written. If ``fused`` is false, commands never overlap.
+    If ``early`` is 1, command ``i`` is accepted although its results are not written yet. ``early``
+    may be 1 in the cycle of ``read`` if ``stages`` is 0, and from the next cycle on if it is 1.
+    ``follows`` is 1 if ``i`` has the opcode of the stored command, so that it may start while the
+    results of that command are written. If ``fused`` is false, commands never overlap.
     """
 
     def __init__(self, *, stages: int, fused: bool):

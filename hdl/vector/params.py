@@ -49,11 +49,11 @@ def word_layout(config: Config, *, marked: bool = False) -> data.StructLayout:
 
 
 def held_bits(config: Config) -> list[int | None]:
-    """Return for each bit of a parameter word the position of the stored bit that it is read from.
+    """Return the position of the stored bit that each bit of a parameter word is read from.
 
-    The result is a list over the bits of a word, padding included. None stands for a bit that is
-    not stored and is always 0: a low bit of a multiplier, or padding. Bits of a bias or shift above
-    the stored width are read as its highest stored bit.
+    The result is a list with one position in the word for each of the word's bits, padding
+    included. None stands for a bit that is not stored and is always 0: a low bit of a multiplier,
+    or padding. The upper bits of a bias or a shift are copies of its highest stored bit.
     """
     places: list[int | None] = []
     for lane in range(config.vector.lanes):
@@ -76,7 +76,7 @@ def sums_stages(config: Config) -> int:
 
 
 def factor_members(config: Config) -> dict[str, Any]:
-    """Return a dictionary from name to port, for the row factors of a :class:`ParamMemory`."""
+    """Return :class:`ParamMemory`'s ports for row factors, in a dictionary from name to port."""
     return {
         "factors": In(1),
         "by_tile": In(1),
@@ -98,12 +98,12 @@ class ParamMemory(Component):
 
     If ``factored`` is true, the memory also stores row factors (numbers by which the rows of a
     matrix are multiplied), and words arrive three cycles later. If the input ``factors`` is 1, the
-    requantization multipliers and shifts of a row are multiplied by the row's factor, as in
+    multiplier and the shift in a word are multiplied by the factor of the beat's row, as in
     ``celosia.sim.requantize.times_factor``. ``factor`` is the storage index of the factor of row 0;
-    the next rows have the next indices. If ``by_tile`` is 1, the factors are those of the tile
-    columns instead. The input ``kept`` writes a factor to its index, for walks that start in later
-    cycles. A word must not be read in the cycle in which it is written; the program's dependency
-    tokens prevent this.
+    the next rows have the next indices. If ``by_tile`` is 1, a beat uses the factor of its tile
+    column instead of its row. The input ``kept`` stores a factor at its index; only walks that
+    start in later cycles may read it. A word must not be read in the cycle in which it is written;
+    the program's dependency tokens prevent this.
     """
 
     def __init__(

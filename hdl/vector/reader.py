@@ -17,17 +17,17 @@ from celosia.hdl.vector.walker import Walker, walk_layout
 
 
 class RowReader(Component):
-    """Reads beats of bytes at the scratchpad addresses of a walk (:class:`Walker`).
+    """Reads beats of bytes from the scratchpad, at the addresses of a walk (:class:`Walker`).
 
     Each beat of ``o`` has ``line_bytes`` bytes from the beat's address on, and the fields of the
     walk's beat except the address. Throughput is one beat per cycle; the first beat follows
-    ``start`` by ``reader_latency`` cycles if the scratchpad answers at once. ``walking`` is 1 while
-    lines are still to be requested. After that the next walk may start; its beats follow the beats
-    of this walk. In a ``registered`` machine beats come from a register. If :func:`lines_wait` is
-    true, there is a register before the queue of beats instead of the register after the queue's
-    memory. If ``wraps`` is true, the addresses of the walk can wrap around. Up to ``ahead`` lines
-    are requested before they are consumed, or more if a throughput of one beat per cycle needs
-    more.
+    ``start`` by ``reader_latency`` cycles if the scratchpad answers at once. ``walking`` is 1 from
+    the cycle after ``start`` until the last line is requested. Then the next walk may start; its
+    beats follow the beats of this walk. In a ``registered`` machine the output ``o`` comes from a
+    register. If :func:`lines_wait` is true, there is a register before the queue of beats instead
+    of the register after the queue's memory. If ``wraps`` is true, the addresses of the walk can
+    wrap around. Up to ``ahead`` lines can be in flight or in the queue, or ``reader_latency`` if
+    that is more, as a throughput of one beat per cycle needs.
     """
 
     def __init__(self, config: Config, *, wraps: bool = False, ahead: int = 0):

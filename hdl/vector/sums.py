@@ -1,4 +1,4 @@
-"""Writes the sums of a residual addition, the input of a NORM, back to the scratchpad."""
+"""Writes the sums that a NORM normalizes (input plus residual) back to the scratchpad."""
 
 from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data, stream, wiring

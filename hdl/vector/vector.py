@@ -52,7 +52,7 @@ class VectorEngine(Component):
     Throughput is ``lanes`` elements per cycle, or ``softmax_lanes`` for SOFTMAX. In the formula of
     SOFTMAX below, ``lanes`` stands for ``softmax_lanes``. The table gives the cycles of a command
     of m rows of n columns, from the cycle that offers the command to ``done``, if no memory waits.
-    ``beats`` is ``m * ceil(n / lanes)``, for DRAIN the sum over the tile columns. ``overhead`` is
+    ``beats`` is ``m * ceil(n / lanes)``, for DRAIN summed over the tile columns. ``overhead`` is
     ``reader_latency + Epilogue.latency``: 16 with activation tables and 14 without.
 
     ========= =====================================================================
@@ -65,16 +65,16 @@ class VectorEngine(Component):
     ========= =====================================================================
 
     Some commands take more cycles than the table shows. The flags ``rotate`` and ``times`` add
-    ``RotaryUnit.latency`` cycles, the flag ``polynomial`` adds ``Epilogue.polynomial_latency``. A
-    machine with ``registered`` needs one more cycle, and three more for NORM and SOFTMAX. For
-    SOFTMAX and NORM of accumulators, ``drain_latency + Intake.latency`` replaces
+    ``RotaryUnit.latency`` cycles, the flag ``polynomial`` adds ``Epilogue.polynomial_latency``. In
+    a ``registered`` machine NORM and SOFTMAX take three more cycles, and other commands one more.
+    For SOFTMAX and NORM of accumulators, ``drain_latency + Intake.latency`` replaces
     ``reader_latency``.
 
     If the configuration has ``row_factors``, a NORM takes beats + overhead + 1 cycles, and a
     SOFTMAX adds ``ceil(n / lanes) - 1`` only once. DRAIN and MAP then take
     ``celosia.arch.latency.words_wait`` more cycles. The command after a NORM begins when the
-    factors of the NORM's rows are stored. A NORM that follows a SOFTMAX begins when the factors of
-    the SOFTMAX are stored. The same holds for a command that multiplies by factors.
+    factors of the NORM's rows are stored. After a SOFTMAX, a NORM or a command that multiplies by
+    factors begins when the factors of the SOFTMAX are stored.
 
     ``largest`` is the result of the last command with the flag ``argmax``, valid
     ``ArgmaxUnit.latency`` cycles after that command is done.

@@ -1,4 +1,4 @@
-"""Address generation for walks: the elements of a matrix in beats, tile by tile."""
+"""Generates the addresses of a walk, which visits a matrix tile by tile in beats of columns."""
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
@@ -44,11 +44,11 @@ def place_layout(addr_width: int) -> data.StructLayout:
 
 
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
-    """Start a walk of a :class:`Walker`, or queue it until the current walk has ended.
+    """Start a walk of a :class:`Walker` when ``start`` is 1, or queue it during the current walk.
 
     If ``behind`` is true, ``start`` may be 1 during a walk: the next walk is then queued, and
-    follows the current one without a gap. The result is a bit that is 1 while the queued walk has
-    not started. If ``behind`` is false, nothing is queued, and the result is the constant 0. If the
+    follows the current one without a gap. The result is a bit that is 1 from ``start`` until the
+    walk starts. If ``behind`` is false, nothing is queued, and the result is the constant 0. If the
     walker's ``stages`` is 1, the walk starts one cycle later, through a register.
     """
     if not behind:
