@@ -92,9 +92,9 @@ class PsramChip:
 
     @property
     def fixed(self) -> bool:
-        """True if every access waits for the chip's longer latency, which is twice the usual one.
+        """True if every access takes twice ``latency``; False if only accesses during a refresh do.
 
-        It is true for parallel dies: they refresh at different times but must run in lockstep.
+        Parallel dies refresh at different times, but must return their data at the same time.
         """
         return self.dies > 1
 
@@ -102,7 +102,7 @@ class PsramChip:
         """Return the chip's timing in cycles of a machine with the clock ``clock`` (Hz).
 
         The chip's clock is half of the machine's clock. Raises :class:`InputError` if the chip does
-        not support this frequency, or if its longest command is too short to move one column.
+        not support this frequency, or if a command cannot move one column in the time ``csm_us``.
         """
         most = min(2 * self.max_mhz, 1e3 / (self.ckd + WAY_NS), 2e3 * self.latency / self.acc)
         if not 0 < clock <= most * 1e6:
@@ -145,5 +145,5 @@ CHIPS = {name: PsramChip(name=name, **values) for name, values in own_table("psr
 
 
 def side_by_side(name: str, dies: int) -> PsramChip:
-    """Return a PSRAM memory of ``dies`` chips of the same kind, which run in lockstep."""
+    """Return a PSRAM memory of ``dies`` chips that run in lockstep; ``name`` is a key of CHIPS."""
     return dataclasses.replace(CHIPS[name], dies=dies)

@@ -1,4 +1,4 @@
-"""The records of a configuration: one for each part of the machine."""
+"""The records of a configuration: each is a dataclass with the fields of one machine part."""
 
 from dataclasses import dataclass
 
@@ -68,8 +68,8 @@ class Array:
     def sleep(self) -> bool:
         """True if columns and lanes that are not in use keep the values of their registers.
 
-        A product does not use all columns, or a beat all lanes; registers that do not change save
-        power.
+        A product may use only some columns, and a beat only some lanes. Registers that keep their
+        values save power.
         """
         return bool(CHOICES["gating"][self.gating]["sleep"])
 
@@ -101,7 +101,7 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True)
 class Sparse:
-    """The unit that skips zero weights."""
+    """The unit that multiplies by sparse matrices and skips their zero weights."""
 
     lanes: int
     """Products per cycle (products)."""
@@ -122,13 +122,13 @@ class Accumulators:
 
     @property
     def addr_width(self) -> int:
-        """Width of a row address (bits)."""
+        """Width of the address of an accumulator row (bits)."""
         return max(1, (self.depth - 1).bit_length())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vector:
-    """The vector engine: its lanes, its requantization parameters, and its smaller units."""
+    """The vector engine: its lanes, stored requantization parameters, and optional functions."""
 
     lanes: int = 4
     """Elements that the vector engine processes per cycle (elements)."""
@@ -169,7 +169,7 @@ class Activation:
 
 @dataclass(frozen=True, kw_only=True)
 class Fused:
-    """Inputs of SOFTMAX and NORM may be accumulators, which the vector engine requantizes first."""
+    """SOFTMAX and NORM can also read accumulators, which the vector engine requantizes first."""
 
     words: int = 0
     """Parameter words, from the first on, that SOFTMAX and NORM can use for accumulators (words of
@@ -239,27 +239,30 @@ class Control:
 
     @property
     def counters(self) -> bool:
-        """True if the machine counts products, moved words, and the states of engines and array."""
+        """True if the machine counts products, moved words, and cycles per engine and array state.
+
+        If false, it counts only a run's cycles and, with ``protect``, corrected words.
+        """
         return bool(CHOICES["observe"][self.observe]["counters"])
 
     @property
     def trace(self) -> bool:
-        """True if extra ports report all writes of the vector engine, and all engines' commands."""
+        """True if extra ports report each vector engine write, and each command's begin and end."""
         return bool(CHOICES["observe"][self.observe]["trace"])
 
     @property
     def stages(self) -> int:
-        """Register stages between two units that are far from each other (cycles): 0 or 1."""
+        """Number of register stages between distant units, 0 or 1; a stage adds one cycle."""
         return int(self.registered)
 
     def protected(self, unit: str) -> str:
-        """Return the protection level of a unit of :data:`celosia.arch.protection.UNITS`."""
+        """Return the protection level of the named unit: ``none``, ``detect`` or ``correct``."""
         return protection(self.protect)[unit]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Throttle:
-    """An input that slows the machine down when it is hot."""
+    """A temperature input: while it is high, the machine moves data only in some cycles."""
 
     cycles: int
     """While hot, the machine moves data in one cycle out of this number, 2 or more (cycles)."""

@@ -1,4 +1,4 @@
-"""The registers of the host interface, defined once."""
+"""The registers that a host accesses: names, addresses, fields, meanings and SystemRDL text."""
 
 import enum
 from dataclasses import dataclass
@@ -153,7 +153,10 @@ MAX_PROGRAM_DEPTH = 1 << 16
 
 
 def value_width(register: Register, program_depth: int) -> int:
-    """Return the width of a register without fields (bits); higher bits read as 0."""
+    """Return the width of a register without fields (bits); higher bits read as 0.
+
+    The width of PC and PROGRAM_ADDR fits a program memory of ``program_depth`` words.
+    """
     if register.name in ("PC", "PROGRAM_ADDR"):
         return (program_depth - 1).bit_length()
     if register.name.endswith("_HIGH"):
@@ -162,10 +165,10 @@ def value_width(register: Register, program_depth: int) -> int:
 
 
 def systemrdl(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
-    """Return the SystemRDL text of every register, at byte addresses.
+    """Return one text in SystemRDL that describes all registers, with their byte addresses.
 
     A register without fields gets one field ``VALUE`` over its whole width. Program addresses are
-    as wide as a memory of ``program_depth`` words needs.
+    as wide as a program memory of ``program_depth`` words needs.
     """
 
     def whole(register: Register) -> Field:

@@ -45,9 +45,9 @@ class SdramTiming:
 class SdramChip:
     """An SDR SDRAM chip, or several in parallel that share commands and addresses.
 
-    Times are in nanoseconds unless stated otherwise. A field ``NAME_clocks`` has the least number
-    of clocks, if the data sheet gives one. The chip has ``2**bank_bits`` banks of ``2**row_bits``
-    rows of ``2**col_bits`` columns of ``data_width`` bits.
+    Times are in nanoseconds unless stated otherwise. A field ``NAME_clocks`` is the least number of
+    clock cycles for the time ``NAME``; the longer of both applies. The chip has ``2**bank_bits``
+    banks of ``2**row_bits`` rows of ``2**col_bits`` columns of ``data_width`` bits.
     """
 
     name: str

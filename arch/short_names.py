@@ -162,7 +162,7 @@ def _check_absent(record: str, held: Mapping[str, Any]) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return the value of a field as text for an error message."""
+    """Return a value as text for an error message: strings in quotes, others in lower case."""
     return repr(value) if isinstance(value, str) else str(value).lower()
 
 
@@ -206,11 +206,11 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all fields of a configuration after some are changed.
+    """Return a dictionary from short name to value of all fields, after some fields are changed.
 
-    ``values`` and ``changes`` map short names of fields to values. If a change removes a unit, the
-    unit's other fields get their values from :data:`ABSENT`. Raises :class:`InputError` if a
-    choice and an older field of the changes contradict.
+    ``values`` (all fields) and ``changes`` map short names to values. If a change removes a unit,
+    the unit's other fields get their values from :data:`ABSENT`. Raises :class:`InputError` if
+    ``changes`` has a choice, and an older field whose value contradicts the choice.
     """
     check_agreement(changes)
     after = chosen({**values, **changes})

@@ -1,10 +1,10 @@
 """The storage format of a sparse matrix in external memory and scratchpad.
 
 A matrix [k, n] is coded column by column, and each column from row 0 on. Its code is a list of
-entries of :data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the 4-bit field ``run``
-above. An entry with a nonzero value encodes ``run`` zeros followed by this value. An entry with
-value 0 encodes ``16 * (run + 1)`` zeros, which are at most ``k``. Only if its run is
-:data:`NOTHING`, it encodes no element: it fills a lane up.
+entries of :data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the field ``run`` in the
+upper 4 bits. An entry with a nonzero value encodes ``run`` zeros followed by this value. An entry
+with value 0 encodes ``16 * (run + 1)`` zeros; this number is at most ``k``. An entry with value 0
+and run :data:`NOTHING` encodes no element: it pads a lane with fewer entries than others.
 
 The entries are divided among lanes, which work in parallel. Each lane has the entries of a part of
 the matrix; a part may begin and end within a column. A beat is a word with the next entry of every

@@ -1,4 +1,4 @@
-"""Jinja templates in files: texts with values, loops and conditions."""
+"""Render texts from Jinja template files, which contain variables, loops and conditions."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,9 @@ from jinja2 import Environment, StrictUndefined
 
 
 def rendered(*files: Path, **values: Any) -> str:
-    """Return the rendered text of template files, concatenated.
+    """Concatenate template files, and return the text with the variables ``values`` filled in.
 
-    A line that begins with ``%`` is a statement.
+    A line of a file that begins with ``%`` is a Jinja statement.
     """
     environment = Environment(
         undefined=StrictUndefined,

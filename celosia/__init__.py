@@ -1,8 +1,8 @@
-"""Open Transformer accelerators, generated from parameters and verified bit for bit.
+"""Open-source Transformer accelerators, generated from parameters and verified bit for bit.
 
 The names in ``__all__`` are the public interface, which ``docs/library.md`` describes; other
 modules may change. A name is imported at its first use. The import may need optional packages,
-which the extras of pip install.
+which pip installs if Celosia is installed with extras.
 """
 
 import importlib

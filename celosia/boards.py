@@ -62,8 +62,9 @@ SPI = "spi:"
 def open_port(port: str, config: Config | None, baud: int = BAUD) -> Device:
     """Connect to the board at a serial or SPI port, and return the machine on it.
 
-    ``baud`` is the bit rate of the serial line. If ``config`` is None, the board reports a
-    fingerprint, and the preset or board with this fingerprint gives the configuration.
+    ``port`` is the port's name: ``ftdi://...`` is an SPI adapter, ``spi:...`` a simulated board
+    with SPI, any other name a serial port. ``baud`` is the bit rate of the line. If ``config`` is
+    None, it is the preset's or board's configuration whose fingerprint the board reports.
     """
     link = "spi" if port.startswith((SPI, FTDI)) else "uart"
     return Device.open(port.removeprefix(SPI), config, baud=baud, link=link)

@@ -44,12 +44,13 @@ def files(
 ) -> Files:
     """Return the exported files of a program: a dictionary from file names to contents.
 
-    The files are those of :meth:`celosia.Program.export`. ``inputs`` are rows of the machine's
-    inputs, or prompts that are continued by ``steps`` tokens. ``names`` are the names of the
-    output's columns. ``attachment`` selects the buses that connect the accelerator; ``top`` is the
-    name of its Verilog module. Cycles are predicted for an external memory with this ``timing``.
-    Only the upper ``bits`` bits of nested weights are read. ``origin``, the
-    :meth:`celosia.Model.origin` of an encoder, describes how its float model is loaded.
+    The files are those of :meth:`celosia.Program.export`, which explains ``verilog``, ``c`` and
+    ``testbench``. ``made`` is a dictionary of facts about the quantization. ``inputs`` are rows of
+    the machine's inputs, or prompts that are continued by ``steps`` tokens. ``names`` are the names
+    of the output's columns. ``attachment`` selects the buses that connect the accelerator; ``top``
+    is the name of its Verilog module. The manifest's cycles are predicted for an external memory
+    with this ``timing``. Runs read only the upper ``bits`` bits of each weight in a nested format.
+    ``origin``, the :meth:`celosia.Model.origin` of an encoder, says how its float model is loaded.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = package(code, source, made, names, origin=origin, **memory)

@@ -1,7 +1,7 @@
-"""Golden models as functions: NumPy arrays of integers, bit for bit equal to the circuits.
+"""Golden models of the circuits: functions of NumPy integer arrays with bit-exact results.
 
-``Machine`` is an untimed model of a whole machine that runs programs of any configuration. Shapes,
-formats and rounding are in each function's docstring.
+``Machine`` is an untimed model of a whole machine that runs programs of any configuration. Each
+function's docstring states the shapes, number formats and rounding.
 """
 
 from celosia.sim.interpreter import Interpreter as Machine

@@ -1,4 +1,4 @@
-"""Accelerator configurations by the name of a preset, board or file, with changed fields."""
+"""Find the configuration of an accelerator by a preset, board or file name; change its fields."""
 
 import importlib
 from collections.abc import Sequence
@@ -20,9 +20,10 @@ def config(source: str | Path = "small", **fields: Any) -> Config:
 
 
 def machine(source: str, changes: Sequence[str] = ()) -> Config:
-    """Return the configuration of a preset, board or TOML file, changed by texts ``FIELD=VALUE``.
+    """Return the configuration of a preset, board or TOML file, with some fields changed.
 
-    A board's name selects the board's default machine, with block RAM as its external memory.
+    ``changes`` is a list of texts ``FIELD=VALUE``. A board's name selects the board's default
+    machine, with block RAM as its external memory.
     Raises :class:`InputError` as :func:`config`.
     """
     if source not in PRESETS and not Path(source).suffix:

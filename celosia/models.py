@@ -47,10 +47,10 @@ class Model(Shown):
     """The longest input that was asked for, 0 for the model's own."""
 
     def floats(self, inputs: Inputs) -> list[Floats]:
-        """Run the float reference on each input; return the outputs in float64.
+        """Run the float reference on each input; return a list with a float64 array for each.
 
-        The output of a language model is the logits after each token, [n, vocabulary]. For an
-        encoder-decoder an input is a source text, and the output the logits of the answer's first
+        The output of a language model is the logits after each token, [n, vocabulary]. The input of
+        an encoder-decoder is a source text, and its output is the logits of the answer's first
         token, [1, vocabulary]. Raises :class:`InputError` if an input does not fit the model.
         """
         return [self._float(values) for values in self.prepared(inputs)]
@@ -80,8 +80,9 @@ class Model(Shown):
         return [source.random(rng) for _ in range(count)]
 
     def prepared(self, inputs: Inputs) -> list[NDArray[Any]]:
-        """Return inputs after the host's preprocessing; token numbers for a language model.
+        """Preprocess inputs as the host does; return a list with an array for each input.
 
+        For a language model the arrays contain token numbers.
         Raises :class:`InputError` if an input does not fit the model.
         """
         source = self.source
@@ -114,7 +115,10 @@ class Model(Shown):
         return logits
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return a table of the model's name, kind, dimensions and number of parameters."""
+        """Return a table of the model's name, kind, dimensions and number of parameters.
+
+        Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``.
+        """
         model, text = self.source.description, isinstance(self.source, TextSource)
         return facts(
             model=model.name,

@@ -13,10 +13,10 @@ from celosia.programs import Program
 def open(folder: str | Path, *, model: Model | None = None, floats: bool = False) -> Program:
     """Return the program in a folder that ``Program.save`` or ``celosia compile`` wrote.
 
-    ``model`` is the program's float model, which a language model's program does not need. Without
-    ``model``, an encoder's program takes rows of the machine's input and returns rows of its
-    output; the host's pre- and postprocessing is omitted. If ``floats`` is true, the float model of
-    an encoder is loaded from the path that was used for compilation.
+    ``model`` is the program's float model, which a language model's program does not need. If
+    ``floats`` is true and ``model`` is None, the float model of an encoder is loaded from the path
+    that was used for compilation. An encoder's program without a float model cannot do the host's
+    pre- and postprocessing: its inputs and outputs are rows of the machine's inputs and outputs.
 
     Raises :class:`InputError` if a file is missing, damaged or of another version.
     """

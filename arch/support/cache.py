@@ -61,7 +61,8 @@ def digest(*parts: str) -> str:
 def find(kind: str, key: str) -> Path | None:
     """Return the cached folder of a build; None if the build is not cached or is damaged.
 
-    A build is damaged if a file is missing or its size has changed.
+    ``kind`` is the cache's subfolder for builds like this one, ``key`` the :func:`digest` of the
+    build's inputs. A build is damaged if a file is missing or its size has changed.
     """
     for root in (cache_folder(), _spare):
         if root is not None and _is_whole(root / kind / key):
@@ -72,12 +73,13 @@ def find(kind: str, key: str) -> Path | None:
 
 
 def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
-    """Return the folder of a build; run ``build(folder)`` first if it is missing or damaged.
+    """Return the folder of a build; call ``build(folder)`` first if the build is not in the cache.
 
-    ``key`` is the :func:`digest` of all inputs of the build. All checkouts and versions of Celosia
-    therefore share one cache. If several processes request the same build, one builds and the
-    others wait. A failed build leaves no files. If the cache cannot be written or its disk is full,
-    a message is printed, and the builds of this process are in a temporary folder.
+    It is also called if the cached build is damaged. ``kind`` and ``key`` are those of
+    :func:`find`. All checkouts and versions of Celosia therefore share one cache. If several
+    processes request the same build, one builds and the others wait. A failed build leaves no
+    files. If the cache cannot be written or its disk is full, a message is printed, and this
+    process keeps its builds in a temporary folder.
 
     Raises the errors of ``build``, and :class:`RunError` if the temporary folder's disk is full
     too.
@@ -92,9 +94,9 @@ def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
 
 
 def run_folder(name: str) -> Path:
-    """Return a new folder for a run of this process, and delete folders left by killed processes.
+    """Return a new folder for the files of a run, and delete folders left by killed processes.
 
-    The caller deletes the folder.
+    ``name`` is the first part of the folder's name. The caller deletes the folder.
     """
     if _spare is None:
         try:
@@ -105,7 +107,7 @@ def run_folder(name: str) -> Path:
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether an exception reports a full disk, itself or in the log that it quotes."""
+    """Return whether an exception, or the log quoted in its message, reports a full disk."""
     if isinstance(error, OSError):
         return error.errno in _FULL
     return isinstance(error, RunError) and any(os.strerror(each) in str(error) for each in _FULL)

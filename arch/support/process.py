@@ -18,14 +18,14 @@ _starting = False  # in the main thread, where an exception would lose the progr
 def starting() -> bool:
     """Return whether the main thread is starting a subprocess right now.
 
-    A signal handler must then not raise an exception. :func:`run_process` raises KeyboardInterrupt
-    itself if :func:`end_processes` was called.
+    If so, a signal handler must not raise an exception. If :func:`end_processes` is called then,
+    :func:`run_process` raises KeyboardInterrupt after it has started the subprocess.
     """
     return _starting
 
 
 def end_processes() -> None:
-    """Kill every running subprocess of any thread, and prevent new ones."""
+    """Kill the subprocesses of all threads; later calls of :func:`run_process` raise an error."""
     global _ending
     _ending = True
     for process in list(_running):
@@ -46,9 +46,10 @@ def run_process(
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
 ) -> None:
-    """Run a command with its output in a log file.
+    """Run a command in the folder ``cwd``; write its output and error messages to file ``log``.
 
-    ``work`` is the name of the work in error messages; ``timeout`` is in seconds. Raises
+    ``work`` is the name of the work in error messages; ``timeout`` is in seconds. ``env`` has all
+    environment variables of the command; None passes on those of this process. Raises
     :class:`RunError` with the log's last lines if the command fails or exceeds the timeout. After a
     timeout the command and its child processes are killed.
     """

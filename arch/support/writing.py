@@ -1,4 +1,4 @@
-"""Output files, written all or not at all."""
+"""Write output files into a folder; they appear there only after all of them are written."""
 
 import os
 import tempfile
@@ -29,11 +29,11 @@ def check_folder(folder: Path, names: Iterable[str] = ()) -> None:
 def write_files(
     folder: Path, files: Mapping[str, str | bytes], outdated: Sequence[Path] = ()
 ) -> None:
-    """Write files into a folder, which is created if needed: all of them, or none.
+    """Write ``files`` (contents by file name) into a folder, which is created if needed.
 
-    The files are written to a temporary folder in ``folder``, and then moved one by one. Then the
-    files with the paths ``outdated`` are deleted. Raises :class:`InputError` if the folder cannot
-    be written.
+    All files are first written to a temporary folder in ``folder``; only if this succeeds, they are
+    moved one by one to ``folder``. Then the files with the paths ``outdated`` are deleted.
+    Raises :class:`InputError` if the folder cannot be written.
     """
     check_folder(folder, files)
     try:
