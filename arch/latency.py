@@ -141,7 +141,7 @@ def softmax_beat_cycles(*, deferred: bool) -> int:
 
 
 def norm_latency(lanes: int, longest_row: int) -> int:
-    """Return the cycles from a row's last beat into the norm unit to its first normalized beat."""
+    """Return the cycles between a row's last beat into and its first beat out of the norm unit."""
     variance_width = ((longest_row**2 << 30) + (1 << EPS_WIDTH) - 1).bit_length()
     root = -(-_log2(variance_width) // 2) + POLYNOMIAL_LATENCY
     return 14 + -(-_log2(lanes) // 2) + root

@@ -53,10 +53,10 @@ def _plain(name: str) -> str:
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
     """Return a dictionary from the path of each instance to the path of its group.
 
-    The groups are the ``limit`` instances with the most cells. The group of an instance is the
-    innermost group that contains it, or "" if no group contains it. ``paths`` has an element for
-    each cell: the path of the instance that contains the cell. An instance whose name ends in a
-    number, such as ``column_3``, is never a group, so an array of any size is one group.
+    At most ``limit`` instances are groups: those with the most cells. The group of an instance is
+    the innermost group that contains it, or "" if no group contains it. ``paths`` has an element
+    for each cell: the path of the instance that contains the cell. An instance whose name ends in a
+    number, such as ``column_3``, is never a group: the elements of an array belong to its group.
     """
     sizes: Counter[str] = Counter()
     for path in paths:

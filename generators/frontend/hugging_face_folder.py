@@ -197,8 +197,9 @@ class Folder:
     def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """Check that every setting of config.json is used, or known to have no effect.
 
-        ``only`` is a dictionary from each setting that has one supported value to this value.
-        ``why`` is a dictionary from some of these settings to the reason, a text for the message.
+        Some settings have only one supported value: ``only`` maps the name of such a setting to
+        that value. ``why`` maps names of these settings to the reason why no other value is
+        supported, which becomes part of the message.
         Raises :class:`InputError` that names all settings that are wrong or not known.
         """
         unknown = unknown_settings(self.kind, self.given)

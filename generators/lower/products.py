@@ -56,7 +56,8 @@ class Product:
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
         """Return the instruction that multiplies rows of ``source`` by this product's weights.
 
-        The sums are written to the tile columns of ``sums`` that these weights compute.
+        ``sums`` has a column of tiles for each column of the matrix's weight tiles. The instruction
+        writes only the columns that belong to this product's weights.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)

@@ -233,9 +233,10 @@ class TokenAttention:
     def of_chunk(self) -> tuple[Steps, ...]:
         """Return two lists of functions; each function adds instructions for the tokens of a chunk.
 
-        Each list has a function for each head. The functions of the first list add the scores and
-        their softmax. Those of the second list add the product of probabilities and values. They
-        also requantize its sums, which gives the head's context (the attention's result).
+        Each list has a function for each head. The functions of the first list add the instructions
+        that compute the scores and their softmax. The functions of the second list add the
+        instructions that multiply probabilities by values and requantize the sums. This gives the
+        head's context, the result of its attention.
         """
         op, m, rows = self.op, self.make.m, self.rows
         tiles, width = (-(-n // self.config.array.cols) for n in (self.kept.capacity, op.head_dim))

@@ -134,7 +134,7 @@ class Item:
 
 
 def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
-    """Yield all instructions of ``nodes`` in execution order, those of a loop in each iteration."""
+    """Yield the instructions of ``nodes`` in execution order, a loop's again for each iteration."""
     for node in nodes:
         if isinstance(node, Draft):
             yield node

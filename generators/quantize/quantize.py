@@ -1,8 +1,8 @@
 """Quantization of a float model: calibration, then an integer operation for each node.
 
-Quantization scales come from calibration. An encoder's scales follow from ranges over sample inputs
-(:mod:`celosia.generators.quantize.range_steps`). A decoder's scales follow from values over texts
-that the decoder samples (:mod:`celosia.generators.quantize.error_steps`).
+Quantization scales come from calibration. An encoder's scales follow from each tensor's range over
+sample inputs (:mod:`celosia.generators.quantize.range_steps`). A decoder's scales follow from each
+tensor's values in texts that the decoder samples (:mod:`celosia.generators.quantize.error_steps`).
 """
 
 from dataclasses import replace

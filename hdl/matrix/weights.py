@@ -64,9 +64,10 @@ class WeightFetcher(Component):
     transposed. ``o_weights`` outputs the weights minus their zero point. A MATMUL writes its tiles
     to slots 0 and 1 alternately, a PRELOAD to the slot that the command gives. A tile takes one
     cycle for each of its rows, or ``cols`` cycles if transposed; the next tile follows without a
-    pause. Columns past the end of B become zero. If a PRELOAD has the flag ``append``, a tile takes
-    one cycle for each written line. It takes two cycles for each pair of lines that share bytes, or
-    three cycles if the lines also share exponents. A MATMUL by resident weights reads no weights.
+    pause. Columns past the end of B become zero. If a PRELOAD has the flag ``append``, it writes
+    only the new lines of a slot: one cycle for each line, two cycles for each pair of lines stored
+    in the same bytes, or three cycles if the pair also has shared exponents. A MATMUL by resident
+    weights reads no weights.
 
     A tile's lines wait until no product needs its slot (:mod:`celosia.hdl.matrix.slots`), as
     reported by ``freed``. A command is accepted while the last tile of the previous command is

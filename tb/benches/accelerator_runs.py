@@ -45,8 +45,8 @@ class Counts:
     def add(self, step: Step, machine: Interpreter) -> None:
         """Append an executed instruction to ``steps``, and count the vectors of a MATMUL.
 
-        For a MATMUL, the vectors of its operand A are added to ``vectors``, and their zero elements
-        to ``gated``. ``machine`` is the golden machine, which has A in its scratchpad.
+        For a MATMUL, ``vectors`` is increased by the number of vectors of its operand A, and
+        ``gated`` by the number of zero elements in them. ``machine`` is the golden machine, which has A in its scratchpad.
         """
         self.steps.append(step)
         if step.opcode != Opcode.MATMUL:

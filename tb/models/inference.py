@@ -1,4 +1,4 @@
-"""Inferences of a compiled model on a machine, with a comparison of its tensors."""
+"""Inferences of a compiled model on a machine, compared with the golden machine's tensors."""
 
 import functools
 import itertools

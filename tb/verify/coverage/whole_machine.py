@@ -51,9 +51,9 @@ Part = Callable[[Config, VerilatorMachine, np.random.Generator], None]
 def run_part(part: str, config: Config, rng: np.random.Generator) -> Coverage:
     """Simulate a whole accelerator, and return the coverage of each of its modules.
 
-    ``part``, a name in ``PARTS``, selects the runs. These are programs for goals of functional
-    coverage with one memory timing, an inference of a model, or runs that are disturbed, for
-    example by a reset.
+    ``part``, a name in ``PARTS``, selects one of three kinds of runs: programs that reach goals of
+    functional coverage, all with the same memory timing; an inference of a model; or runs that are
+    disturbed, for example by a reset.
 
     Raises :class:`RunError` if the results differ from the golden machine's, or if a disturbed
     machine does not report the right cause.
