@@ -46,7 +46,8 @@ class Counts:
         """Append an executed instruction to ``steps``, and count the vectors of a MATMUL.
 
         For a MATMUL, ``vectors`` is increased by the number of vectors of its operand A, and
-        ``gated`` by the number of zero elements in them. ``machine`` is the golden machine, which has A in its scratchpad.
+        ``gated`` by the number of zero elements in them. ``machine`` is the golden machine, which
+        has A in its scratchpad.
         """
         self.steps.append(step)
         if step.opcode != Opcode.MATMUL:

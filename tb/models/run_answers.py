@@ -32,7 +32,8 @@ def run_answers(
     encoder-decoder, or the prompt of any other model. ``machine`` is as in
     :class:`celosia.tb.models.text_session.TextSession`. The next token is always the most likely
     one. An answer ends with a token that ends a text, or when all positions are used. The answer to
-    a prompt also ends as soon as it is longer than the right answer. If the tokenizer has no token that ends a text, that answer ends as soon as it is as long as the right answer.
+    a prompt also ends as soon as it is longer than the right answer. If the tokenizer has no token
+    that ends a text, that answer ends as soon as it is as long as the right answer.
 
     ``accuracy`` is the share of answers in which every character is right. Spaces at both ends of
     the answer to a prompt are not compared. ``float_accuracy`` is the accuracy of the float model
