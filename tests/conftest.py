@@ -51,7 +51,11 @@ def fail_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 def celosia(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs the command and returns exit code, output and errors."""
+    """Return a function that runs the command and returns exit code, output and errors.
+
+    A slow computer prints no lines of progress.
+    """
+    monkeypatch.setattr("celosia.cli.output.LINE_SECONDS", 900.0)
 
     def call(*words: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["celosia", *map(str, words)])

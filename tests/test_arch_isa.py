@@ -43,7 +43,8 @@ def test_the_manual_names_everything():
     page = manual()
     for definition in DEFINITIONS.values():
         assert f"### {definition.opcode.name}\n" in page
-        assert all(f"{clause}." in page for clause in definition.summary.split("; "))
+        words = definition.summary.replace("*", r"\*")  # in Markdown
+        assert all(f"{clause}." in page for clause in words.split("; "))
 
 
 @pytest.mark.parametrize(
