@@ -104,8 +104,8 @@ class BoardTop(Component):
             payload=PAYLOAD_BYTES,
         )
         chips = (sdram, ddr3, psram, flash)
-        given = (self.identity, chips, link, divisor, timeout, baud)
-        self.inputs = f"{self.config.to_toml()}{given}"
+        arguments = (self.identity, chips, link, divisor, timeout, baud)
+        self.inputs = f"{self.config.to_toml()}{arguments}"
         self._memory: Component
         pins: dict[str, Member] = {}
         self._chip = "sdram"

@@ -253,13 +253,15 @@ def test_a_circuit_is_converted_once_for_its_inputs(monkeypatch, folder) -> None
 
     monkeypatch.setattr(circuit_sources, "to_verilog", convert)
     board = with_sdram(get_board("ulx3s_25f"))
-    given = {"clock": 50_000_000, "memory_bytes": 4096, "divisor": 4, "timeout": 99}
+    arguments = {"clock": 50_000_000, "memory_bytes": 4096, "divisor": 4, "timeout": 99}
     others = ({"clock": 40_000_000}, {"memory_bytes": 8192}, {"divisor": 5}, {"timeout": 98})
     others += ({"divisor": 49, "timeout": 9},)  # the same digits
-    tops = [BoardTop(PRESETS["tiny"], **given | other) for other in ({}, *others, {"link": "spi"})]
+    tops = [
+        BoardTop(PRESETS["tiny"], **arguments | other) for other in ({}, *others, {"link": "spi"})
+    ]
     tops += [
-        BoardTop(PRESETS["micro"], **given),
-        BoardTop(board.config, **given, sdram=board.sdram),
+        BoardTop(PRESETS["micro"], **arguments),
+        BoardTop(board.config, **arguments, sdram=board.sdram),
     ]
     for top in 2 * tops:
         assert kept_verilog(top, "top") == "module top"

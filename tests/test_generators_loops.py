@@ -1,7 +1,9 @@
 """Buffers, loads and loops: guarantees of the program's last steps before words."""
 
 import numpy as np
+import pytest
 
+from celosia.arch.errors import ProgramError
 from celosia.arch.instruction import unpack
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
@@ -224,3 +226,14 @@ def test_external_memory_reaches_256_mb() -> None:
     check(made, SMALL)
     places = [step["dram_addr"] for step in run(made) if "dram_addr" in step.operands]
     assert places == [0, *(far + step * place for place in range(9)), far + 0x0500_0000]
+
+
+def test_each_iteration_is_checked() -> None:
+    """The rows of the second of three iterations cross a bank, those of the others do not."""
+    bank, row = SMALL.bank_bytes, load("a").operands["row_bytes"]
+    assert isinstance(row, int)
+    step = row // 2
+    bodies = [[load(name)] for name in ("first", "second", "third")]
+    places = {"first": bank - row, "second": bank - row + step, "third": bank - row + 2 * step}
+    with pytest.raises(ProgramError, match="crosses a bank"):
+        lines(with_barriers([Repeat(bodies)]), places | {"barrier": 0}, SMALL)

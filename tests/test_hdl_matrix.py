@@ -252,10 +252,10 @@ def test_resident_weights_take_a_cycle_for_a_row_and_tile(
 
 @pytest.mark.parametrize("kind", ["systolic", "tree"])
 def test_a_vector_times_resident_weights_of_a_whole_model(tmp_path: Path, kind: str) -> None:
-    changes = {"rows": 13, "cols": 12, "weight_depth": 1024, "array": kind}
+    changes = {"rows": 13, "cols": 12, "weight_depth": 4096, "array": kind}
     shapes = [(1, 64, 344), (2, 8, 128), (2, 128, 8)]
-    products = [["MATMUL", *shape, ["resident"], 1024 - 200, 0] for shape in shapes]
-    products = [["PRELOAD", 0, 64, 344, [], 1024 - 200, 0], *products]
+    products = [["MATMUL", *shape, ["resident"], 4096 - 200, 0] for shape in shapes]
+    products = [["PRELOAD", 0, 64, 344, [], 4096 - 200, 0], *products]
     measured = measure(tmp_path, changes, products, alone=True, simulator="verilator")
     latency = {"systolic": 13 + 12 + 3, "tree": 3 + 4}[kind]
     tiles = [5 * 29, 11, 10]

@@ -153,8 +153,8 @@ def read_arrays(path: Path, content: str) -> dict[str, NDArray[np.generic]]:
                 if array.dtype.kind not in "iufb":
                     raise InputError(f"{content.capitalize()} {path} must be arrays of numbers")
                 arrays[name.removesuffix(".npy")] = array
-    # An encrypted member is a RuntimeError of zipfile, an unknown compression NotImplementedError.
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    # An encrypted member is a RuntimeError of zipfile, as is an unknown compression.
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         line = str(error) or type(error).__name__
         raise _no_array(path, content, f"{line}; save them with numpy.savez") from error
     return arrays

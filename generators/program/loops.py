@@ -183,14 +183,11 @@ def _line(
         for index in np.flatnonzero(growth[:1]):
             steps[index] = ((depth, int(growth[0, index])), *steps[index])
     reads, writes = set[Region](), set[Region]()
-    largest = bases + most
-    ends = {*largest.argmin(axis=0).tolist(), *largest.argmax(axis=0).tolist()}
-    for place, row in enumerate(largest.tolist()):
-        taken = dict(zip(names, row, strict=True))
-        step = Step(0, opcode, engine, taken, flags, frozenset(), frozenset())
-        if place in ends:
-            # The operands of all other iterations are between these.
-            check_step(step, config)
+    # Iterations with equal operands are checked once. A row in the middle may cross a bank.
+    for row in dict.fromkeys(map(tuple, (bases + most).tolist())):
+        values_of_step = dict(zip(names, row, strict=True))
+        step = Step(0, opcode, engine, values_of_step, flags, frozenset(), frozenset())
+        check_step(step, config)
         for kept, own in zip((reads, writes), regions(step, config), strict=True):
             kept.update(own)
     begin = dict(zip(names, zip(bases[0].tolist(), steps, strict=True), strict=True))

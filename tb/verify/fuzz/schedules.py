@@ -46,7 +46,7 @@ from celosia.tb.verify.random_models import (
 Random = np.random.Generator
 Model = TypeVar("Model", ModelDescription, TextDescription)
 
-_DECODERS = 7  # one case in so many is a decoder
+_DECODERS = 7  # every seventh case is a decoder
 _TRIES = 1000  # of pairs of a machine and a model; about one in three is not refused
 _PLANS = 6  # that are tried for a model, and programs that run
 _PROGRAMS = 2
