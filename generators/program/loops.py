@@ -183,15 +183,35 @@ def _line(
         for index in np.flatnonzero(growth[:1]):
             steps[index] = ((depth, int(growth[0, index])), *steps[index])
     reads, writes = set[Region](), set[Region]()
-    # Iterations with equal operands are checked once. A row in the middle may cross a bank.
-    for row in dict.fromkeys(map(tuple, (bases + most).tolist())):
-        values_of_step = dict(zip(names, row, strict=True))
-        step = Step(0, opcode, engine, values_of_step, flags, frozenset(), frozenset())
-        check_step(step, config)
+    rows = [*dict.fromkeys(map(tuple, (bases + most).tolist()))]
+    decisive = _decisive(rows, names, config)
+    for row in rows:
+        step_operands = dict(zip(names, row, strict=True))
+        step = Step(0, opcode, engine, step_operands, flags, frozenset(), frozenset())
+        if row in decisive:
+            check_step(step, config)
         for kept, own in zip((reads, writes), regions(step, config), strict=True):
             kept.update(own)
     begin = dict(zip(names, zip(bases[0].tolist(), steps, strict=True), strict=True))
     return Line(opcode, flags, begin, frozenset(reads), frozenset(writes))
+
+
+def _decisive(
+    rows: Sequence[tuple[int, ...]], names: Sequence[str], config: Config
+) -> set[tuple[int, ...]]:
+    """Return the operands of the iterations to check; if these are valid, all iterations are.
+
+    External memory has no banks: of iterations that differ only in its address, with the same
+    place in a word, the lowest and the highest address decide.
+    """
+    if "dram_addr" not in names:
+        return set(rows)
+    place = list(names).index("dram_addr")
+    alike: dict[object, list[tuple[int, ...]]] = {}
+    for row in rows:
+        key = row[:place], row[place + 1 :], row[place] % config.mem_bytes
+        alike.setdefault(key, []).append(row)
+    return {end for group in alike.values() for end in (min(group), max(group))}
 
 
 def _parts(value: int | Ref | Given, addresses: Mapping[str, int]) -> tuple[int, int, int]:
