@@ -1,10 +1,12 @@
 """Assembler and disassembler of programs as text, with one instruction a line.
 
-A line has the opcode's name, operands ``name=value``, names of flags, and ``pop`` and ``push``, by
-which engines wait for each other. With ``pop=ENGINE,ENGINE`` the instruction waits for a token from
-each of these engines. With ``push=ENGINE`` it sends a token to that engine when it has completed. A
-value is an integer, ``rN`` (the content of a register), or their sum ``INTEGER+rN``. Operands that
-are 0 may be omitted; a ``#`` starts a comment::
+A line begins with the opcode's name. Operands follow as ``name=value``, and flags as their names.
+A value is an integer, ``rN`` (the content of register N), or the sum of both, ``INTEGER+rN``.
+Operands that are 0 may be omitted.
+
+Engines wait for each other by tokens. With ``pop=ENGINE,ENGINE`` the instruction waits for a token
+from each of these engines. With ``push=ENGINE,ENGINE`` it sends a token to each of these engines
+when it has completed. A ``#`` starts a comment::
 
     SET register=1 value=64
     LOOP count=4
@@ -40,7 +42,10 @@ def assemble(text: str) -> list[Instruction]:
 
 
 def disassemble(program: list[Instruction]) -> str:
-    """Return a program as text, one instruction a line; :func:`assemble` reverses it exactly."""
+    """Return a program as text with one instruction a line.
+
+    :func:`assemble` returns the same program from this text.
+    """
     return "".join(f"{_line(instruction)}\n" for instruction in program)
 
 

@@ -1,7 +1,8 @@
-"""Options, each with a name, of fields that have replaced two or three older fields each.
+"""Configuration fields with named options, and the older fields that they have replaced.
 
-These fields are ``multiplier``, ``operands``, ``gating`` and ``observe``. A configuration may still
-use the older fields; :func:`chosen` converts them.
+The fields ``multiplier``, ``operands``, ``gating`` and ``observe`` have replaced two or three older
+fields each. Each option of such a field stands for one combination of the older fields' values. A
+configuration may still use the older fields; :func:`chosen` converts them.
 """
 
 from collections.abc import Mapping
@@ -55,12 +56,14 @@ EARLIER_PATHS = {f"{RECORDS[choice]}.{name}": name for name, choice in EARLIER.i
 
 
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return field values in which options of :data:`CHOICES` stand for the older fields.
+    """Return a configuration's field values, with the older fields converted to the newer ones.
 
     ``values`` and the result are dictionaries from short names of configuration fields to values.
-    The result has no older field. A field that replaced older ones has the option that corresponds
-    to their values. Raises :class:`InputError` if no option does. Raises :class:`InputTypeError` if
-    an older field has a value of the wrong type.
+    The result has no older field. A field that replaced older ones gets the option (see
+    :data:`CHOICES`) that stands for their values. If ``values`` has only some of these older
+    fields, the field's present option in ``values`` gives the others. Raises :class:`InputError` if
+    no option stands for the values, and :class:`InputTypeError` if an older field's value has the
+    wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():
@@ -72,9 +75,11 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_agreement(changes: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if changes have a choice and an older field that contradict.
+    """Raise :class:`InputError` if an older field in ``changes`` contradicts a newer one there.
 
-    ``changes`` maps short names of configuration fields to values.
+    ``changes`` maps short names of configuration fields to values. A field of :data:`CHOICES`, such
+    as ``multiplier``, has replaced older fields. An older field contradicts it if the newer field's
+    option stands for another value of the older one.
     """
     for name, value in changes.items():
         choice = EARLIER.get(name, "")

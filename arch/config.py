@@ -50,7 +50,8 @@ class Config(Fields):
         """Return the value of a configuration field, or of a size derived from fields.
 
         ``name`` is a field's short name (``acc_depth``), a field's path (``accumulators.depth``) or
-        a property of this class (``line_bytes``). A path into an absent record gives None.
+        a property of this class (``line_bytes``). The result is None if a path names a field of a
+        unit that the machine lacks.
         """
         if name in PATHS:
             return short_names.value(self, name)
@@ -76,9 +77,9 @@ class Config(Fields):
     def override(self, assignments: list[str]) -> Self:
         """Return a copy of the configuration, changed by texts such as ``array.rows=12``.
 
-        A field is named by its short name or its path. A value is read as TOML, or as a string if
-        it is not TOML. Raises :class:`InputError` if an assignment is malformed or its field is
-        unknown.
+        ``assignments`` are texts ``FIELD=VALUE``. FIELD is a field's short name or its path. VALUE
+        is read as TOML, or as a string if it is not TOML. Raises :class:`InputError` if a text does
+        not have this form or its field is unknown.
         """
         changes: dict[str, Any] = {}
         for assignment in assignments:
@@ -93,7 +94,7 @@ class Config(Fields):
 
     @property
     def instructions(self) -> list[Definition]:
-        """The definitions of all instructions that the machine has."""
+        """List of the definitions of all instructions that the machine has."""
         return [
             definition
             for definition in DEFINITIONS.values()
@@ -101,10 +102,11 @@ class Config(Fields):
         ]
 
     def fields(self) -> dict[str, Any]:
-        """Return a dictionary from each record's name to the dictionary of the record's fields.
+        """Return the records as dictionaries: a dictionary from each record's name to its fields.
 
-        The value of an absent unit's record is None. The dictionary also has the configuration's
-        ``name``. :meth:`of` accepts it as keyword arguments.
+        The fields are a dictionary from field name to value, or None if the machine lacks the
+        record's unit. The returned dictionary also has the configuration's ``name``. :meth:`of`
+        accepts it as keyword arguments.
         """
         return dataclasses.asdict(self)
 

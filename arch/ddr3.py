@@ -71,9 +71,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """A start-up step: an access to the register of LiteDRAM's core at byte address ``addr``.
+    """A start-up step: one access to a register of LiteDRAM's core.
 
-    The next access follows at least ``wait`` cycles later.
+    ``addr`` is the register's byte address. ``kind`` states whether the access writes or reads
+    the register, and how it uses ``data``. After the access, at least ``wait`` cycles pass before
+    the next step's access.
     """
 
     addr: int
@@ -84,14 +86,17 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3Start:
-    """Register accesses that start LiteDRAM's core and its DDR3 chip, a tuple for each purpose.
+    """Register accesses that start LiteDRAM's core and its DDR3 chip.
 
-    ``wake`` starts the chip. ``first``, ``later`` and ``slip`` change the settings of some byte
-    lanes; their access of kind ``SELECT`` chooses the lanes. ``first`` sets the smallest read delay
-    and the smallest bit slip, the number of bits by which received data are shifted. ``later``
-    increases the read delay by one. ``slip`` increases the bit slip by one and sets the smallest
-    read delay. ``test`` writes a burst of each test pattern and reads it back. ``begin`` hands the
-    chip to the memory controller.
+    Each field except ``chip`` is a tuple of steps with one purpose. The steps of ``wake`` start the
+    chip. Those of ``test`` write a burst of each test pattern and read it back. Those of ``begin``
+    hand the chip to the memory controller.
+
+    The steps of ``first``, ``later`` and ``slip`` change the read delay and the bit slip of the
+    byte lanes that are being calibrated. (The bit slip is the number of bits by which received data
+    are shifted.) A step of kind ``SELECT`` selects these lanes. ``first`` sets both to their
+    smallest values. ``later`` increases the read delay by one. ``slip`` increases the bit slip by
+    one and sets the smallest read delay.
     """
 
     chip: Ddr3Chip
@@ -112,11 +117,12 @@ def start_of(
     """Return the register accesses that start LiteDRAM's core and its DDR3 chip.
 
     ``registers`` maps LiteDRAM's register names to byte addresses. ``sequence`` is LiteDRAM's
-    initialization of the chip, a list of tuples (address, bank, command, controls, wait). If
-    ``controls`` is true, the command is written to the core's control register, otherwise it is
+    initialization of the chip, a list of tuples (address, bank, command, controls, wait).
+    ``address`` and ``bank`` are the values on the chip's address pins and bank pins. If
+    ``controls`` is true, ``command`` is written to the core's control register, otherwise it is
     sent to the chip. ``wait`` is the smallest number of cycles from the command to the next
-    register access. ``phases`` are the DFI phases in which read commands and write commands are
-    issued.
+    register access. ``phases`` are two numbers of DFI phases: the phase in which read commands are
+    issued, and the phase in which write commands are issued.
     """
 
     def control(data: int, wait: int = 1) -> Step:

@@ -30,7 +30,7 @@ def next_power_of_two(value: int) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """Width of a scratchpad address, and the largest size of one access to the scratchpad."""
+    """Width of a scratchpad address (bits), and size of the largest scratchpad access (bytes)."""
 
     addr_width: int
     """Width of a byte address (bits)."""
@@ -74,7 +74,10 @@ class Fields:
 
     @property
     def block_exponents(self) -> bool:
-        """True if KV cache values, but not keys, may have one exponent for each row of a slot."""
+        """True if the values V in a KV cache may have exponents; the keys never have any.
+
+        Each row of a weight slot that holds such values then has one exponent.
+        """
         return self.packed_cache is not None and self.packed_cache.exponents
 
     @property
@@ -127,8 +130,9 @@ class Fields:
     def pre_depth(self) -> int:
         """Number of words of requantization parameters that SOFTMAX and NORM can use.
 
-        They use these words to requantize inputs that are accumulators. The words are the first
-        ones of the parameter memory; 0 means that SOFTMAX and NORM can use all words.
+        SOFTMAX and NORM use these words to requantize inputs that they read from accumulators. The
+        words are the first ones of the parameter memory. The number is 0 if SOFTMAX and NORM can
+        use all words, or if they cannot read accumulators (no record ``fused``).
         """
         return self.fused.words if self.fused else 0
 
@@ -147,7 +151,7 @@ class Fields:
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
-        """The formats, besides INT8, in which weights may be stored in external memory."""
+        """Tuple of the formats, besides INT8, in which weights may be stored in external memory."""
         return tuple(FORMATS[name] for name in self.weight_formats.split(",") if name)
 
     def protected(self, unit: str) -> str:
@@ -202,7 +206,8 @@ class Fields:
     def lines(self) -> int:
         """Largest number of lines in a weight tile.
 
-        A line is a row of the tile or, if weights may be transposed, a column.
+        A line is a row of the tile, or a column if an instruction transposes its weights. Columns
+        count only if the array can transpose weights (``b_transpose``).
         """
         return max(self.array.rows, self.array.b_transpose * self.array.cols)
 
@@ -210,7 +215,8 @@ class Fields:
     def line_elements(self) -> int:
         """Largest number of weights in a line of a weight tile.
 
-        A line is a row of the tile or, if weights may be transposed, a column.
+        A line is a row of the tile, or a column if an instruction transposes its weights. Columns
+        count only if the array can transpose weights (``b_transpose``).
         """
         return max(self.array.cols, self.array.b_transpose * self.array.rows)
 
@@ -270,7 +276,7 @@ class Fields:
 
     @property
     def access(self) -> Access:
-        """Address width and largest size of an access to the scratchpad."""
+        """Width of a scratchpad address (bits), and size of the largest access (bytes)."""
         return Access(self.sp_addr_width, self.line_bytes)
 
     @property
@@ -337,17 +343,19 @@ class Fields:
 
     @property
     def beat_lanes(self) -> int:
-        """Largest number of elements in a beat of the vector engine.
+        """Largest number of elements in a beat, which the vector engine processes in one cycle.
 
-        If the machine has a softmax unit, this is the number of elements in a beat of SOFTMAX.
+        If the machine has a softmax unit, this is the number of elements in a beat of SOFTMAX,
+        otherwise the number of the vector engine's lanes.
         """
         return (self.softmax.lanes if self.softmax else 0) or self.vector.lanes
 
     @property
     def lane_groups(self) -> int:
-        """Number of beats, each of ``lanes`` elements, in which an accumulator row is read.
+        """Number of beats in which a row of ``cols`` accumulators is read.
 
-        The row has ``cols`` sums.
+        Each beat has one accumulator for each lane of the vector engine; the last beat may have
+        fewer.
         """
         return -(-self.array.cols // self.vector.lanes)
 

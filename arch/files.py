@@ -15,8 +15,9 @@ from celosia.arch.errors import InputError
 def reading(path: Path, label: str = "") -> Iterator[None]:
     """Turn an OSError in a ``with`` block into an :class:`InputError` that names the file.
 
-    Text that is not UTF-8 raises :class:`InputError` too. ``label`` is the kind of file in the
-    message. Devices, pipes and sockets are refused because reading them may never end.
+    Text that is not UTF-8 raises :class:`InputError` too. So does a path of a device, pipe or
+    socket, because reading it may never end. ``label`` is the noun before the path in the message,
+    such as ``checkpoint``; "" for none.
     """
     name = f"{label} {path}".strip()
     try:
@@ -49,9 +50,8 @@ def _special(path: Path) -> str:
 def inside(folder: Path, name: object, place: Path) -> Path:
     """Return the path of the file ``name`` in ``folder``.
 
-    ``place`` is the path of another file in ``folder``, which has ``name`` in its text; error
-    messages mention it. Raises :class:`InputError` if the name is not a printable string or leads
-    out of the folder.
+    ``place`` is the path of the file in which ``name`` was found, for error messages. Raises
+    :class:`InputError` if ``name`` is not a printable string, or if it leads out of the folder.
     """
     if not isinstance(name, str) or not name or not name.isprintable():
         raise InputError(f"File {place} must name files of its folder, not {name!r}")
@@ -66,10 +66,10 @@ def inside(folder: Path, name: object, place: Path) -> Path:
 def check_links(folder: Path) -> None:
     """Raise :class:`InputError` if a folder contains devices, pipes, or links out of the folder.
 
-    Sockets are refused too. The function checks the entries of ``folder`` and of its subfolders,
-    but not deeper ones or hidden ones. Links of the Hugging Face cache, from ``snapshots/REVISION``
-    to ``blobs`` beside ``snapshots``, are accepted. If ``folder`` is not a folder, nothing is
-    checked.
+    Sockets raise the error too. The function checks the entries of ``folder`` and of its direct
+    subfolders. It does not check deeper entries, nor an entry of ``folder`` whose name begins with
+    a period. If ``folder`` is a snapshot in a Hugging Face cache (``snapshots/REVISION``), links to
+    the cache's folder ``blobs`` are accepted. If ``folder`` is not a folder, nothing is checked.
     """
     if not folder.is_dir():
         return

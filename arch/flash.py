@@ -82,11 +82,11 @@ class FlashChip:
         return min(self.size, 1 << ADDR_WIDTH)
 
     def at(self, clock: float) -> FlashTiming:
-        """Return the chip's timing in cycles of a machine with the clock ``clock`` (Hz).
+        """Return the chip's timing in cycles of the machine's clock.
 
-        The period of the chip's clock is long enough that a clock edge can leave the machine, and
-        the chip's data bit can return, within one period. Raises :class:`InputError` if the clock
-        is not above 0.
+        ``clock`` is the frequency of the machine's clock (Hz). One period of the chip's clock is
+        long enough for a clock edge to reach the chip and for the chip's data bit to reach the
+        machine. Raises :class:`InputError` if ``clock`` is not above 0.
         """
         if clock <= 0:
             raise InputError(f"Clock of {self.name} must be above 0 MHz, not {clock / 1e6:g} MHz")
@@ -107,10 +107,10 @@ class FlashChip:
 class FlashStep:
     """A start-up command of a flash chip: the levels of the four data lines for ``clocks`` clocks.
 
-    ``line`` is a text with one bit of line 0 for each clock; the first bit is sent first. A single
-    character is the level in all clocks. ``others`` has the constant levels of lines 1 to 3; its
-    lowest bit is line 1. Line 1 is the chip's output in other commands. The machine drives it if
-    ``quad`` is true, and otherwise leaves it to the chip.
+    ``line`` is a text of the levels of line 0: a character 0 or 1 for each clock, the first clock
+    first. A text of a single character gives the level in all clocks. ``others`` has the constant
+    levels of lines 1 to 3; its lowest bit is line 1. If ``quad`` is true, the machine drives line 1
+    during this command. Otherwise it does not, because line 1 is the chip's output.
     """
 
     line: str
@@ -122,11 +122,12 @@ class FlashStep:
 def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
     """Return the commands that set a flash chip from any mode to its power-on state.
 
-    The result is a tuple of steps in the order of sending. The chip then accepts the commands
-    ``READS``. Its previous user may have left the chip in a continuous read, in four-line commands
-    (QPI), in power-down or in 4-byte addresses. It may also have changed the number of dummy
-    clocks, or selected wrapped bursts or the upper half of the chip's addresses. ``lanes`` is the
-    number of data lines on which the machine reads; only with 4 of them do the commands end QPI.
+    The result is a tuple of steps in the order of sending. After them the chip accepts the read
+    commands :data:`READS`. The chip's previous user may have left it in a continuous read, in a
+    mode of four-line commands (QPI), in power-down or in a mode of 4-byte addresses. The previous
+    user may also have changed the number of dummy clocks, or selected wrapped bursts or the upper
+    half of the chip's addresses. ``lanes`` is the number of data lines on which the machine reads.
+    The commands end QPI only if ``lanes`` is 4.
     """
     ones = ONES[32 if chip.exit_4byte else 24]
     steps = [FlashStep("1", clocks, quad=lanes == 4) for clocks in ones]
