@@ -1,13 +1,13 @@
 """The instruction set, defined once for circuit, golden machine and compiler.
 
-An instruction is a header word and one word per operand, all of 32 bits, least significant bit
-first:
+An instruction is a header word, followed by one word for each operand. Each word has 32 bits. Its
+fields, from the least significant bit on, are:
 
 - header: bits 4:0 opcode; 8:5 pop, one bit per engine; 12:9 push, one bit per engine; 15:13 zero;
   31:16 flags
-- operand: bits 27:0 immediate, two's complement; 31:28 register; register 0 is 0. The value is
-  immediate plus register, modulo 2**28. It is signed, except that an address of external memory is
-  unsigned.
+- operand: bits 27:0 immediate, two's complement; 31:28 register; register 0 is 0. The value
+  of an operand is its immediate plus the value of its register, modulo 2**28. It is signed, except
+  that an address of external memory is unsigned.
 
 Tokens synchronize the engines. An engine starts an instruction only after it has received one token
 from each engine in the instruction's ``pop``. When the instruction has completed, the engine sends
@@ -42,7 +42,10 @@ _UNUSED_BITS = 7 << 13
 
 
 class Engine(enum.IntEnum):
-    """The engines that run instructions; a value is its bit number in a header's pop and push."""
+    """The engines that run instructions.
+
+    The value of an engine is the number of its bit in the fields ``pop`` and ``push`` of a header.
+    """
 
     LOAD = 0
     MATRIX = 1
@@ -103,7 +106,10 @@ class Definition:
         return _UNUSED_BITS | tokens | (0xFFFF & ~known) << FLAG_SHIFT
 
     def flag_bit(self, name: str) -> int:
-        """Return a flag's bit number in header flags, the same in all instructions of an engine."""
+        """Return the number of a flag's bit in the flags field of a header, counted from 0.
+
+        A flag has the same number in all instructions of an engine.
+        """
         return _FLAGS[self.engine].index(_SHARED.get(name, name))
 
 

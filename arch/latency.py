@@ -1,7 +1,8 @@
 """Latencies between units of the machine, in cycles, computed from its configuration.
 
-Circuits are built with these latencies or assert that they have them, and benches check them. The
-compiler predicts a program's cycles from them, without a simulation.
+Some circuits use these latencies; others assert, when they are created, that they have them.
+Benches compare the latencies with simulated circuits. The compiler predicts a program's cycles from
+them, without a simulation.
 """
 
 from celosia.arch.config import Config
@@ -77,7 +78,10 @@ def lines_wait(config: Config) -> bool:
 
 
 def reader_latency(config: Config) -> int:
-    """Return the cycles from a command's start to the first beat it reads from the scratchpad."""
+    """Return the cycles from a vector command's start to the first beat read from the scratchpad.
+
+    The vector engine reads this beat for the command.
+    """
     return requests_latency(config) + 3 + config.stages
 
 
@@ -104,16 +108,19 @@ def requantizer_latency(*, registered: bool) -> int:
 
 
 def intake_latency(config: Config) -> int:
-    """Return the cycles from a beat of accumulator sums to INT16 elements for softmax or norm."""
+    """Return the cycles in which accumulator sums are requantized to INT16 for softmax or norm.
+
+    They are counted from the input of a beat of sums to the output of its INT16 elements.
+    """
     registered = config.control.registered
     return requantizer_latency(registered=registered) + 2 * registered
 
 
 def epilogue_latency(config: Config) -> int:
-    """Return the cycles from a beat at the vector engine's requantizer to the elements' write.
+    """Return the cycles that a beat takes from the vector engine's requantizer to the scratchpad.
 
-    The elements are written to the scratchpad. Rotations and polynomials take more cycles, which
-    the result does not include.
+    They are counted from the input of a beat of values to the write of the beat's elements.
+    Rotations and polynomials take more cycles, which the result does not include.
     """
     registered = config.control.registered
     table = TABLE_LATENCY * bool(config.activation)
@@ -141,16 +148,21 @@ def softmax_beat_cycles(*, deferred: bool) -> int:
 
 
 def norm_latency(lanes: int, longest_row: int) -> int:
-    """Return the cycles between a row's last beat into and its first beat out of the norm unit."""
+    """Return the cycles that the norm unit takes from a row's input to its normalized output.
+
+    They are counted from the input of the row's last beat to the output of the first beat of its
+    result.
+    """
     variance_width = ((longest_row**2 << 30) + (1 << EPS_WIDTH) - 1).bit_length()
     root = -(-_log2(variance_width) // 2) + POLYNOMIAL_LATENCY
     return 14 + -(-_log2(lanes) // 2) + root
 
 
 def part_width(width: int) -> int:
-    """Return the width of a multiplier's operand for ``width`` bits of an 8-bit weight (bits).
+    """Return the width of the multiplier operand that holds a part of an 8-bit weight (bits).
 
-    If ``width`` is below 8, the operand has an additional sign bit; a whole weight already has one.
+    The part has ``width`` bits. If ``width`` is below 8, the operand has an additional sign bit; a
+    whole weight already has one.
     """
     return width + (width < OPERAND_BITS)
 
@@ -167,8 +179,10 @@ def row_width(config: Config) -> int:
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
     """Return whether products ``a * b[0]`` and ``a * b[1]`` overlap in one multiplier's result.
 
-    ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width``. The multiplier's operands have
-    ``factor_width`` bits.
+    The multiplier computes both at once: one of its operands is ``a``, the other contains ``b[0]``
+    and ``b[1]``. If the latter would need more than ``factor_width`` bits, ``b[1]`` is placed
+    closer to ``b[0]``, and the products overlap. ``a`` has ``width`` bits, and each ``b[i]`` has
+    ``b_width`` bits.
     """
     return width + 2 * b_width + (width == b_width) > factor_width
 
@@ -222,8 +236,8 @@ def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int
     The sparse matrix has ``n`` columns, and ``beats`` entries for each of the ``lanes`` lanes. The
     first row is loaded before the products, and each further row during the products of the
     previous row. After each row the last sum of each lane is added to an accumulator, one sum after
-    another. The number of cycles is exact if no lane stalls. A lane stalls while the sum of its
-    previous column waits to be added to an accumulator.
+    another. A lane stalls while the sum of its previous column waits to be added to an accumulator.
+    The result is exact if no lane stalls, otherwise the instruction takes more cycles.
     """
     load = -(-k // load_bytes(config))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

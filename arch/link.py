@@ -115,10 +115,11 @@ def fingerprint(config: Config) -> int:
 
     They are the first four bytes of the SHA-256 of a text. The text has a line ``NAME = VALUE`` for
     each field, where NAME is the field's short name. A fingerprint must never change, so the text
-    keeps the form of the first machines' configuration files. It has a line for the clock, whose
-    value is constant, and the older fields that ``celosia.arch.choices`` lists, not the fields that
-    replaced them. It has no line for a newer field at its default. For a microcoded machine it also
-    has no line for a field whose value is the same in all microcoded machines.
+    keeps the form of the first machines' configuration files. It has a line for the clock, with a
+    constant value. Some fields have replaced older ones (``celosia.arch.choices``); the text has
+    lines for the older fields instead. A field that was added later has no line if it has its
+    default value. In the text of a microcoded machine, fields whose value is the same in all
+    microcoded machines have no line either.
     """
     left_out = {"requantizer"}
     if config.micro is not None:
@@ -155,8 +156,10 @@ def crc16(data: bytes) -> int:
 def request(command: int, tag: int, length: int, addr: int, payload: bytes = b"") -> bytes:
     """Return the bytes of a request frame, which the host sends.
 
-    The answer repeats ``tag``; the unit of ``addr`` depends on the command. If the command reads,
-    ``length`` (16 bits) is the size of the answer's payload, otherwise that of ``payload`` (bytes).
+    The machine's answer repeats ``tag``. ``addr`` is the address at which the command begins to
+    read or write; its unit depends on the command. ``length`` (16 bits) is the size of the payload
+    in bytes. The payload is in the answer if the command reads, otherwise it is ``payload``, in the
+    request.
     """
     body = bytes([command, tag]) + length.to_bytes(2, "little") + addr.to_bytes(4, "little")
     return _frame(REQUEST_SYNC, body + payload)

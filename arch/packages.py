@@ -52,7 +52,12 @@ class Deferred:
 
 
 def missing(module: str, subject: str, package: str = "", extra: str = "") -> InputError:
-    """Return the error for an absent module: the message names its package and the pip extra."""
+    """Return the error for a module that is not installed.
+
+    The message begins with ``subject``. It names the module's package, the extra of Celosia that
+    installs the package, if there is one, and the pip command. ``package`` and ``extra`` are as in
+    :func:`library`.
+    """
     package = package or _PACKAGES.get(module, module)
     extra = extra or _extra(package)
     if not extra:
@@ -63,7 +68,10 @@ def missing(module: str, subject: str, package: str = "", extra: str = "") -> In
 
 
 def remedy(extra: str) -> str:
-    """Return a clause that says how to install an extra, from a checkout or from a wheel."""
+    """Return a clause for an error message: the pip command that installs an extra of Celosia.
+
+    It has one argument for a checkout of the repository, and another for a wheel file.
+    """
     return f"install it with: pip install '.[{extra}]' in a checkout, or 'FILE.whl[{extra}]'"
 
 

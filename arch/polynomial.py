@@ -76,7 +76,10 @@ class Polynomial:
 
     @property
     def sum_width(self) -> int:
-        """Signed width that holds every sum with ``c0``, before ``>> guard_width`` (bits)."""
+        """Signed width that holds ``c0`` plus the other terms, before ``>> guard_width`` (bits).
+
+        The width is sufficient for all segments.
+        """
         return max(
             _signed_width(abs(c0) + abs(c1) + abs(c2) + 1) for c0, c1, c2 in self.coefficients
         )
@@ -100,9 +103,10 @@ def fit(
 ) -> Polynomial:
     """Return the polynomials that interpolate a function at the Chebyshev nodes of each segment.
 
-    Operands and results of ``function`` are floats in units of the least significant bit.
-    ``function`` is evaluated only inside segments, so it may have a kink where two segments meet.
-    The operand has ``x_width`` bits, in two's complement if ``signed`` is true, otherwise unsigned.
+    ``function`` maps an array of operands to an array of results. Both are floats, in units of the
+    least significant bit of the polynomials' integer operand and result. ``function`` is evaluated
+    only inside segments, so it may have a kink where two segments meet. The operand has ``x_width``
+    bits, in two's complement if ``signed`` is true, otherwise unsigned.
 
     Raises :class:`InputError` if ``segments`` is not a power of two from 2 to ``2**x_width``.
     """

@@ -44,7 +44,7 @@ class Op(enum.IntEnum):
 
 
 class Refusal(enum.IntEnum):
-    """Reason for which a board rejects the power-on image in its flash."""
+    """Reason for which a board does not run the power-on image in its flash, or stops it."""
 
     NONE = 0
     OTHER = 1

@@ -27,12 +27,15 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
     """Return the configuration of a preset or of a TOML file, changed by ``overrides``.
 
     ``source`` is the preset's name or the file's path. A TOML file has a table, such as
-    ``[array]``, for each group of fields that it changes. It starts from the preset that its value
-    ``preset`` names, by default from ``micro`` if it has a table ``micro``, else from ``small``. A
-    unit that is ``false`` instead of a table is removed. ``overrides`` are texts such as
-    ``rows=4``. Older field names, and fields outside of tables, are accepted; a line on standard
-    error then shows the present form. Raises :class:`InputError` if the source is neither a preset
-    nor a TOML file, or its content is invalid.
+    ``[array]``, for each group of fields that it changes. All other fields have the values of a
+    preset, whose name is the value of the file's key ``preset``. Without this key, the preset is
+    ``micro`` if the file has a table ``micro``, otherwise ``small``. A group can be ``false``
+    instead of a table, which removes the unit from the machine.
+
+    ``overrides`` are texts such as ``rows=4``: a field's name and its new value. Older field names
+    are accepted, and in a file also fields outside of tables. The function then prints the present
+    form on standard error. Raises :class:`InputError` if the source is neither a preset nor a TOML
+    file, or its content is invalid.
     """
     if source in PRESETS:
         config = PRESETS[source]
@@ -54,7 +57,11 @@ def _names(overrides: Sequence[str]) -> list[str]:
 
 
 def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
-    """Return the short names of the fields that a TOML file or overrides such as ``rows=4`` set."""
+    """Return the short names of the fields that a TOML file or overrides such as ``rows=4`` set.
+
+    ``source`` is the file's path. If it is a preset's name or None, the result has only the fields
+    that ``overrides`` set.
+    """
     values: dict[str, Any] = dict.fromkeys(_names(overrides), True)
     names = set(values)
     if source is not None and Path(source).suffix == ".toml":

@@ -23,9 +23,9 @@ def protection(text: str) -> dict[str, str]:
     """Return a dictionary from each unit to its protection level, for a value of field ``protect``.
 
     The value ``text`` is one level for all units, or ``UNIT=LEVEL`` for some units, separated by
-    commas; the other units have level ``none``. If it is ``correct`` for all units, the units
-    ``parameters`` and ``control`` have level ``detect``. Raises :class:`InputError` if the text has
-    neither form.
+    commas; the other units have level ``none``. If the text is ``correct``, the units
+    ``parameters`` and ``control`` have level ``detect``, and all others ``correct``. Raises
+    :class:`InputError` if the text has neither form.
     """
     if text in LEVELS:
         return dict.fromkeys(UNITS, text) | _TOLD.get(text, {})
@@ -42,13 +42,15 @@ def protection(text: str) -> dict[str, str]:
 
 
 def code_columns(width: int, level: str) -> list[int]:
-    """Return a list of ``width`` masks, one per data bit: the check bits that cover the bit.
+    """Return a list with one mask of check bits for each of ``width`` data bits.
 
-    The mask of a data bit is its column in the code's matrix. At level ``detect`` there is one
-    check bit, the parity. At level ``correct`` all masks differ and have an odd number of bits, at
-    least three. The decoder can therefore distinguish a wrong data bit, a wrong check bit and two
-    wrong bits: the code of Hsiao (1970). All check bits cover about the same number of data bits,
-    because the check bit that covers the most data bits has the deepest logic.
+    Bit i of a mask is 1 if check bit i covers the data bit. A check bit is the parity of the data
+    bits that it covers. The mask of a data bit is its column in the code's matrix. At level
+    ``detect`` there is one check bit, which covers all data bits. At level ``correct`` all masks
+    differ, and each has an odd number of ones, at least three. The decoder can therefore
+    distinguish a wrong data bit, a wrong check bit and two wrong bits: the code of Hsiao (1970).
+    All check bits cover about the same number of data bits, because the check bit that covers the
+    most data bits has the deepest logic.
     """
     if level == "detect":
         return [1] * width

@@ -92,9 +92,10 @@ class PsramChip:
 
     @property
     def fixed(self) -> bool:
-        """True if every access takes twice ``latency``; False if only accesses during a refresh do.
+        """True if every access has twice the latency ``latency``, which is so with several dies.
 
-        Parallel dies refresh at different times, but must return their data at the same time.
+        Parallel dies refresh at different times, but must return their data at the same time. With
+        a single die the value is False: only accesses during a refresh have twice the latency.
         """
         return self.dies > 1
 

@@ -169,7 +169,11 @@ class Activation:
 
 @dataclass(frozen=True, kw_only=True)
 class Fused:
-    """SOFTMAX and NORM can also read accumulators, which the vector engine requantizes first."""
+    """The option that the instructions SOFTMAX and NORM can read accumulators.
+
+    The vector engine requantizes the accumulators' sums first. Without this option, SOFTMAX and
+    NORM read only the scratchpad.
+    """
 
     words: int = 0
     """Parameter words, from the first on, that SOFTMAX and NORM can use for accumulators (words of
@@ -239,9 +243,12 @@ class Control:
 
     @property
     def counters(self) -> bool:
-        """True if the machine counts products, moved words, and cycles per engine and array state.
+        """True if the machine has counters of products, moved words, and engine and array states.
 
-        If false, it counts only a run's cycles and, with ``protect``, corrected words.
+        Counters of moved words count the words that the machine reads from and writes to external
+        memory. Counters of states count the cycles in which an engine is, for example, busy or
+        idle. If the value is false, the machine counts only a run's cycles and, with ``protect``,
+        the cycles in which words are corrected.
         """
         return bool(CHOICES["observe"][self.observe]["counters"])
 
@@ -270,7 +277,7 @@ class Throttle:
 
 @dataclass(frozen=True, kw_only=True)
 class Micro:
-    """A microcoded core in place of all engines except the array: the smallest machine."""
+    """A microcoded core that replaces the engines, but not the array: the smallest machine."""
 
     requantizer: bool = True
     """The core has a requantization unit."""

@@ -1,9 +1,10 @@
 """An assembler of micro-instructions.
 
-A line is a micro-instruction ``NAME operand, operand, ...``, a label with a colon, a directive or a
-shorthand; a semicolon starts a comment. An operand is the name of a register; an immediate or a
-jump's target is a number or a label. The operands' order is the field ``operands`` of the
-operation in ``celosia.arch.micro.isa``. The directives, with a dot, and the shorthands are:
+A line is a micro-instruction ``NAME operand, operand, ...``, a label followed by a colon, a
+directive or a shorthand; a semicolon starts a comment. An operand is the name of a register, or an
+immediate or a jump's target. Immediates and targets are written as a number or a label. The order
+of an operation's operands is its field ``operands`` in ``celosia.arch.micro.isa``. The directives,
+which begin with a dot, and the shorthands are:
 
 - ``.registers FIRST NAME ...`` names consecutive registers, starting at number FIRST;
 - ``.words LABEL WORD ...`` adds a table LABEL of words (numbers or labels) after the code;
@@ -27,10 +28,10 @@ _HALF = 1 << (IMMEDIATE_WIDTH - 1)
 class Microcode:
     """Micro-instructions, labels and constants assembled from a text.
 
-    ``registers`` maps register names to numbers; the attribute ``registers`` also has the names
-    that the text defines. The class raises :class:`ProgramError` if a line has an unknown
-    instruction or register, or a label is defined twice. :meth:`words` raises it if a label is
-    missing or an immediate does not fit.
+    The argument ``registers`` maps register names to numbers. The attribute ``registers`` maps
+    these names, the names ``r0`` to ``r63``, and the names that the text defines. The class raises
+    :class:`ProgramError` if a line has an unknown instruction or register, or a label is defined
+    twice. :meth:`words` raises it if a label is missing or an immediate does not fit.
     """
 
     def __init__(self, text: str, registers: Mapping[str, int] = MappingProxyType({})):

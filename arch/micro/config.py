@@ -54,9 +54,9 @@ MAX_ROW = 1 << 12
 def check_micro(config: Fields, values: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if a microcoded machine cannot have this configuration.
 
-    ``values`` maps short names of fields to values; the fields in :data:`CONSTANTS` must have the
-    values listed there. The width of external memory, the longest row and the data memory's words
-    must not exceed their limits.
+    ``values`` maps short names of the configuration's fields to their values. The fields in
+    :data:`CONSTANTS` must have the values listed there. The width of external memory, the longest
+    row and the data memory's words must not exceed their limits.
     """
     for name, constant in CONSTANTS.items():
         if values[name] != constant:

@@ -3,7 +3,8 @@
 The core has 64 registers of 32 bits; register 0 is always 0. It has four memories: the scratchpad
 (bytes, at any alignment), the data memory (32-bit words, ``celosia.arch.micro.memory``), its
 microcode (32-bit words, read only) and external memory through its port. A micro-instruction is a
-word, least significant bit first:
+32-bit word. Its fields, from the least significant bit on, are the number of the operation, the
+numbers of the registers ra, rb and rd, and an immediate or a target:
 
 ======= ===========================================================================
 5:0     operation
@@ -50,8 +51,9 @@ class Form(enum.Enum):
 class Operation:
     """An operation of the core.
 
-    ``number`` is the field that selects the operation, ``meaning`` describes its effect, such as
-    "rd = ra + b", and ``more`` are its cycles after the first.
+    ``number`` is the value of the micro-instruction's operation field. ``meaning`` describes the
+    operation's effect, such as "rd = ra + b", in which b is the value of register rb. ``more`` is
+    the number of cycles that the operation takes after its first cycle.
     """
 
     number: int
@@ -63,7 +65,10 @@ class Operation:
 
 
 class Signal(enum.IntEnum):
-    """Events that the micro-instruction SIGNAL reports to other units; the value selects one."""
+    """Events that the micro-instruction SIGNAL reports to other units.
+
+    The immediate of the micro-instruction is the value of the event.
+    """
 
     FAIL = 0
     """STATUS reports an unknown instruction or too many nested loops."""

@@ -1,12 +1,14 @@
-"""The map of a microcoded machine's data memory, and names of the core's registers by their use.
+"""The regions of a microcoded machine's data memory, and the uses of the core's registers.
 
-The data memory has these regions, in ascending order of their word addresses:
+The instruction set's registers are words of the data memory. The core itself has other registers;
+:data:`REGISTERS` and :data:`OPERANDS` give their uses. The data memory has these regions, in
+ascending order of their word addresses:
 
 =========== ==============================================================================
 program     the host's program, ``program_depth`` words, then at least one word that no
             program may reach: reading it ends a run
 registers   the instruction set's registers 0 to 15; register 0 is 0
-loops       each open loop, outermost first, with the address of its body and rounds left
+loops       for each open loop, outermost first: address of its body, number of rounds left
 scratch     32 words that any instruction may overwrite
 row         a row of a softmax or a normalization, ``max_row`` words
 tables      activation tables, 64 words each: entry e is byte e % 4, from the least
