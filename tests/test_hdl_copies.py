@@ -1,6 +1,7 @@
 """Copies of registers: the same circuit, flips outvoted or told, kept by synthesis."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,15 @@ def test_flips_in_either_copy_of_two_are_told(unit: str) -> None:
 def test_without_a_level_it_is_the_component_itself() -> None:
     loops = Loops(12)
     assert guarded(loops, "none") is loops
+
+
+@pytest.mark.parametrize("level", ["detect", "correct"])
+@pytest.mark.parametrize("unit", CASES)
+def test_the_attribute_of_a_copy_is_at_its_process(unit: str, level: str) -> None:
+    verilog = to_verilog(guarded(CASES[unit](), level), "top")
+    processes = re.findall(r"\(\* keep.*\*\)\n  (.*)\n", verilog)
+    assert processes
+    assert set(processes) == {"always @(posedge clk)"}
 
 
 @pytest.mark.slow

@@ -78,7 +78,10 @@ def placed(part: str, export: Path, folder: Path, top: str = _TOP) -> dict[str, 
     Raises :class:`RunError` if nextpnr fails.
     """
     device = PARTS[part]
-    board = next(board for board in map(get_board, BOARDS) if board.device.name == device.name)
+    # A part that no board has is placed in the package of another one of its series.
+    names = device.name, device.name.rpartition("-")[0]
+    boards = [get_board(name) for name in BOARDS]
+    board = next(b for name in names for b in boards if b.device.name.startswith(name))
     ports = json.loads((export / f"{top}.json").read_text(encoding="utf-8"))["ports"]
     harness = to_verilog(Harness(Exported(top, ports)), _HARNESS)
     verilog = harness + (export / f"{top}.v").read_text(encoding="utf-8")

@@ -13,7 +13,8 @@ _START = """\
 
 _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S+)  = 0;\n", re.MULTILINE)
 _ESCAPED = re.compile(r"\\(\S+) ")
-_PORT = re.compile(r"^  (input|output) (\[\d+:0\] )?(\w+|\\\w+ );\n", re.MULTILINE)
+_KEEP = r"^(?:  \(\* keep = 32'd1 \*\)\n)"
+_PORT = re.compile(rf"{_KEEP}?  (input|output) (\[\d+:0\] )?(\w+|\\\w+ );\n", re.MULTILINE)
 _DECLARED = re.compile(r"^  (?:input|output) [^,\n]*?(\w+|\\\w+ )(,?)$", re.MULTILINE)
 _STORAGE = re.compile(r"^  (wire|reg) (?:\[\d+:0\] )?(\w+|\\\w+ )( = [^;]+)?;\n", re.MULTILINE)
 _DECLARED_VALUE = re.compile(r"^(  reg (?:\[\d+:0\] )?(\w+|\\\w+ ))( = [^;]+;\n)", re.MULTILINE)
@@ -28,7 +29,7 @@ _CONSTANT = re.compile(r"^  always @\*\n    (\S+ = [^;]+;)\n", re.MULTILINE)
 _STARTED = r"  always @* begin\n    if (_start) begin end\n    \1\n  end\n"
 _REGISTER = re.compile(r"^  always @\(posedge \w+\)\n    (\w+) <= (_\d+);\n", re.MULTILINE)
 
-_KEPT = re.compile(r"^  \(\* keep = 32'd1 \*\)\n(?=  reg (?:\[\d+:0\] )?(\w+))", re.MULTILINE)
+_KEPT = re.compile(rf"{_KEEP}(?=  reg (?:\[\d+:0\] )?(\w+))", re.MULTILINE)
 _PROCESS = re.compile(r"^(?=  always @\(posedge \w+\)\n    (\w+) <= )", re.MULTILINE)
 
 
@@ -41,7 +42,7 @@ class ModuleText:
         body = _STARTER.sub("", body)
         for starter in starters:
             body = body.replace(starter + " ", "_start")
-        body = self._plain_names(body)
+        body = _keep_registers(self._plain_names(body))
         order = [_plain(port) for port in re.findall(r"\\\S+ |\w+", ports)]
         declarations = {match[3]: match for match in _PORT.finditer(body)}
         storage: dict[str, re.Match[str]] = {}
@@ -66,7 +67,6 @@ class ModuleText:
         body = _gather_temporaries(body)
         body = _MEMORY.sub(_zeros, body)
         body = _ENTRIES.sub(lambda match: _loops(match[0]), body)
-        body = _keep_registers(body)
         counter = "  integer _entry;\n" if "_entry = " in body else ""
         body, constants = _CONSTANT.subn(_STARTED, body)
         self._body = (_START if starters or constants else "") + counter + "".join(initial) + body
