@@ -54,11 +54,18 @@ write = lambda: python_tests.write(recorded, python_tests.record(folder, ["."], 
 list(python_tests.forked(iter([(write, 60)]), 1, folder))
 python_tests.FREE_SECONDS = 1
 tests = [f"test_box.py::test_{{name}}" for name in ("other", "first")]
-calls = [
-    (partial(python_tests.run_changed, folder / "box.py", text, tests), 0)
-    for text in json.loads({texts!r})
-]
+texts, changed = json.loads({texts!r}), (folder / "box.py",)
+run = partial(python_tests.run_changed, *changed)
+calls = [(partial(run, text, tests), 0) for text in texts]
 print(json.dumps(sorted(python_tests.forked(iter(calls), 2, folder))))
+
+def campaign(session):
+    run = partial(python_tests.run_patched, session, *changed)
+    within = [text for text in texts if python_tests.within_functions(*changed, text)]
+    calls = [(partial(run, text, tests), 0) for text in within]
+    print("\\n", json.dumps(sorted(python_tests.forked(iter(calls), 2, folder))), sep="")
+
+python_tests.collected(["test_box.py"], campaign)
 """
 
 
@@ -89,10 +96,13 @@ def test_a_mutant_is_noticed_survives_or_has_no_end(tmp_path: Path) -> None:
     program = PROGRAM.format(root=str(ROOT), folder=str(tmp_path), texts=json.dumps(texts))
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8", check=True)
-    statuses = dict(json.loads(done.stdout.splitlines()[-1]))
+    lines = [line for line in done.stdout.splitlines() if line.startswith("[[")]
+    statuses, patched = (dict(json.loads(line)) for line in lines)
     assert statuses[0] == 1
     assert statuses[1] == 0
     assert statuses[2] < 0
+    # In place, for the changes within functions: the first and the last.
+    assert patched == {0: 1, 1: statuses[2]}
     recorded = json.loads((tmp_path / "recorded.json").read_text("utf-8"))
     reached = recorded["lines"]["box.py"]["10"]  # what a fixture runs counts for all that ask
     users = {name for name, (_, contexts) in recorded["tests"].items() if {*contexts} & {*reached}}

@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from tools.python_mutants import Mutant, draw, statement_lines
-from tools.python_tests import forked, record, run_changed, write
+from tools.python_tests import (
+    collected,
+    forked,
+    record,
+    run_changed,
+    run_patched,
+    within_functions,
+    write,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -95,27 +103,41 @@ def _limited(tests: list[str], seconds: dict[str, float]) -> tuple[list[str], fl
     return kept, total
 
 
-def run(mutants: list[Mutant], reach: Reach, jobs: int, until: float) -> Iterator[dict[str, Any]]:
-    """Run the tests of each mutant, and yield its outcome."""
+def run(
+    mutants: list[Mutant],
+    reach: Reach,
+    jobs: int,
+    until: float,
+    keep: Callable[[dict[str, Any]], None],
+) -> None:
+    """Run the tests of each mutant, and call ``keep`` with its outcome.
+
+    A mutant within functions runs in a fork of a process that has collected all tests.
+    """
     chosen = [_limited(reach.of(mutant), reach.seconds) for mutant in mutants]
     ran = [number for number, (tests, _) in enumerate(chosen) if tests]
     for number, mutant in enumerate(mutants):
         if number not in ran:
-            yield {"name": mutant.name, "line": mutant.line, "outcome": "no test"}
+            keep({"name": mutant.name, "line": mutant.line, "outcome": "no test"})
 
-    def calls() -> Iterator[tuple[Callable[[], int], float]]:
-        for number in ran:
-            if time.monotonic() > until:
-                return
-            tests, seconds = chosen[number]
-            changed = ROOT / mutants[number].file
-            yield partial(run_changed, changed, mutants[number].text, tests), 4 * seconds
+    def forks(numbers: list[int], call: Callable[..., int]) -> None:
+        def calls() -> Iterator[tuple[Callable[[], int], float]]:
+            for number in numbers:
+                if time.monotonic() > until:
+                    return
+                mutant, (tests, seconds) = mutants[number], chosen[number]
+                yield partial(call, ROOT / mutant.file, mutant.text, tests), 4 * seconds
 
-    for place, status in forked(calls(), jobs, BUILD):
-        mutant, tests = mutants[ran[place]], chosen[ran[place]][0]
-        outcome = "survived" if status == 0 else "killed" if status > 0 else "no end"
-        result = {"name": mutant.name, "line": mutant.line, "outcome": outcome}
-        yield result | {"status": status, "tests": len(tests)}
+        for place, status in forked(calls(), jobs, BUILD):
+            mutant, tests = mutants[numbers[place]], chosen[numbers[place]][0]
+            outcome = "survived" if status == 0 else "killed" if status > 0 else "no end"
+            result = {"name": mutant.name, "line": mutant.line, "outcome": outcome}
+            keep(result | {"status": status, "tests": len(tests)})
+
+    inside = [n for n in ran if within_functions(ROOT / mutants[n].file, mutants[n].text)]
+    forks(sorted({*ran} - {*inside}), run_changed)
+    files = {test.partition("::")[0] for number in inside for test in chosen[number][0]}
+    collected(sorted(files), lambda session: forks(inside, partial(run_patched, session)))
 
 
 def report(package: str, results: list[dict[str, Any]], drawn: int, seconds: float) -> str:
@@ -142,6 +164,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="Processes.")
     parser.add_argument("--seconds", type=float, default=4800, help="No mutant begins later.")
     parser.add_argument("--survivors", action="store_true", help="Run those of the last run again.")
+    parser.add_argument("--resume", action="store_true", help="Keep outcomes of the last run.")
     return parser.parse_args()
 
 
@@ -158,18 +181,19 @@ def main() -> int:
     mutants = draw(ROOT, modules(package["folders"]), arguments.count, arguments.seed)
     kept = BUILD / f"{arguments.package}.json"
     outcomes: dict[str, dict[str, Any]] = {}
-    if arguments.survivors:
-        last = json.loads(kept.read_text("utf-8"))
-        outcomes = {
-            outcome["name"]: outcome
-            for outcome in last
-            if outcome["outcome"] in ("killed", "no end")
-        }
+    if kept.exists() and (arguments.resume or arguments.survivors):
+        ends = ("killed", "no end") if arguments.survivors else ("killed", "no end", "survived")
+        last = {outcome["name"]: outcome for outcome in json.loads(kept.read_text("utf-8"))}
+        drawn = (last[mutant.name] for mutant in mutants if mutant.name in last)
+        outcomes = {each["name"]: each for each in drawn if each["outcome"] in ends}
     left = [mutant for mutant in mutants if mutant.name not in outcomes]
-    for count, result in enumerate(run(left, reach, arguments.jobs, began + arguments.seconds), 1):
+
+    def keep(result: dict[str, Any]) -> None:
         outcomes[result["name"]] = result
-        print(f"{count}/{len(left)} {result['outcome']:8} {result['name']}", flush=True)
+        print(f"{len(outcomes)}/{len(mutants)} {result['outcome']:8} {result['name']}", flush=True)
         write(kept, list(outcomes.values()))
+
+    run(left, reach, arguments.jobs, began + arguments.seconds, keep)
     print(
         report(arguments.package, list(outcomes.values()), len(mutants), time.monotonic() - began)
     )

@@ -16,6 +16,7 @@ import coverage
 import pytest
 
 from celosia.arch.errors import RunError
+from tools.python_patch import Pairs, pairs, patch
 
 OPTIONS = ["-q", "-m", "not slow and not long", "-p", "no:cacheprovider", "-p", "no:xdist"]
 """Options of pytest for every run."""
@@ -128,6 +129,50 @@ def run_changed(file: Path, text: str, tests: list[str]) -> int:
     sys.meta_path.insert(0, Finder(file, text))
     files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
     return pytest.main([*files, "-x", *OPTIONS], plugins=[_Chosen(tests)])
+
+
+class _Campaign:
+    """A plugin of pytest that calls a function of the session once all tests are collected."""
+
+    def __init__(self, campaign: Callable[[pytest.Session], None]) -> None:
+        self._campaign: Callable[[pytest.Session], None] | None = campaign
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        campaign, self._campaign = self._campaign, None
+        if campaign:
+            campaign(session)
+        return True if campaign else None
+
+
+def collected(files: Sequence[str], campaign: Callable[[pytest.Session], None]) -> None:
+    """Collect the tests of some files, and call a function with the session of pytest."""
+    pytest.main([*files, "-x", "--capture=no", *OPTIONS], plugins=[_Campaign(campaign)])
+
+
+def run_patched(session: pytest.Session, file: Path, text: str, tests: list[str]) -> int:
+    """Do the same with tests that are collected and a module that may be loaded already.
+
+    The text differs within functions alone (see :func:`within_functions`).
+    """
+    sys.meta_path.insert(0, Finder(file, text))
+    patch(_pairs(file, text) or [])
+    _Chosen(tests).pytest_collection_modifyitems(session.items)
+    try:
+        session.config.hook.pytest_runtestloop(session=session)
+    except session.Failed:
+        return 1
+    return int(session.testsfailed > 0)
+
+
+def within_functions(file: Path, text: str) -> bool:
+    """Return whether a changed module can take effect without a new import."""
+    return _pairs(file, text) is not None
+
+
+def _pairs(file: Path, text: str) -> Pairs | None:
+    old = compile(file.read_text(encoding="utf-8"), file, "exec")
+    return pairs(old, compile(text, file, "exec"))
 
 
 def forked(

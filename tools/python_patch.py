@@ -1,0 +1,55 @@
+"""Changes of functions in modules that are loaded already."""
+
+import gc
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
+
+Pairs = list[tuple[CodeType, CodeType]]
+"""The codes of functions as they are, and as they are to be."""
+
+
+def pairs(old: CodeType, new: CodeType) -> Pairs | None:
+    """Return the codes of functions that differ between two codes of a module.
+
+    None stands for a difference that acts at import: outside functions, or in the default of a
+    parameter.
+    """
+    before, after = list(_codes(old)), list(_codes(new))
+    if _body(old) != _body(new) or len(before) != len(after):
+        return None
+    found: Pairs = []
+    for one, other in zip(before, after, strict=True):
+        if one == other:
+            continue
+        inside: Pairs | None = [(one, other)]
+        if not one.co_flags & inspect.CO_OPTIMIZED:
+            inside = pairs(one, other)
+        if inside is None or one.co_freevars != other.co_freevars:
+            return None
+        found += inside
+    return found
+
+
+def patch(changes: Pairs) -> None:
+    """Give all loaded functions of the first codes the second ones."""
+    wanted = {_key(old): (Path(old.co_filename).resolve(), new) for old, new in changes}
+    for value in gc.get_objects():
+        if isinstance(value, FunctionType) and _key(value.__code__) in wanted:
+            path, code = wanted[_key(value.__code__)]
+            if Path(value.__code__.co_filename).resolve() == path:
+                value.__code__ = code
+
+
+def _key(code: CodeType) -> tuple[str, int]:
+    return code.co_qualname, code.co_firstlineno
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    return (value for value in code.co_consts if isinstance(value, CodeType))
+
+
+def _body(code: CodeType) -> tuple[object, ...]:
+    constants = [repr(value) for value in code.co_consts if not isinstance(value, CodeType)]
+    return code.co_code, code.co_names, code.co_varnames, constants
