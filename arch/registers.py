@@ -1,4 +1,4 @@
-"""The registers that a host accesses: names, addresses, fields, meanings and SystemRDL text."""
+"""The registers that a host accesses: their addresses, fields, descriptions and SystemRDL text."""
 
 import enum
 from dataclasses import dataclass
@@ -27,7 +27,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Register:
-    """A 32-bit register of the host port: its name, word address, access, meaning and fields."""
+    """A 32-bit register of the host port.
+
+    ``addr`` is its word address. ``access`` states whether the host may read it, write it, or both.
+    ``meaning`` describes the register in a phrase, such as "word address at which a run starts".
+    """
 
     name: str
     addr: int
@@ -71,7 +75,11 @@ CAUSE_SHIFT, CAUSE_WIDTH = 4, 4
 
 
 def cause_of(status: int) -> Cause:
-    """Return the reason for which the latest run was stopped, from the value of STATUS."""
+    """Return the reason for which the latest run was stopped, decoded from ``status``.
+
+    ``status`` is a value that the host has read from the register STATUS. If nothing stopped the
+    run, the result is :attr:`Cause.NONE`.
+    """
     return Cause(status >> CAUSE_SHIFT & ((1 << CAUSE_WIDTH) - 1))
 
 
@@ -153,9 +161,10 @@ MAX_PROGRAM_DEPTH = 1 << 16
 
 
 def value_width(register: Register, program_depth: int) -> int:
-    """Return the width of a register without fields (bits); higher bits read as 0.
+    """Return the number of low bits that a register without fields uses; other bits read as 0.
 
-    The width of PC and PROGRAM_ADDR fits a program memory of ``program_depth`` words.
+    PC and PROGRAM_ADDR hold word addresses of the program memory, which has ``program_depth``
+    words. They use as many bits as its largest address needs.
     """
     if register.name in ("PC", "PROGRAM_ADDR"):
         return (program_depth - 1).bit_length()

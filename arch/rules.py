@@ -53,8 +53,8 @@ def check_types(values: Mapping[str, Any]) -> None:
 def check_ranges(values: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if the value of a configuration field is out of range.
 
-    ``values`` maps short names of fields to values. The error is also raised if a field that must
-    be a power of two is not one.
+    ``values`` maps short names of fields to values. The error is also raised if a field must be a
+    power of two, such as ``mem_width``, and its value is not a power of two.
     """
     for name, (low, high) in RANGES.items():
         if not low <= values[name] <= high:

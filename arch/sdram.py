@@ -47,7 +47,8 @@ class SdramChip:
 
     Times are in nanoseconds unless stated otherwise. A field ``NAME_clocks`` is the least number of
     clock cycles for the time ``NAME``; the longer of both applies. The chip has ``2**bank_bits``
-    banks of ``2**row_bits`` rows of ``2**col_bits`` columns of ``data_width`` bits.
+    banks of ``2**row_bits`` rows of ``2**col_bits`` columns of ``data_width`` bits. For chips in
+    parallel, ``data_width`` is the sum of their data widths.
     """
 
     name: str
@@ -86,8 +87,8 @@ class SdramChip:
         """Return the chip's timing in cycles of a clock with the frequency ``clock`` (Hz).
 
         Raises :class:`InputError` if the clock is above the chip's limit or too slow. It is too
-        slow if refreshes leave no time for accesses, or if moving one row takes longer than
-        refreshes may wait.
+        slow if refreshes leave no time for accesses. It is also too slow if the transfer of a whole
+        row takes longer than a refresh can be postponed.
         """
         if not 0 < clock <= self.max_mhz * 1e6:
             raise InputError(

@@ -1,7 +1,8 @@
 """Short names of a configuration's fields, used by ``--set``, ``Config.replace`` and messages.
 
-A short name never changes, even if its field moves to another record. The short name of an optional
-unit stands for a Boolean: true if the unit is present.
+The fields of a configuration are grouped in records, such as ``array``. A short name, such as
+``rows`` for the field ``array.rows``, never changes, even if its field moves to another record. The
+short name of an optional unit stands for a Boolean: true if the unit is present.
 """
 
 import dataclasses
@@ -110,13 +111,17 @@ ABSENT = {name: _describe(path)[1] for name, path in PATHS.items()}
 def flat(config: Fields) -> dict[str, Any]:
     """Return a dictionary from the short name of each configuration field to the field's value.
 
-    :data:`ABSENT` has the values for the fields of absent units.
+    If the configuration lacks an optional unit, the values of the unit's fields are those in
+    :data:`ABSENT`.
     """
     return {short: value(config, short) for short in PATHS}
 
 
 def value(config: Fields, short: str) -> Any:
-    """Return the value of a configuration field by its short name, as in :func:`flat`."""
+    """Return the value of the configuration field with the short name ``short``.
+
+    If the configuration lacks the field's unit, the result is the field's value in :data:`ABSENT`.
+    """
     record, _, name = PATHS[short].partition(".")
     held = getattr(config, record)
     if name:
@@ -125,7 +130,12 @@ def value(config: Fields, short: str) -> Any:
 
 
 def switch(record: str) -> str:
-    """Return the short name of the field that says whether an optional unit is present."""
+    """Return the short name of the field that determines whether an optional unit is present.
+
+    ``record`` is the name of the unit's record. The field is either a Boolean for the unit, such as
+    ``softmax``, or the first field of the record, such as ``sparse_lanes``. The unit is absent if
+    the field's value is false, 0 or an empty text.
+    """
     if record in SHORT:
         return SHORT[record]
     first = dataclasses.fields(RECORDS[record])[0]
@@ -135,9 +145,10 @@ def switch(record: str) -> str:
 def records(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a dictionary from record names to records with the given field values.
 
-    ``values`` maps short names of fields to values. The dictionary also has the configuration's
-    ``name``; the record of an absent unit is None. Raises :class:`InputError` if a field of an
-    absent unit has a value.
+    ``values`` is a dictionary from the short name of every field to its value. The result has None
+    for the record of an absent unit. It also has an entry ``name``, the configuration's name.
+    Raises :class:`InputError` if a unit is absent, but one of its fields has a value other than
+    that in :data:`ABSENT`.
     """
     made: dict[str, Any] = {"name": values["name"]}
     for record, kind in RECORDS.items():
@@ -169,8 +180,10 @@ def shown(value: Any) -> str:
 def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return changes of a configuration as a dictionary from fields' short names to new values.
 
-    ``changes`` maps a field's short name or path to a value, or a record's name to the whole
-    record: an instance, a mapping of its fields, or None, which removes the unit. Raises
+    ``changes`` is a dictionary with three kinds of keys. A short name, such as ``rows``, or a path,
+    such as ``array.rows``, has the field's new value. The name of a record, such as ``array``, has
+    new values of several fields: an instance of the record, or a dictionary from field names to
+    values. The name of an optional unit's record may also have None, which removes the unit. Raises
     :class:`InputError` if a name is unknown.
     """
     values: dict[str, Any] = {}
@@ -206,11 +219,13 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a dictionary from short name to value of all fields, after some fields are changed.
+    """Return a dictionary from the short name of each field to its value after some changes.
 
-    ``values`` (all fields) and ``changes`` map short names to values. If a change removes a unit,
-    the unit's other fields get their values from :data:`ABSENT`. Raises :class:`InputError` if
-    ``changes`` has a choice, and an older field whose value contradicts the choice.
+    ``values`` has the present value of every field, ``changes`` the new values of some fields; both
+    are dictionaries from short names to values. If a change removes a unit, the unit's other fields
+    get their values from :data:`ABSENT`. Some fields, such as ``multiplier``, have replaced older
+    fields (:mod:`celosia.arch.choices`). Raises :class:`InputError` if ``changes`` has such a field
+    and also an older field with a contradicting value.
     """
     check_agreement(changes)
     after = chosen({**values, **changes})

@@ -4,13 +4,15 @@ A matrix [k, n] is coded column by column, and each column from row 0 on. Its co
 entries of :data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the field ``run`` in the
 upper 4 bits. An entry with a nonzero value encodes ``run`` zeros followed by this value. An entry
 with value 0 encodes ``16 * (run + 1)`` zeros; this number is at most ``k``. An entry with value 0
-and run :data:`NOTHING` encodes no element: it pads a lane with fewer entries than others.
+and run :data:`NOTHING` encodes no element: it pads the list of a lane that has fewer entries than
+other lanes.
 
-The entries are divided among lanes, which work in parallel. Each lane has the entries of a part of
-the matrix; a part may begin and end within a column. A beat is a word with the next entry of every
-lane, that of lane 0 in the lowest bits. Its size is rounded up to whole bytes. :data:`HEADER_BEATS`
-beats precede the entries. They give the position of each lane's first element: its tile (``column
-// cols``), its column in that tile, and its row.
+The sparse unit has several lanes, which work in parallel. The matrix is divided into one part for
+each lane, and the lane reads the entries of its part. A part may begin and end within a column. The
+entries are stored in beats. A beat is a word with the next entry of every lane; the entry of lane 0
+is in the lowest bits. The size of a beat is rounded up to whole bytes. :data:`HEADER_BEATS` beats
+precede the entries. They give the position of each lane's first element: its tile (``column //
+cols``), its column in that tile, and its row. ``cols`` is the number of columns of the array.
 """
 
 VALUE_WIDTH = 8

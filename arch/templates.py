@@ -7,9 +7,10 @@ from jinja2 import Environment, StrictUndefined
 
 
 def rendered(*files: Path, **values: Any) -> str:
-    """Concatenate template files, and return the text with the variables ``values`` filled in.
+    """Concatenate template files, and return the text with its variables replaced by values.
 
-    A line of a file that begins with ``%`` is a Jinja statement.
+    ``values`` are keyword arguments: each name is a variable of the templates. A line that begins
+    with ``%`` is a Jinja statement.
     """
     environment = Environment(
         undefined=StrictUndefined,

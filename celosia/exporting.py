@@ -45,12 +45,16 @@ def files(
     """Return the exported files of a program: a dictionary from file names to contents.
 
     The files are those of :meth:`celosia.Program.export`, which explains ``verilog``, ``c`` and
-    ``testbench``. ``made`` is a dictionary of facts about the quantization. ``inputs`` are rows of
-    the machine's inputs, or prompts that are continued by ``steps`` tokens. ``names`` are the names
-    of the output's columns. ``attachment`` selects the buses that connect the accelerator; ``top``
-    is the name of its Verilog module. The manifest's cycles are predicted for an external memory
-    with this ``timing``. Runs read only the upper ``bits`` bits of each weight in a nested format.
-    ``origin``, the :meth:`celosia.Model.origin` of an encoder, says how its float model is loaded.
+    ``testbench``. ``made`` is a dictionary of facts about the model's quantization. ``inputs`` are
+    the inputs of the driver and the test bench. For an encoder they are matrices of the machine's
+    input; for a language model they are prompts, each continued by ``steps`` tokens. ``names`` are
+    the names of the columns of an encoder's output.
+
+    ``attachment`` selects the bus protocols of the accelerator's ports, and ``top`` is the name of
+    the accelerator's Verilog module. ``timing`` is the timing of an external memory, for which the
+    cycles in the program's manifest (``model.json``) are predicted. Runs read only the upper
+    ``bits`` bits of each weight in a nested format. ``origin`` is the :meth:`celosia.Model.origin`
+    of an encoder's float model, which the manifest repeats; None if it is unknown.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = package(code, source, made, names, origin=origin, **memory)

@@ -47,11 +47,13 @@ class Model(Shown):
     """The longest input that was asked for, 0 for the model's own."""
 
     def floats(self, inputs: Inputs) -> list[Floats]:
-        """Run the float reference on each input; return a list with a float64 array for each.
+        """Run the float model on each input; return a list with a float64 array for each.
 
-        The output of a language model is the logits after each token, [n, vocabulary]. The input of
-        an encoder-decoder is a source text, and its output is the logits of the answer's first
-        token, [1, vocabulary]. Raises :class:`InputError` if an input does not fit the model.
+        ``inputs`` are texts, arrays in the model's input form, or token numbers for a language
+        model. The output of an encoder includes the host's postprocessing. The output of a language
+        model is the logits after each token, [n, vocabulary]. The input of an encoder-decoder is a
+        source text, and its output is the logits of the answer's first token, [1, vocabulary].
+        Raises :class:`InputError` if an input does not fit the model.
         """
         return [self._float(values) for values in self.prepared(inputs)]
 

@@ -59,9 +59,10 @@ class Run(Shown):
     """The machine's counters summed over the run, by the names of ``celosia.arch.registers``."""
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the table of a run, one line for each number that is known.
+        """Return a table of the run: numbers of inputs, cycles, mismatches and compared tensors.
 
-        The numbers are those of inputs, measured cycles, mismatches and compared tensors.
+        Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``. If
+        the cycles are not known, they have no line.
         """
         own = {"inputs": len(self.outputs), "cycles": self.cycles}
         return facts(**own, mismatches=self.mismatches, tensors=self.tensors)
@@ -149,9 +150,11 @@ class Program(Shown):
     def lines(self) -> list[dict[str, Any]]:
         """Return the table that ``print`` shows for a program.
 
-        It has a line each for the model's name, the configuration, the entry points, the size of
-        the program, the size of its data and the predicted cycles. A line with a warning is added
-        if the quantized model's outputs are far from the float model's.
+        Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``. The
+        lines give the model's name, the configuration, and the entry points (the parts of the
+        program that a host can start). They also give the size of the program, the size of the
+        external memory that it needs, and the predicted cycles, if known. A line with a warning is
+        added if the quantized model's outputs differ much from the float model's outputs.
         """
         warning = None if self.parting is None else self.parting.warning or None
         return facts(
@@ -168,11 +171,12 @@ class Program(Shown):
         """Run the program on inputs, and compare its tensors with those of the golden machine.
 
         ``inputs`` have the form that :meth:`celosia.Model.floats` accepts. If an encoder was opened
-        without its model, each input is a matrix [tokens, features] of the machine's input. ``on``
-        names the machine: ``golden``, the simulators ``verilator`` and ``icarus``, or the port of a
-        board, such as ``/dev/ttyUSB0``. If it is ``golden``, the golden machine's tensors are
-        compared with an integer evaluation of the whole model. On a machine without a trace port,
-        such as a board, only outputs are compared. ``timing`` is the timing of external memory in a
+        without its model, each input is a matrix [tokens, features] that the machine reads without
+        preprocessing. ``on`` names the machine: ``golden``, the simulators ``verilator`` and
+        ``icarus``, or the port of a board, such as ``/dev/ttyUSB0``. If it is ``golden``, the
+        golden machine's tensors are compared with an integer evaluation of the whole model. A
+        simulated machine has a trace port, which reports every written tensor. A board has no such
+        port, so only its outputs are compared. ``timing`` is the timing of external memory in a
         simulation.
 
         Raises :class:`InputError` if an input does not fit or the machine is unknown, and
@@ -206,12 +210,14 @@ class Program(Shown):
         progress: Progress | None = None,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> Inferences:
-        """Run an encoder on inputs of the machine; return outputs, cycles and mismatches.
+        """Run an encoder on preprocessed inputs; return outputs, cycles and mismatches.
 
-        Each entry of ``rows`` is one input, a matrix [tokens, features]. ``on`` is a machine, or
-        the name of one as for :meth:`run`. Run i reads only the upper ``bits[i % len(bits)]`` bits
-        of nested weights, which can be read at several widths. A mismatch is a tensor that differs
-        from the golden machine's.
+        Each entry of ``rows`` is one input of the machine, a matrix [tokens, features]. ``on`` is a
+        machine, or the name of one as for :meth:`run`. ``timing`` is the timing of the machine's
+        external memory. ``progress`` is called with the number of finished inputs and the number of
+        all inputs. Run i reads only the upper ``bits[i % len(bits)]`` bits of nested weights, which
+        can be read at several widths. A mismatch is a tensor that differs from the golden
+        machine's.
         """
         code = self._traced(on)
         assert isinstance(code, EncoderHost)
@@ -280,12 +286,16 @@ class Program(Shown):
     ) -> dict[str, Any]:
         """Continue one or two prompts; return the texts and measurements in a dictionary.
 
-        Two texts are continued at once: each run of the machine processes one token of each text.
-        For one text the dictionary has the entries of
-        :func:`celosia.tb.models.run_text.run_text`, and for two texts those of
-        :func:`celosia.tb.models.run_texts.run_texts`. It also has the entries of the attribute
-        ``made``, which describe the model's quantization. Run i of the machine reads only the upper
-        ``bits[i % len(bits)]`` bits of nested weights, which can be read at several widths.
+        Each prompt is continued by at most ``steps`` tokens. ``sampling`` and ``seed`` determine
+        the choice of the tokens. Two texts are continued at once: each run of the machine processes
+        one token of each text. If there is only one text, ``show`` is called with each piece of it,
+        the prompt first.
+
+        For one text the dictionary has the entries of :func:`celosia.tb.models.run_text.run_text`,
+        and for two texts those of :func:`celosia.tb.models.run_texts.run_texts`. It also has the
+        entries of the attribute ``made``, which describe the model's quantization. Run i of the
+        machine reads only the upper ``bits[i % len(bits)]`` bits of nested weights, which can be
+        read at several widths.
 
         Raises :class:`InputError` if a text cannot be continued, or the program is compiled for
         another number of texts.
@@ -341,9 +351,9 @@ class Program(Shown):
         """Yield the continuation of a text: at most ``steps`` pieces, one for each token.
 
         A piece is empty while a character's bytes are incomplete. For an encoder-decoder the pieces
-        are the answer to the text. At ``temperature`` 0 each token is the likeliest; otherwise
-        tokens are drawn from the likeliest ones that hold a share ``top_p`` of the probability.
-        ``on`` is as for :meth:`run`.
+        are the answer to the text. At ``temperature`` 0 each token is the likeliest one. Otherwise
+        each token is drawn at random from the fewest likeliest tokens that together have at least
+        the probability ``top_p``. ``on`` is as for :meth:`run`.
 
         Raises :class:`InputError` if the text cannot be continued, and :class:`RunError` at the end
         if a tensor differed from the golden machine's.
@@ -377,7 +387,8 @@ class Program(Shown):
     def float_source(self) -> Source:
         """The float model from which an encoder was compiled.
 
-        Reading it fails for a language model, and for an encoder that was opened without its model.
+        The attribute raises AssertionError for a language model, and for an encoder that was opened
+        without its model.
         """
         assert self.model is not None, "the program was opened with its float model"
         assert isinstance(self.model.source, Source)
@@ -418,16 +429,17 @@ class Program(Shown):
         inputs: Inputs | None = None,
         steps: int = 4,
     ) -> Path:
-        """Write the files with which others can run the program into a folder; return the folder.
+        """Export the program: write to a folder the files that others need to run it.
 
-        The saved program is always written. If ``verilog`` is true, the accelerator's Verilog is
-        added. If ``c`` is true, a driver in C and the model as C arrays are added. If ``testbench``
-        is true, the Verilog and a test bench are added. The driver and the test bench run the model
-        on ``inputs``; if these are None, an encoder runs on example inputs of its model. For a
-        language model ``inputs`` are prompts, and each prompt is continued by ``steps`` tokens.
+        The result is the folder. The saved program is always written. If ``verilog`` is true, the
+        accelerator's Verilog is added. If ``c`` is true, a driver in C and the model as C arrays
+        are added. If ``testbench`` is true, the Verilog and a test bench are added. The driver and
+        the test bench run the model on ``inputs``; if these are None, an encoder runs on example
+        inputs of its model. For a language model ``inputs`` are prompts, and each prompt is
+        continued by ``steps`` tokens.
 
-        If a file cannot be written, none is. Raises :class:`InputError` if an input does not fit
-        the model, or if the folder cannot be written.
+        If a file cannot be written, no file is written. Raises :class:`InputError` if an input does
+        not fit the model, or if the folder cannot be written.
         """
         rows: Sequence[Any] = ()
         if (c or testbench) and isinstance(self.code, TextHost):

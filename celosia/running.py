@@ -1,4 +1,4 @@
-"""Runs of encoders, whose tensors and outputs are compared with the golden and float models'."""
+"""Run encoders; compare tensors with the golden machine's, and outputs with the float model's."""
 
 import time
 from collections.abc import Sequence
@@ -55,12 +55,16 @@ def run_files(
 ) -> Ran:
     """Compile an encoder, run it on the inputs in a file, and return measurements and outputs.
 
-    The encoder runs on the first ``count`` inputs, or on all of them if ``count`` is None. If
-    ``files`` has no inputs, an encoder for handwritten digits runs on the package's test images.
-    ``machine`` is a simulator's name, or a connected machine with ``memory_bytes`` bytes of
-    external memory. For a simulator, units that the options need are added to ``config``; for a
-    connected machine ``config`` is not changed. ``options`` and ``loss`` are those of
-    :func:`celosia.compile`. The result and all other arguments are those of :func:`measure`.
+    ``files`` has the paths of the files with inputs, calibration inputs and labels. The encoder
+    runs on the first ``count`` inputs, or on all of them if ``count`` is None. If ``files`` has no
+    inputs, an encoder for handwritten digits runs on the package's test images. ``machine`` is a
+    simulator's name, or a connected machine with ``memory_bytes`` bytes of external memory. For a
+    simulator, units that the options need are added to ``config``; for a connected machine
+    ``config`` is not changed. ``tokens`` is that of :func:`celosia.load`, and ``options`` and
+    ``loss`` are those of :func:`celosia.compile`. All other arguments are those of :func:`measure`.
+    The result is also that of :func:`measure`, with two more measurements: ``cut`` is the number of
+    inputs that were cut to the model's input length, and ``compile_seconds`` is the time of the
+    compilation.
 
     Raises :class:`InputError` if the model, the simulator, a file or the count cannot be used.
     """
@@ -130,18 +134,20 @@ def measure(
     The program must have been opened with its float model. Run i reads only the upper ``bits[i %
     len(bits)]`` bits of nested weights, which can be read at several widths. Every run processes as
     many tokens as the model was compiled for, even if the input is shorter. The measurements are
-    the dictionary ``figures``. It has the entries of
-    :meth:`celosia.tb.models.inference.Inferences.figures`, and the entries below.
+    the dictionary ``figures`` of the result. It has the entries of
+    :meth:`celosia.tb.models.inference.Inferences.figures`, facts about the run such as ``config``,
+    and the entries below.
 
     ``cosine_mean`` and ``cosine_worst`` are the mean and the least cosine between an output and the
     float model's output. Both outputs include the steps that the host computes. ``similarities``
     lists the cosines between the first output and each other output; an output of several rows is
-    replaced by the mean of its rows. ``predictions`` lists the index of the largest column of each
-    output. It is None if outputs are not single rows of several columns. If ``labels`` are given,
-    ``accuracy`` is the fraction of outputs whose largest column is the label. ``float_accuracy`` is
-    this fraction for the float model.
-    ``host`` has the names of the host's steps. ``calibration`` compares integer and float outputs
-    on the first calibration inputs (:class:`celosia.generators.quantize.parting.Parting`).
+    replaced by the mean of its rows. ``predictions`` has, for each output, the index of the column
+    with the largest value. It is None if outputs are not single rows of several columns. ``labels``
+    has the index of the right column for each input. If it is given, ``accuracy`` is the fraction
+    of inputs whose prediction is the label. ``float_accuracy`` is this fraction for the float
+    model. ``host`` lists the names of the host's steps. ``calibration`` is a dictionary with the
+    errors of the integer model's outputs on the first calibration inputs
+    (:class:`celosia.generators.quantize.parting.Parting`).
     """
     source = program.float_source
     rows = [source.rows(values) for values in inputs]

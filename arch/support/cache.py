@@ -36,10 +36,11 @@ class _UnusableError(RunError):
 
 
 def cache_folder() -> Path:
-    """Return the folder of builds; its content can be deleted at any time.
+    """Return the folder that contains the cached builds; its content can be deleted at any time.
 
-    The folder is the environment variable ``CELOSIA_CACHE`` if set, else ``celosia`` in the folder
-    ``XDG_CACHE_HOME``, else ``~/.cache/celosia``.
+    Its path is the value of the environment variable ``CELOSIA_CACHE``, if this is set. Otherwise
+    it is ``celosia`` in the folder given by the variable ``XDG_CACHE_HOME``. If this variable has
+    no absolute path either, the folder is ``~/.cache/celosia``.
     """
     named = os.environ.get("CELOSIA_CACHE")
     if named:
@@ -50,9 +51,10 @@ def cache_folder() -> Path:
 
 
 def digest(*parts: str) -> str:
-    """Return the cache key of a build: 24 hexadecimal digits from the texts that it depends on.
+    """Return the cache key of a build: 24 hexadecimal digits, computed from the texts ``parts``.
 
-    The key also depends on the version of Python and on the computer's platform.
+    These texts are all inputs on which the build depends. The key also depends on the version of
+    Python and on the computer's platform.
     """
     content = "\0".join((sys.version, sys.platform, platform.machine(), *parts))
     return hashlib.sha256(content.encode()).hexdigest()[:24]
@@ -61,8 +63,9 @@ def digest(*parts: str) -> str:
 def find(kind: str, key: str) -> Path | None:
     """Return the cached folder of a build; None if the build is not cached or is damaged.
 
-    ``kind`` is the cache's subfolder for builds like this one, ``key`` the :func:`digest` of the
-    build's inputs. A build is damaged if a file is missing or its size has changed.
+    ``kind`` is the name of the cache's subfolder for builds of this kind. ``key`` is the
+    :func:`digest` of the build's inputs. A build is damaged if one of its files is missing or has
+    changed its size.
     """
     for root in (cache_folder(), _spare):
         if root is not None and _is_whole(root / kind / key):
@@ -75,11 +78,12 @@ def find(kind: str, key: str) -> Path | None:
 def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
     """Return the folder of a build; call ``build(folder)`` first if the build is not in the cache.
 
-    It is also called if the cached build is damaged. ``kind`` and ``key`` are those of
-    :func:`find`. All checkouts and versions of Celosia therefore share one cache. If several
-    processes request the same build, one builds and the others wait. A failed build leaves no
-    files. If the cache cannot be written or its disk is full, a message is printed, and this
-    process keeps its builds in a temporary folder.
+    ``build`` writes the build's files to ``folder``. It is also called if the cached build is
+    damaged. ``kind`` and ``key`` are those of :func:`find`. As the key is a digest of the inputs,
+    all checkouts and versions of Celosia share one cache. If several processes request the same
+    build, one of them builds it, and the others wait. A failed build leaves no files. If the cache
+    cannot be written or its disk is full, a message is printed, and this process keeps its builds
+    in a temporary folder.
 
     Raises the errors of ``build``, and :class:`RunError` if the temporary folder's disk is full
     too.

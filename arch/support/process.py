@@ -18,8 +18,9 @@ _starting = False  # in the main thread, where an exception would lose the progr
 def starting() -> bool:
     """Return whether the main thread is starting a subprocess right now.
 
-    If so, a signal handler must not raise an exception. If :func:`end_processes` is called then,
-    :func:`run_process` raises KeyboardInterrupt after it has started the subprocess.
+    While the result is true, a signal handler must not raise an exception: the subprocess could
+    then not be killed. The handler may call :func:`end_processes` instead. :func:`run_process` then
+    raises KeyboardInterrupt in the main thread as soon as it has started the subprocess.
     """
     return _starting
 
@@ -48,10 +49,11 @@ def run_process(
 ) -> None:
     """Run a command in the folder ``cwd``; write its output and error messages to file ``log``.
 
-    ``work`` is the name of the work in error messages; ``timeout`` is in seconds. ``env`` has all
-    environment variables of the command; None passes on those of this process. Raises
-    :class:`RunError` with the log's last lines if the command fails or exceeds the timeout. After a
-    timeout the command and its child processes are killed.
+    ``work`` is the first part of error messages, a noun for the work that the command does.
+    ``timeout`` is the longest time that the command may take (seconds), None for no limit. ``env``
+    is a dictionary with all environment variables of the command; if it is None, the command gets
+    those of this process. Raises :class:`RunError` with the log's last lines if the command fails
+    or exceeds the timeout. After a timeout the command and its child processes are killed.
     """
     global _starting
     if _ending:
