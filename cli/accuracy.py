@@ -15,10 +15,11 @@ _MOST_ROWS = 100_000_000
 def accuracy(
     rows: int,
 ) -> None:
-    """Measure the largest error of nonlinear units and number formats against float64.
+    """Measure the largest errors of nonlinear units and number formats, compared with float64.
 
-    An error is in steps (least significant bits) of the output. The formats are those of weights,
-    of keys and values, of low-rank corrections and of INT16 activations.
+    An error is the difference from a calculation in float64, in steps (least significant bits) of
+    the output. The measured formats are formats for weights, for keys and values, for low-rank
+    corrections of weights, and for INT16 activations.
     """
     if rows < 1:
         raise InputError(f"Rows must be positive, not {rows}")

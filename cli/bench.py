@@ -79,22 +79,23 @@ def gemm(
     timing: MemoryTiming,
     simulator: str,
 ) -> None:
-    """Compile linear layers of random weights, and run them.
+    """Compile linear layers with random weights, and run each on a machine.
 
     With MxKxN, one layer runs, which multiplies an input [M, K] by weights [K, N]. With NAME, a
     layer runs for each matrix product in BERT, ViT, GPT-2 or Llama whose name contains NAME; `all`
     selects every product. Operands and result are in external memory.
 
-    cycles and utilization count from the array's first request for an operand to its last sum in
-    the accumulators. total_cycles and total_utilization count the whole run, from start to halt.
-    utilization is the number of products per cycle, divided by the number of the array's
-    elements. With --sparsity, the given share of the weights is zero, and the weights are in the
-    scratchpad.
+    cycles is the time from the array's first request for an operand to its last sum in the
+    accumulators. total_cycles is the time of the whole run, from start to halt. utilization is the
+    number of products, divided by cycles and by the number of the array's elements.
+    total_utilization is the same with total_cycles. With --sparsity, the given share of the weights
+    is zero, and the weights are in the scratchpad before the run starts.
 
-    With --toggles the command runs the layer on machines without and with the field sleep. It
-    counts the register bits that change in the cycles of each run; bits of memories do not count.
-    Each row of the table is for one engine, or for the registers of one memory. The row `engines`
-    is the sum for matrix engine, vector engine and accumulators.
+    With --toggles the command runs the layer on two machines, one without and one with the field
+    sleep. It counts how often register bits change in each run; bits of memories do not count. Each
+    row of the table is for one engine, or for the registers of one memory. The row `engines` is the
+    sum for matrix engine, vector engine and accumulators. The row `all` is the sum for the whole
+    machine.
     """
     if not re.fullmatch("[-x0-9]+", words[0]):
         refuse_given("named products", "sparsity", "toggles", "file")
@@ -167,11 +168,11 @@ def attention(
     sizes: dict[str, int],
     simulator: str,
 ) -> None:
-    """Compile a model of one layer, run it, and measure its attention.
+    """Compile an encoder of one layer with random weights, run it, and measure its attention.
 
-    HEADS is the number of heads, SEQ the number of queries and of keys, and DIM the elements of a
-    head. cycles are the cycles of attention in the run: scores, softmax, and products with the
-    values, of all heads.
+    HEADS is the number of heads, SEQ the number of queries and of keys, and DIM the number of
+    columns of each head. cycles is the number of cycles that the run spends on attention: on the
+    scores, the softmax, and the products with the values, for all heads.
     """
     check_clocked(simulator)
     heads, seq, head_dim = (sizes[name] for name in ("heads", "seq", "dim"))
@@ -198,9 +199,9 @@ def decode(
 ) -> None:
     """Compile a decoder of one layer with random weights, and count the cycles of one token.
 
-    The machine reads the weights from external memory. DIM is the number of columns of the layer,
-    FFN the inner width of its feed-forward network. The token attends to POSITIONS earlier tokens
-    and to itself.
+    The machine reads the weights from external memory. DIM is the number of columns of the layer's
+    input and output, FFN the inner width of its feed-forward network. The token attends to
+    POSITIONS earlier tokens and to itself.
     """
     dim, ffn = sizes["dim"], sizes["ffn"]
     bits = formats.one_bits("A layer is measured")
@@ -224,8 +225,8 @@ def decode(
 def harness() -> None:
     """Compare the speeds of two simulations of the machine `tiny`, on the same random program.
 
-    One is the compiled simulation that this project's commands use (--sim verilator), the other a
-    cocotb simulation.
+    A speed is the number of simulated cycles per second. The first simulation is the compiled one
+    that this project's commands use (--sim verilator). The second runs under cocotb.
     """
     config = PRESETS["tiny"]
     with progress(f"Random program on {config.name}"):

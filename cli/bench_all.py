@@ -23,9 +23,10 @@ from celosia.tb.machine.toolchain import environment
 
 @dataclass(frozen=True)
 class Case:
-    """A benchmark: the command to run, the name of its result to show, and results for comparison.
+    """A benchmark: a command of ``celosia``, and how the table of benchmarks shows its results.
 
-    The results for comparison are those that others published.
+    The table shows one of the command's results, or all rows of the command's own table. Beside a
+    single result it shows results that others published for the same shapes.
     """
 
     words: str
@@ -56,7 +57,10 @@ def read_cases() -> dict[str, list[Case]]:
     help="File for the tables, in Markdown; with TEXT it keeps its other tables.",
 )
 def bench_all(only: str, out: Path | None) -> None:
-    """Run all benchmarks, or those with TEXT in their heading; show their results in a table."""
+    """Run all benchmarks, or those with TEXT in their heading; show their results in a table.
+
+    The headings are those of the Markdown file that --out writes, with a table below each heading.
+    """
     if out is not None:
         check_folder(out.parent, [out.name])
     every = read_cases()
@@ -143,9 +147,9 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with a line for each benchmark: its command and its results.
 
-    ``rows`` are the benchmarks' table lines, as :func:`measure` returns them. If the first one has
-    a separate table under the key ``rows``, the text is the first benchmark's command and that
-    table; the other benchmarks are left out.
+    ``rows`` are the benchmarks' table lines, as :func:`measure` returns them. If the first line
+    has the key ``rows``, these are the rows of a separate table. Then the function returns the
+    first benchmark's command followed by this table, and the other benchmarks are left out.
     """
     lines = []
     if "rows" in rows[0]:

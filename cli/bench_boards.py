@@ -39,12 +39,13 @@ def bench_boards(
 ) -> None:
     """Build every board's machine, or machines with TEXT in their names; write reports and tables.
 
-    The reports are written to docs/reports, the tables to docs/boards/placements.md and README.md.
-    A machine is not built again if its design, tools and seed are those of its existing report, so
-    an interrupted command can be repeated. For such a machine the command only simulates the board,
-    and updates the cycles in the report. With --kept no machine is built: the command only updates
-    the cycles in the report of each machine that has not changed since its report. Some designs are
-    built with three seeds. Their report describes the result of the best seed, and lists the
+    Some single units of machines are built too. The reports are written to docs/reports, the tables
+    to docs/boards/placements.md and README.md. A machine is not built again if its design, tools
+    and seed are those of its existing report, so an interrupted command can be repeated. For such a
+    machine the command only simulates the board, and updates the report's cycles (per inference and
+    per token). With --kept no machine is built: the command only updates the cycles in the report
+    of each machine that has not changed since its report. Some designs are placed and routed three
+    times, with different seeds. Their report describes the result of the best seed, and lists the
     frequencies of all seeds.
     """
     folder = REPORTS
@@ -114,12 +115,15 @@ def measure(case: Case, folder: Path) -> bool:
 
 
 def recount(case: Case, folder: Path) -> None:
-    """Simulate again to count the cycles of an existing report in ``folder``; update the report.
+    """Simulate a board again, and update the cycles in its existing report in ``folder``.
 
-    This is done only if the machine has not changed since the build: the report's ``configuration``
-    or ``design`` equals the one that the present source files give. Otherwise a warning says that
-    the old cycles are kept. The report's field ``sources`` is :data:`TODAY` if its ``design`` is
-    that of the present source files, otherwise the commit that added the report.
+    The cycles are those per inference and per token. They are updated only if the machine has not
+    changed since the build. This is so if the report's ``configuration`` or ``design`` equals the
+    one that the present source files give. Otherwise a warning says that the old cycles are kept.
+    If the report's ``design`` is not that of the present files, but its field ``sources`` is
+    :data:`TODAY`, this field is replaced by the commit that added the report. Nothing else is done
+    for a unit built alone, or for a machine that does not fit its device. Without a report, nothing
+    is done at all.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

@@ -51,8 +51,9 @@ CONTEXT = 256
 def bench_compiler(names: tuple[str, ...]) -> None:
     """Compile models with the shapes of BERT, ViT and Llama and random weights.
 
-    Seconds are those of the processor, for random weights, quantization and the compiler. The
-    machine is medium with a scratchpad of 1 MB. Peak bytes are the most memory since the start.
+    The table has the seconds of processor time that three steps take: drawing random weights,
+    quantization, and the compiler. The machine is medium with a scratchpad of 1 MB. peak_bytes is
+    the largest amount of memory that the command has used so far, also for earlier models.
     """
     known = {model.name: model for model in MODELS}
     for name in names:
@@ -65,7 +66,11 @@ def bench_compiler(names: tuple[str, ...]) -> None:
 
 
 def measured(model: ModelDescription | TextDescription, update: Update) -> dict[str, Any]:
-    """Return the line of a model; ``update`` is called with the number of steps done."""
+    """Draw weights for a model, quantize and compile it; return its table line.
+
+    The line is a dictionary from column names to cells. ``update`` is called before each of the
+    three steps, with the number of finished steps and the number 3.
+    """
     rng, row = np.random.default_rng(1), {"model": model.name}
 
     @contextmanager

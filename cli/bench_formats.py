@@ -59,7 +59,8 @@ class Format:
 def read_formats() -> Iterator[Format]:
     """Yield the number formats that formats.toml describes.
 
-    Each is measured on the preset ``small`` with the fields changed that the file gives for it.
+    Each format is measured on the preset ``small``, some of whose fields are changed. The file has
+    the changed fields and their values for each format.
     """
     text = (Path(__file__).parent / "formats.toml").read_text(encoding="utf-8")
     for place, group in tomllib.loads(text).items():
@@ -83,13 +84,14 @@ def bench_formats(
     """Run decoder layers in every number format, or in formats with NAME in their names.
 
     Each row of the table is for one format. The command measures the processing of one token, as
-    celosia bench decode does, on the preset small with some fields changed. The model has one
-    layer with weights in external memory, or two layers with all weights in the array's weight
-    slots. share is the row's cycles, divided by the cycles of the first row with weights in the
-    same memory. slots is the number of weight slots that contain weights, keys or values. luts,
+    celosia bench decode does, on the preset small with some fields changed. The column weights
+    shows one of two places for the weights. The model has one layer with streamed weights (in
+    external memory), or two layers with resident weights (all in the array's weight slots). share
+    is the row's cycles, divided by the cycles of the table's first row with weights in the same
+    place. slots is the number of weight slots that contain weights, keys or values. luts,
     multipliers and block_rams are the resources of the matrix engine on an ECP5 device. They
-    include the weight slots, and the zero-skip unit if the machine has one. With --no-area they
-    are left out.
+    include the weight slots, and the zero-skip unit if the machine has one. With --no-area these
+    three columns are left out.
     """
     sized = bool(words) and words[0][0].isdigit() and "x" in words[0]
     sizes = read_size(_SIZE, words[0] if sized else "96x256x64", {})

@@ -117,11 +117,12 @@ def _token(
 def encode_at_pins(
     model: str, inputs: Path, board: Board, config: Config, formats: Formats
 ) -> dict[str, Any]:
-    """Run an encoder on a simulated board, with the first input of a file; return measurements.
+    """Run an encoder on the first input of the file ``inputs``, on a simulated board.
 
-    The result is a dictionary from name to measurement. ``reached_share``, ``reading_share`` and
-    ``moving_share`` are those of :func:`decode_at_pins`. Raises :class:`InputError` if the file is
-    not an input of the model, or if the model does not fit the board.
+    ``formats`` are the number formats in which the encoder is quantized. The result is a dictionary
+    from name to measurement. Its entries ``reached_share``, ``reading_share`` and ``moving_share``
+    are explained at :func:`decode_at_pins`. Raises :class:`InputError` if the file does not contain
+    inputs of the model's form, or if the model does not fit the board.
     """
     loaded = load(model)
     source = loaded.source
@@ -187,15 +188,17 @@ def decode_at_pins(
 ) -> dict[str, Any]:
     """Process one token on a simulated board with a memory chip, and return measurements.
 
-    The token follows ``position`` earlier tokens. Their keys and values are zeros, since cycles do
-    not depend on them. The result is a dictionary from name to measurement. An entry whose name
-    ends in ``_share`` is an average data rate, divided by the peak rate of the memory chip.
-    ``reached_share`` is the rate at which LOAD instructions read, averaged over the cycles in which
-    the load engine works. It is None if the configuration has no counters. ``weights_share`` is the
-    size of all weights, divided by the cycles of the token. ``reading_share`` and ``moving_share``
-    are rates at the pins of an SDR SDRAM, and are None for other chips. ``reading_share`` is the
-    rate while only reads are pending, and ``moving_share`` the rate while reads or writes are
-    pending.
+    The program's cache of keys and values has room for ``context`` tokens. The token follows
+    ``position`` earlier tokens. Their keys and values are zeros, since cycles do not depend on
+    them. The result is a dictionary from name to measurement.
+
+    An entry whose name ends in ``_share`` is an average data rate, divided by the peak rate of the
+    memory chip. ``reached_share`` is for the rate at which LOAD instructions read, averaged over
+    the cycles in which the load engine works. It is None if the configuration has no counters.
+    ``weights_share`` is for the size of all weights, divided by the number of cycles that the token
+    takes. ``reading_share`` and ``moving_share`` are for rates at the pins of an SDR SDRAM, and are
+    None for other chips. ``reading_share`` is averaged over the cycles in which only reads are
+    pending, ``moving_share`` over those in which reads or writes are pending.
 
     Raises :class:`InputError` if the model does not fit the board.
     """

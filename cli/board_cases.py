@@ -54,7 +54,10 @@ class Case:
         return resolve_board(self.board, self.config, self.changes, "uart", self.memory)
 
     def design(self) -> str:
-        """Return the digest of all inputs of the build, which its report has as ``design``."""
+        """Return the digest of all inputs of the build.
+
+        The build's report has this digest in its field ``design``.
+        """
         board, config = self.target()
         seeds = range(self.seed, self.seed + self.seeds)
         if self.unit is None:
@@ -101,10 +104,10 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def older_sources(file: Path, design: str) -> str:
-    """Return the commit that added the report ``file`` of a given design, as a text.
+    """Return a text such as "commit 1a2b3c4": the Git commit that added a version of a report.
 
-    ``design`` is the field ``design`` of the report. The text is "older" if no such commit is
-    known.
+    ``file`` is the report's file, and ``design`` the field ``design`` of this version. If Git knows
+    no such commit, the text is "older".
     """
     command = ["git", "log", "-1", "--format=commit %h", f"-S{design}", "--", file.name]
     done = subprocess.run(command, cwd=file.parent, capture_output=True, encoding="utf-8")

@@ -39,9 +39,14 @@ def resolve_board(
     link: str,
     memory: str | None,
 ) -> tuple[Board, Config]:
-    """Return the board that the options name, and its machine's configuration.
+    """Return the board that command-line options select, and its machine's configuration.
 
-    Two fields of the configuration depend on the board, unless a TOML file or ``--set`` gives
+    The parameters are the values of ``--board``, ``--config``, ``--set``, ``--link`` and
+    ``--memory``. If ``source`` is None, the configuration is the board's default. If it is not None
+    and the board has a memory chip, the width of memory addresses is copied from the board's
+    default machine.
+
+    Two other fields of the configuration depend on the board, unless a TOML file or ``--set`` gives
     them. ``packed`` is set to true if each multiplier of the device is wide enough for two columns
     of the array. ``registered``, which adds registers between distant units, is copied from the
     board's default machine.
@@ -79,9 +84,9 @@ def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
 
 
 def checked_clock(mhz: float) -> float:
-    """Return a clock frequency (MHz) from the command line, after a check of its range.
+    """Return the clock frequency ``mhz`` (MHz) unchanged, after a check of its range.
 
-    Raises :class:`InputError` if the frequency is 0 or less, or above ``_MOST_MHZ``.
+    Raises :class:`InputError` if the frequency is 0 or less, or above 1000 MHz.
     """
     if not 0 < mhz <= _MOST_MHZ:
         raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")

@@ -58,9 +58,10 @@ def build(
     """Synthesize, place and route a board's machine, and make its bitstream.
 
     A build takes 5 to 20 minutes. It writes the bitstream, the report, the floorplan, the Verilog,
-    the constraints and the tools' logs to the folder. If the folder already has these files for the
-    same design, nothing is built; the command only simulates the board, and updates the cycles in
-    the report.
+    the constraints and the tools' logs to the folder of --out. Then the command simulates the
+    board, and adds the cycles per inference and per token to the report. If the folder already has
+    these files for the same design, nothing is built, and the command only updates these cycles.
+    With --unit it builds one unit without the rest of the machine, and makes no bitstream.
     """
     board, config = target
     if flash is not None:
@@ -94,9 +95,10 @@ def build(
 
 
 def read_seeds(text: str) -> range:
-    """Return the seeds that a text such as ``3`` or ``1-3`` names.
+    """Return the seeds in a text: a single one such as ``3``, or a first and a last as in ``1-3``.
 
-    Raises :class:`InputError` if the text names no seeds.
+    The result is a range of integers. Raises :class:`InputError` if the text has another form, or
+    the range is empty.
     """
     ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text)
     seeds = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else range(0)

@@ -83,9 +83,10 @@ attachment_options = grouped("attachment", _attachment, *_OPTIONS)
 
 
 def attached(config: Config, attachment: Attachment) -> Component:
-    """Return the accelerator with its ports converted to the buses that ``attachment`` names.
+    """Return the accelerator, its memory port and host port converted to buses.
 
-    Raises :class:`InputError` as :func:`celosia.generators.verilog.units.make_accelerator`.
+    ``attachment`` names both buses. A port whose bus is ``native`` is not converted. Raises
+    :class:`InputError` if a bus is unknown, or the external memory does not fit the bus.
     """
     it = attachment
     return make_accelerator(config, it.bus, it.addr_width, it.base, it.control)

@@ -42,10 +42,10 @@ class Runner:
     ) -> list[Outcome]:
         """Run a campaign of ``count`` cases with a progress bar; return the outcome of each case.
 
-        ``kind`` is the campaign's name, ``seed`` the seed of its cases, and ``fields`` the values
-        that its cases share. ``job`` is the function that runs one case. A worker process runs
-        ``chunk`` cases at a time. Cases whose outcomes are in the file ``results`` are not run
-        again.
+        ``kind`` is the campaign's name, and ``seed`` the seed of its cases. ``fields`` is a
+        dictionary from name to value, which every case of the campaign receives. ``job`` is the
+        function that runs one case. Each worker process gets ``chunk`` cases at a time. A case with
+        an outcome in the file ``results`` is not run again; the stored outcome is returned.
         """
         campaign = Campaign(kind, seed, fields or {}, sources())
         with Store(self.results) as store, progress(f"Cases of {kind}") as tell:

@@ -84,14 +84,20 @@ def compile_command(
 ) -> None:
     """Compile MODEL (a name, a folder or an ONNX file), and write the files needed to run it.
 
-    The command shows the predicted cycles, and the time and memory that compiling took. It writes
-    the program, the memory image, and model.json with addresses, shapes, scales and cycles. The
-    expected outputs in a testbench or in C are integers of the golden machine. Without --inputs and
-    --calibration, files that come with the package are used. These are images for an encoder of
-    handwritten digits, and sentences for an encoder of texts. The commands celosia run,
-    evaluate, flash and host run accept the folder as their model. Files that an earlier call wrote
-    to the folder are removed if the new call does not write them. A file that was changed since
-    then is kept.
+    The command shows the predicted cycles, and the time and memory that compiling took. With --out
+    it writes the program, the memory image, and model.json with addresses, shapes, scales and
+    cycles. The commands celosia run, evaluate, flash and host run accept the folder as their model.
+
+    With --add it also writes Verilog, a testbench or C files. The expected outputs in a testbench
+    and in C files are integers computed by the golden machine.
+
+    An encoder is calibrated on the inputs of --calibration. Without this option, an encoder of
+    texts is calibrated on sentences that come with the package, any other encoder on the inputs of
+    --inputs. Without both options, an encoder of handwritten digits uses images that come with the
+    package.
+
+    The command removes files that an earlier call wrote to the folder and the new call does not
+    write. But it keeps such a file if it was changed after the earlier call.
     """
     check_modules(None, top)
     if folder is not None:

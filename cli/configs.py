@@ -1,4 +1,4 @@
-"""celosia configs: the named configurations."""
+"""celosia configs: list the presets, or print the configuration of a board's machine."""
 
 import json
 from dataclasses import asdict

@@ -7,6 +7,9 @@ from celosia.cli.interrupts import answered
 
 
 def main() -> None:
-    """Import and run :func:`celosia.cli.main.main`, and handle interrupts from the import on."""
+    """Import and run :func:`celosia.cli.main.main`.
+
+    SIGINT and SIGTERM end the command in an orderly way, also during the import.
+    """
     with answered(end_processes, starting):
         importlib.import_module("celosia.cli.main").main()

@@ -32,9 +32,10 @@ class Key:
     meaning: str
 
     def value(self, key: str, text: str) -> Any:
-        """Return the key's value, converted to ``kind`` from its text on the command line.
+        """Return the value that ``text`` on the command line means, converted to ``kind``.
 
-        Raises :class:`InputError` if the text cannot be converted, or is none of the choices.
+        ``key`` is the key's name for messages. Raises :class:`InputError` if the text cannot be
+        converted, or if ``kind`` is a tuple of choices and the text is none of them.
         """
         if isinstance(self.kind, tuple):
             if text not in self.kind:
@@ -111,11 +112,12 @@ MODEL_KEYS = {
 class Formats:
     """Number formats of a quantized model, which the user selects with the option ``--quantize``.
 
-    ``group`` is the number of weights that share a scale, in formats narrower than INT8. Run i
-    reads only the upper ``bits[i % len(bits)]`` bits of each nested weight (a weight that can be
-    read at several widths). If ``loss`` is not None, the compiler searches for narrower weight
-    formats for each matrix. By this the model may lose at most ``loss`` points of accuracy, or
-    ``loss`` nats of log-likelihood per token.
+    ``group`` is the number of weights that share a scale, in formats narrower than INT8. ``bits``
+    is for nested weights (weights that can be read at several widths). The inference with the
+    number i, counted from 0, reads only the upper ``bits[i % len(bits)]`` bits of each weight. If
+    ``loss`` is not None, the compiler searches for a narrower weight format for each matrix. The
+    model with these formats may lose at most ``loss`` points of accuracy, or ``loss`` nats of
+    log-likelihood per token.
 
     Raises :class:`InputError` if a width is unsupported, ``group`` is set for INT8 weights, or
     ``loss`` is below 0. It is also raised if ``loss`` is set and ``weights`` is not INT8.

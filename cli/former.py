@@ -22,11 +22,12 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 
 def spelling(command: str, option: str) -> str | None:
-    """Return a template of the words that replace ``option``, an earlier version's option.
+    """Return a template for this version's equivalent of an earlier version's option.
 
-    A template is a part of a command line, in which names in braces stand for values
-    (:func:`holes`). If a later version removed the option, the template is "gone: " and the reason
-    (:func:`is_gone`). Return None if the option is unchanged.
+    ``command`` is the name of the command that had ``option``. A template is a part of a command
+    line, in which names in braces stand for values (:func:`holes`). If a later version removed the
+    option, the function returns "gone: " followed by the reason (:func:`is_gone`). It returns None
+    if the option is unchanged.
     """
     template = _template(command, option)
     words = (template or "").split()
@@ -80,14 +81,19 @@ def holes(template: str) -> list[str]:
 
 
 def is_gone(template: str) -> bool:
-    """Return whether a template is "gone: " and the reason why an option or key was removed."""
+    """Return whether a template begins with "gone: ", which means that the option was removed.
+
+    The rest of such a template is the reason. The same form is used for keys of ``--quantize``.
+    """
     return template.startswith("gone: ")
 
 
 def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
-    """Rewrite an earlier version's command line for this version; return None if it is unchanged.
+    """Return this version's equivalent of an earlier version's command line, as a list of words.
 
-    Raises :class:`InputError` with the reason if an option was removed.
+    ``words`` are the words of the line after ``celosia``, and ``tree`` is the group of all present
+    commands. Return None if the line needs no change, or begins with no known command. Raises
+    :class:`InputError` with the reason if an option was removed.
     """
     name = next((n for n in (" ".join(words[:2]), *words[:1]) if n in TABLE["names"]), None)
     if name is None:

@@ -52,19 +52,19 @@ def fuzz(
     seed: int,
     runner: Runner,
 ) -> None:
-    r"""Run random cases of all kinds, or of each KIND, and report the cases that fail.
+    r"""Run random cases of all kinds, or only of the given KINDs, and report the cases that fail.
 
     A case passes if all its results are bit-exact, or if its input is refused with an error
     message. A case that fails is reported by a name that `celosia verify replay` runs again.
 
     \b
-    model    a random model on a random machine: integer reference, golden machine, some circuits
+    model    a random model: the golden machine (1 in 8: the circuit too) must equal the reference
     schedule a random model, compiled into several programs that must compute the same integers
-    onnx     a random ONNX graph: its import, then the checks of model
-    program  a random program, every second one broken: circuit and golden machine
-    trace    a run that is reset, aborted or refused, or in which the memory fails
-    line     random bytes on the host link, random behaviour of a bus
-    files    damaged files of every format: each is read or refused within a time limit
+    onnx     a random ONNX graph: its import must be exact, then the check of model must pass
+    program  a random program, in half of the cases damaged: circuit and golden machine must agree
+    trace    a run is reset, aborted or refused, or its memory fails; the next run must be right
+    line     the host link gets random bytes, or a bus bridge a bus with random timing and errors
+    files    a command must read or refuse a damaged file (of any format) within a time limit
     """
     for kind in kinds:
         check_known("kind of case", kind, CASES)

@@ -1,4 +1,4 @@
-"""celosia generate: Verilog from parameters."""
+"""celosia generate: write the Verilog of an accelerator, or of one unit, for a configuration."""
 
 from pathlib import Path
 

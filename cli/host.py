@@ -1,4 +1,4 @@
-"""celosia host: a machine on a board, through its serial port."""
+"""celosia host: commands that use a machine on a board through its serial port or SPI."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,7 +34,10 @@ from celosia.tb.models.run_inputs import check_room
 
 @dataclass(frozen=True)
 class Line:
-    """The port of a machine, as options of ``celosia host`` give it; :meth:`open` opens it."""
+    """The values of the options of ``celosia host``: a machine's port, bit rate and configuration.
+
+    :meth:`open` opens the port.
+    """
 
     port: str | None
     baud: int
@@ -82,7 +85,10 @@ def host(context: click.Context, port: str | None, baud: int, source: str | None
 @host.command()
 @click.pass_obj
 def info(line: Line) -> None:
-    """Show the description that the machine on the board reports."""
+    """Show the clock, memory size and other facts that the machine on the board reports.
+
+    The command also shows the name of the machine's configuration, and the register STATUS.
+    """
     device = line.open()
     figures = {
         "port": device.name,
@@ -165,7 +171,11 @@ def run(
 @seed_option
 @click.pass_obj
 def selftest(line: Line, programs: int, seed: int) -> None:
-    """Test memories and registers, and every unit against the golden model."""
+    """Test the registers, the external memory and every unit of the machine on the board.
+
+    For each unit, random programs run on the board and on the golden machine, and the results are
+    compared.
+    """
     device = line.open()
     with progress(f"selftest on {device.name}") as update:
         figures = run_selftest(

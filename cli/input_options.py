@@ -54,8 +54,9 @@ def input_options(command: Command) -> Command:
 def context_option(command: Command) -> Command:
     """Add the option ``--context TOKENS:SINKS`` to a command.
 
-    The command gets TOKENS twice, as ``context`` (cache size of a language model) and as ``tokens``
-    (longest input of an encoder), and SINKS as ``sinks``.
+    The command gets TOKENS twice: as ``context``, the number of tokens in a language model's cache
+    of keys and values, and as ``tokens``, the longest input of an encoder. It gets SINKS as
+    ``sinks``, the number of tokens at the beginning of a text that never leave the cache.
     """
 
     @functools.wraps(command)
@@ -96,7 +97,10 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
 
 
 def input_files(values: Mapping[str, Any]) -> Files:
-    """Return a command's input files from ``values``, the values of its parameters by name."""
+    """Return the files, and the number of random inputs, that a command's options give.
+
+    ``values`` is a dictionary from the command's parameters to their values.
+    """
     inputs, random = random_count(values["inputs"])
     names = ("answers", "labels", "calibration")
     return Files(inputs=inputs, random=random, **{name: values.get(name) for name in names})
@@ -105,9 +109,9 @@ def input_files(values: Mapping[str, Any]) -> Files:
 def check_inputs(files: Files, values: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if the options for inputs and outputs cannot be used.
 
-    This is so if the file of ``--output`` cannot be written. It is also so if ``--output``,
-    ``--calibration`` or ``--context`` is in ``values``, the command's options by name, but
-    ``files`` has no inputs.
+    ``values`` is a dictionary from the command's options to their values. There are two reasons for
+    the error. The file of ``--output`` is not a ``.npy`` file, or cannot be written. Or
+    ``--output``, ``--calibration`` or ``--context`` is given, but ``files`` has no inputs.
     """
     output = values.get("output")
     if output is not None:
