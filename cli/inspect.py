@@ -1,4 +1,4 @@
-"""celosia inspect: the parts of a model, and whether machine or host runs each."""
+"""celosia inspect: shows the parts of a model, and whether the machine or the host runs them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,7 +43,12 @@ def inspect(
     with_reference: bool,
     overrides: tuple[str, ...],
 ) -> None:
-    """Show the parts of MODEL, their shapes and sizes, and whether machine or host runs them."""
+    """Show the parts of MODEL: layers, functions and tensors.
+
+    For each part the command shows the shape of its result, the numbers of its parameters and
+    products, and whether the machine or the host runs it. With --config it also shows whether the
+    model fits the machine.
+    """
     if overrides and config_name is None:
         raise InputError("Option --set needs --config")
     config = resolve(config_name, overrides) if config_name is not None else None

@@ -1,4 +1,4 @@
-"""Interrupts of the command: SIGINT and SIGTERM always end the command, a second signal at once."""
+"""Handles SIGINT and SIGTERM: the command cleans up and ends; a second signal ends it at once."""
 
 import contextlib
 import os
@@ -118,21 +118,26 @@ _watch: _Watch | None = None
 def interrupted() -> bool:
     """Return whether the command has received SIGINT or SIGTERM.
 
-    An exception after the signal may be an effect of the signal, and is not reported as a defect.
+    An exception after the signal may be an effect of the signal. Therefore the command does not
+    print it as a defect of Celosia.
     """
     return _watch is not None and bool(_watch.number)
 
 
 @contextlib.contextmanager
 def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM in a ``with`` block of the main thread; blocks may be nested.
+    """Handle SIGINT and SIGTERM in a ``with`` block of the main thread.
 
     At the first signal the handler prints a message, raises KeyboardInterrupt in the block, and
     calls ``end`` in another thread to kill subprocesses. If ``held()`` is true, the block cannot be
     interrupted now, and the handler does not raise. The code in the block must then itself raise
     KeyboardInterrupt as soon as ``held()`` is false. After a signal the exit code of the process is
-    130 (SIGINT) or 143 (SIGTERM), even if the block ends without an exception. A second signal ends
-    the process at once with the same code; so does a block that is not left within five seconds.
+    130 (SIGINT) or 143 (SIGTERM), even if the block ends without an exception.
+
+    The process ends without further cleanup, with the same exit code, if the block has not ended
+    five seconds after the first signal. A second signal has the same effect, from 0.3 seconds after
+    the first one on. A block inside another block has no effect: the functions of the outer block
+    are used.
     """
     global _watch
     if _watch is not None:

@@ -1,4 +1,4 @@
-"""Command-line options for the quantization of encoders."""
+"""The option --batch, and the compiler's options for encoders from the options of a command."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,9 +22,11 @@ def encoder_options(
 ) -> Options:
     """Return the compiler's options for an encoder, from the options of a command.
 
-    The number formats are those of ``formats``; its ``loss`` is ignored here. ``values`` are the
-    values of the command's parameters by name, from which ``percentile``, ``balance`` and ``batch``
-    are used. If ``values`` is None, these three have their defaults.
+    The number formats are those of ``formats``; the field ``loss`` of ``formats`` is not used.
+    ``config`` is the machine's configuration: if it has sparse lanes, the compiler may skip zero
+    weights. ``values`` is a dictionary from the names of the command's parameters to their values.
+    Its entries ``percentile``, ``balance`` and ``batch`` are used. If ``values`` is None, these
+    three options have their defaults.
     """
     options = Options(**formats.quantization, sparse=config.sparse_lanes > 0)
     if values is None:

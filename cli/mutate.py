@@ -1,4 +1,4 @@
-"""celosia verify mutate: the share of mutants of a unit's netlist that its bench detects."""
+"""celosia verify mutate: measures how many changes to a unit's netlist its bench detects."""
 
 import math
 from typing import Any
@@ -42,11 +42,13 @@ def mutate(
     seed: int,
     runner: Runner,
 ) -> None:
-    """Change units' netlists, one cell at a time, and count the changes that benches detect.
+    """Count the changes to the netlist of each UNIT that the unit's bench detects.
 
-    A changed netlist is a mutant. A mutant that is proven to equal the unit is not counted; the
-    score is the share of detected mutants among the others. For each mutant that the bench does not
-    detect, the command shows the source line of the changed cell, and the reason if it is known.
+    A copy of the netlist with one changed cell is a mutant. The bench runs on --count mutants of
+    each unit. A mutant whose outputs are proven to equal the unit's is not counted; the score is
+    the share of detected mutants among the others. For each undetected mutant, the command shows
+    the source line of the changed cell. It also shows why the bench cannot detect the mutant, if
+    the reason is known.
     """
     config = resolve(source, overrides)
     for unit in units:

@@ -21,7 +21,10 @@ Adder = Callable[[Command], Command]
 
 
 def added(options: Sequence[Adder], command: Command) -> Command:
-    """Add options to a command, and return it; its help lists them in the order of ``options``."""
+    """Return a command with options that decorators add to it.
+
+    ``options`` are the decorators. The command's help lists the options in this order.
+    """
     for option in reversed(options):
         command = option(command)
     return command
@@ -30,8 +33,9 @@ def added(options: Sequence[Adder], command: Command) -> Command:
 def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
     """Return a decorator that adds options, and passes one object for all of them to the command.
 
-    The function ``make`` returns this object; it is called with the value of each option as the
-    parameter of the same name. The command's function gets the object as its argument ``name``.
+    The object is the result of the function ``make``. ``make`` is called with the value of each
+    option, as the parameter with the option's name. ``name`` is the name of the argument with which
+    the command's function receives the object.
     """
     names = inspect.signature(make).parameters
 
@@ -74,7 +78,11 @@ override_option = click.option(
 
 
 def source_option(default: str) -> Adder:
-    """Return a decorator that adds ``--config``; the command gets its text as ``source``."""
+    """Return a decorator that adds ``--config`` to a command.
+
+    The command gets the option's text as ``source``: the name of a preset or board, or the path of
+    a TOML file. ``default`` is the text if the user does not give the option.
+    """
     return click.option(
         "--config",
         "source",
@@ -86,11 +94,11 @@ def source_option(default: str) -> Adder:
 
 
 def config_choice(defaults: str) -> Adder:
-    """Add ``--config`` and ``--set`` to a command whose default configuration depends on the model.
+    """Return a decorator that adds ``--config`` and ``--set``; the default depends on the model.
 
     The command's function gets a function ``configured``, which returns the configuration that the
     options select. The argument of ``configured`` is the name of the preset to use if ``--config``
-    is not given. ``defaults`` is the help text on these presets.
+    is not given. ``defaults`` is a text on these presets, which the help of ``--config`` shows.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -106,7 +114,11 @@ def config_choice(defaults: str) -> Adder:
 
 
 def config_options(default: str) -> Adder:
-    """Add ``--config`` and ``--set`` to a command, and pass it the configuration as ``config``."""
+    """Return a decorator that adds ``--config`` and ``--set`` to a command.
+
+    The command gets the configuration that both options select as ``config``. ``default`` is the
+    value of ``--config`` if the user does not give it.
+    """
     return grouped("config", resolve, source_option(default), override_option)
 
 
@@ -120,10 +132,12 @@ TIMINGS = {"chip": ONCHIP, "far": FAR, "sdram": SDRAM, "prompt": MemoryTiming()}
 
 
 def memory_options(default: str, *, sized: bool = False) -> Adder:
-    """Add ``--memory`` to a command, and pass it the timing of external memory as ``timing``.
+    """Return a decorator that adds ``--memory`` to a command.
 
-    If ``sized`` is true, ``--memory`` may also have the memory's size in bytes; the command gets it
-    as ``memory_bytes``, or None if no size is given. Otherwise a size raises :class:`InputError`.
+    The command gets the timing of external memory as ``timing``. ``default`` is the name of the
+    timing if the user gives none. If ``sized`` is true, the text of ``--memory`` may also have the
+    memory's size in bytes. The command gets it as ``memory_bytes``, or None if no size is given. If
+    ``sized`` is false, a size raises :class:`InputError`.
     """
     size = "bytes that the host has, or, also after a comma, " if sized else ""
     option = click.option(
@@ -151,8 +165,10 @@ def memory_options(default: str, *, sized: bool = False) -> Adder:
 def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
     """Return the size in bytes and the timing of external memory from the text of ``--memory``.
 
-    The size is None if the text has no size. If the text has no timing, the timing is the one named
-    ``default``. Raises :class:`InputError` if a part of the text is neither a size nor a timing.
+    The text has a size, a timing, or both, separated by a comma. A timing is a name in
+    :data:`TIMINGS`, or two or four numbers of cycles such as ``40/1``. The size is None if the text
+    has no size. If the text has no timing, the timing is the one named ``default``. Raises
+    :class:`InputError` if a part of the text is neither a size nor a timing.
     """
     size, timing = None, TIMINGS[default]
     for part in filter(None, text.split(",")):
@@ -179,8 +195,9 @@ def size_argument(
 ) -> Adder:
     """Return a decorator that adds an argument for sizes such as ``64x64x64`` to a command.
 
-    The command gets :func:`read_size`'s dictionary as ``sizes``. ``default`` is the text if the
-    user gives no sizes; if it is None, the user must give them.
+    The command gets the sizes as ``sizes``, the dictionary that :func:`read_size` returns; ``form``
+    and ``smallest`` are as there. ``default`` is the text if the user gives no sizes. If it is
+    None, the user must give them.
     """
 
     def read(
@@ -196,12 +213,12 @@ def size_argument(
 
 
 def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, int]:
-    """Return a text of sizes such as ``64x64x64`` as a dictionary from name to size.
+    """Return a dictionary from name to size, read from a text such as ``64x64x64``.
 
     ``form`` has the name of each size in the order of the text, such as ``MxKxN``. The dictionary
-    has these names in lower case. ``smallest`` is a dictionary from the names of sizes that may be
-    omitted at the beginning of the text to the values they then have. Raises :class:`InputError`
-    if the text has another form.
+    has these names in lower case. The user may omit the first sizes of the text if ``smallest`` has
+    them. It is a dictionary from the names of such sizes to the values that they have if omitted.
+    Raises :class:`InputError` if the text has another form.
     """
     names, words = [name.lower() for name in form.split("x")], text.split("x")
     missing = len(names) - len(words)
@@ -227,7 +244,7 @@ UNIT_FIELDS = {
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` if the user wants a unit, but also leaves it out of the machine.
+    """Raise :class:`InputError` if a command is for a unit that its user leaves out of the machine.
 
     The user leaves a unit out if ``--set``, or the TOML file of ``--config``, sets the unit's field
     to false. If only a preset does so, no error is raised, since a unit can be generated alone.
@@ -261,8 +278,9 @@ def given_options(names: Sequence[str]) -> list[str]:
 def refuse_given(user: str, *names: str) -> None:
     """Raise :class:`InputError` if the user has given an option that does not apply.
 
-    ``names`` are the parameters of these options. The message says that the option is not for
-    ``user``, a noun such as "named products".
+    ``names`` are the names of the command's parameters for the options that do not apply. ``user``
+    is a noun such as "named products", for which they do not apply. The message says that the
+    option is not for it.
     """
     refused = given_options(names)
     if refused:

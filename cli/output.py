@@ -49,7 +49,11 @@ def plain(words: str) -> str:
 
 
 def say(words: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a text on standard output, or standard error if ``err``; escape control characters."""
+    """Print a text with escaped control characters.
+
+    It is printed on standard error if ``err`` is true, otherwise on standard output. If ``nl`` is
+    true, a newline follows the text.
+    """
     click.echo(plain(str(words)), err=err, nl=nl)
 
 
@@ -126,7 +130,10 @@ def warn(warning: str | None) -> None:
 
 
 def json_option() -> click.Option:
-    """Return a new option ``--json``, which every command has; :func:`as_json` reads its value."""
+    """Return a new option ``--json``, whose value :func:`as_json` returns.
+
+    The group ``celosia`` has this option, so the user can give it with every command.
+    """
 
     def keep(context: click.Context, _: click.Parameter, present: bool) -> None:
         context.meta[_JSON] = present
@@ -188,16 +195,17 @@ def report(
 
 
 def exit_code() -> int:
-    """Return the command's exit code, 1 if its results differ from their reference."""
+    """Return the command's exit code: 1 if :func:`report` found results wrong, otherwise 0."""
     return int(click.get_current_context().meta.get(_WRONG, False))
 
 
 def cycles_table(result: Mapping[str, Any]) -> None:
-    """Print a table of a run's cycles for each activity of the array, and a table for each engine.
+    """Print a table of a run's cycles by the array's activity, and a table of the engines' cycles.
 
-    The result's entries ``where`` (cycles for each activity) and ``counters`` are those of
-    :class:`celosia.sim.report.Report`. The table of engines is printed only if the result has
-    ``engines``. Nothing is printed if ``--json`` is given, or if the machine has no clock.
+    The first table has a line for each activity. Its cycles are the entries ``where`` and
+    ``counters`` of the result, as in :class:`celosia.sim.report.Report`. The second table has a
+    line for each engine. It is printed only if the result has the entry ``engines``. Nothing is
+    printed if ``--json`` is given, or if the machine has no clock.
     """
     if as_json() or not result.get("where"):
         return

@@ -13,7 +13,10 @@ _LONGEST = 4095  # bytes; of a whole path
 
 
 def check_name(text: str) -> str:
-    """Return "" if a path is valid, otherwise an error message that lacks its subject, the path."""
+    """Return an error message without its subject if a path is not valid, otherwise an empty text.
+
+    The caller puts the subject, such as "The path", before the message, which begins with a verb.
+    """
     parts = [part.encode("utf-8", "surrogateescape") for part in text.split(os.sep)]
     if not text:
         return "must name a file or a folder, not be empty"
@@ -54,7 +57,7 @@ MODEL = _Model()
 
 
 def check_ending(path: Path, endings: tuple[str, ...]) -> None:
-    """Raise :class:`click.BadParameter` if a file's ending is not allowed."""
+    """Raise :class:`click.BadParameter` if a file's ending is not one of ``endings``."""
     if path.suffix not in endings:
         raise click.BadParameter(f"The name of {path} must end in {' or '.join(endings)}")
 

@@ -10,7 +10,11 @@ from celosia.generators.lower.residence import MOST_TEXTS
 
 
 def prompt_option(about: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds ``--prompt`` for one text; the command gets it as ``prompt``."""
+    """Return a decorator that adds ``--prompt`` for one text to a command.
+
+    The command gets the text as ``prompt``, or None if it is not given. ``about`` is the option's
+    help text.
+    """
 
     def one(context: click.Context, _: click.Parameter, prompts: tuple[str, ...]) -> str | None:
         if len(prompts) > 1:
@@ -25,9 +29,10 @@ def prompt_option(about: str) -> Callable[[Command], Command]:
 
 
 def prompts_option(about: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds ``--prompt`` for one text or two.
+    """Return a decorator that adds ``--prompt`` to a command; the user may give it twice.
 
-    The command gets a tuple of texts as ``prompts``.
+    The command gets the texts as the tuple ``prompts``, which is empty if the option is not given.
+    ``about`` is the beginning of the option's help text.
     """
 
     def some(_: click.Context, __: click.Parameter, prompts: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,7 +17,11 @@ from celosia.tb.verify.formal.catalog import choose, results
     help="Break each circuit as its property says: its proof must find a counterexample.",
 )
 def prove(names: tuple[str, ...], broken: bool) -> None:
-    """Prove properties of the circuits for all inputs, in all cycles or up to a stated cycle."""
+    """Prove properties of the circuits for all inputs.
+
+    A proof covers all cycles, or a limited number of cycles from power-on. Without a PROPERTY, all
+    properties are proven.
+    """
     chosen = choose(names)
     with progress("Proofs") as update:
         rows = results(chosen, broken=broken, jobs=os.cpu_count() or 1, tell=update)

@@ -1,4 +1,4 @@
-"""Inference and token rates of a board's machine, from exact cycles of the simulated board."""
+"""Inferences and tokens per second of a board's machine, from a simulation that counts cycles."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -50,13 +50,16 @@ KEYS = (*SPEEDS, "no_inference", "text_model", "token_position", "configuration"
 
 
 def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
-    """Return the rates of a machine on a board, and the machine's fingerprint, as a dictionary.
+    """Return a dictionary of a machine's rates on a board.
 
-    The entries are those of :func:`inference_rates` and :func:`token_rates`; ``configuration`` is
-    the fingerprint. The machine's counters count the cycles, in a simulation of the board's
-    complete top level at ``clock_mhz``. External memory is block RAM of the FPGA, or a chip with
-    the timing of its data sheet. The simulated board has no flash, because the model in a flash
-    runs only at power-on and does not change these cycles.
+    The entries are those of :func:`inference_rates` and :func:`token_rates`. The entry
+    ``configuration`` is the hash by which :func:`celosia.arch.link.fingerprint` identifies the
+    machine's configuration, in hexadecimal.
+
+    The machine's counters count the cycles, in a simulation of the board's complete top level at
+    ``clock_mhz``. External memory is block RAM of the FPGA, or a chip with the timing of its data
+    sheet. The simulated board has no flash, because the model in a flash runs only at power-on and
+    does not change these cycles.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """
@@ -66,15 +69,20 @@ def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
 
 
 def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a build report whose results of :func:`rates` are replaced by the new ``counted``."""
+    """Return a copy of a build report with new rates.
+
+    ``counted`` is a new result of :func:`rates`. Its entries replace the entries that an earlier
+    result has in the report.
+    """
     return {name: value for name, value in report.items() if name not in KEYS} | dict(counted)
 
 
 def inference_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return ``cycles_per_inference`` and ``inferences_per_second`` of a classifier of digits.
+    """Return a dictionary of the rates at which a machine on a board classifies digits.
 
-    The result is a dictionary; cycles are the mean over the first test images. If the model does
-    not fit the machine, both rates are None, and ``no_inference`` has the reason.
+    The entry ``cycles_per_inference`` is the mean over the first :data:`COUNT` test images. The
+    entry ``inferences_per_second`` is the rate at the board's ``target_mhz``. If the model does not
+    fit the machine, both are None, and the entry ``no_inference`` has the reason.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """
@@ -97,11 +105,11 @@ def token_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return a dictionary of the rates at which a machine on a board decodes stories260K.
 
     The entries ``cycles_per_token`` and ``tokens_per_second`` are for the token after
-    :data:`POSITION` earlier tokens. If the machine can process one token of each of two texts in a
-    run, the entries :data:`PAIR_RATES` are the rates with two texts. The cycles per token are then
-    half the cycles of a run. Weights are random, since cycles do not depend on them. The dictionary
-    is empty if the model does not fit the machine, or the array has no weight slots in which
-    weights stay between runs.
+    :data:`POSITION` earlier tokens. Some machines can also continue two texts together: each run
+    then processes one token of each text. For them the dictionary also has the entries named in
+    :data:`PAIR_RATES`, whose cycles per token are half the cycles of such a run. Weights are
+    random, since cycles do not depend on them. The dictionary is empty if the model does not fit
+    the machine, or the array has no weight slots in which weights stay between runs.
 
     Raises :class:`RunError` if a token's scores differ from the golden model's scores.
     """

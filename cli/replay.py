@@ -1,4 +1,4 @@
-"""celosia verify replay: run one case of a campaign, a series of random cases, again."""
+"""celosia verify replay: repeats one case of a campaign (a series of random cases)."""
 
 import importlib
 
@@ -28,9 +28,10 @@ KINDS = {
 @click.command(cls=Command, example="program:1:0:config=tiny")
 @click.argument("text", metavar="CASE")
 def replay(text: str) -> None:
-    """Run one case of a campaign, which is a series of random cases, again.
+    """Repeat one case of a campaign, without the campaign's other cases.
 
-    CASE is the name of the case, as the campaign's report shows it.
+    A campaign is a series of random cases. CASE is the name of the case, as the campaign's report
+    shows it.
     """
     case = Case.parse(text)
     check_known("kind of case", case.kind, KINDS)

@@ -1,4 +1,4 @@
-"""celosia run: a trained model on a machine, an encoder on inputs or a language model on a text."""
+"""celosia run: runs an encoder on inputs, or a language model on a text, on a machine."""
 
 from collections.abc import Callable
 from typing import Any
@@ -78,7 +78,10 @@ def run(
     timing: MemoryTiming,
     **values: Any,
 ) -> None:
-    """Run MODEL: a name, a folder, an ONNX file, a llama2.c file, or a folder of celosia compile.
+    """Run MODEL on a machine.
+
+    MODEL is the name of a model, the path of an ONNX file, a llama2.c file or a Hugging Face
+    folder, or a folder that celosia compile wrote.
 
     An encoder runs on the inputs of --inputs; if they are not given, a model of digits runs on the
     test images. A language model continues the prompt; an encoder-decoder answers the prompt. Every

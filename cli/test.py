@@ -1,4 +1,4 @@
-"""celosia test: the cocotb benches."""
+"""celosia test: runs the cocotb benches of the circuits."""
 
 from pathlib import Path
 

@@ -48,9 +48,11 @@ class Continuation:
         timing: MemoryTiming = PROMPT,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> dict[str, Any]:
-        """Continue one text or two texts, and return cycles and other measurements.
+        """Continue one text or two texts on a machine, and return cycles and other measurements.
 
-        The result is a dictionary from name to value. If there is one text and ``quiet`` is false,
+        ``prompts`` has the beginning of each text; ``machine`` is a machine or the name of a
+        simulator. The result is the dictionary of :meth:`celosia.programs.Program.continue_texts`;
+        ``seed``, ``timing`` and ``bits`` are as there. If there is one text and ``quiet`` is false,
         each new token's text is printed at once; otherwise no text is printed.
         """
         loud = not quiet and len(prompts) == 1
@@ -90,7 +92,10 @@ def quantized(values: Mapping[str, Any], model: TextDescription, config: Config)
 
 
 def checked_steps(steps: int) -> int:
-    """Return the number of tokens to add; raise :class:`InputError` if it is below 1."""
+    """Return ``steps``, the number of tokens to add to a text.
+
+    Raises :class:`InputError` if it is below 1.
+    """
     if steps < 1:
         raise InputError(f"Steps must be at least 1, not {steps}")
     return steps
@@ -138,9 +143,11 @@ def compiled_text(
 ) -> Program:
     """Compile a language model with the options of a command, and return the program.
 
-    ``values`` are the options by name. The program continues ``texts`` texts together: each run
-    processes one token of every text. Raises :class:`InputError` before it compiles if the model
-    cannot continue one of the ``prompts`` by ``steps`` tokens.
+    ``values`` is a dictionary from the names of the command's parameters to their values.
+    ``memory_bytes`` is the size of external memory; None stands for all memory that the machine can
+    address. The program continues ``texts`` texts together: each run processes one token of every
+    text. Raises :class:`InputError` before it compiles if the model cannot continue one of the
+    ``prompts`` by ``steps`` tokens.
     """
     with progress(f"Reading {model}"):
         loaded, calibration = load(model), values["calibration"]
@@ -169,7 +176,11 @@ def compiled_text(
 
 
 def tell(program: Program) -> None:
-    """Print on stderr the formats that a search chose, if any, and a warning of large errors."""
+    """Print notes on a compiled program on standard error, if there are any.
+
+    The first note has the weight formats that the compiler's search chose. The second one is a
+    warning if the quantized model's outputs are far from those of the float model.
+    """
     if program.summary:
         say(f"celosia: {program.summary}", err=True)
     warn(None if program.parting is None else program.parting.warning)

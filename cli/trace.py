@@ -1,4 +1,4 @@
-"""celosia trace: a model's run as a timeline, a roofline and a picture of utilization."""
+"""celosia trace: draws a model's run as a timeline, a roofline and a picture of utilization."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,9 @@ def trace(
 ) -> None:
     """Run MODEL once, and write a timeline of every engine's activity in each cycle.
 
-    The timeline is for ui.perfetto.dev or chrome://tracing: a microsecond stands for a cycle.
+    The timeline is for ui.perfetto.dev or chrome://tracing: a microsecond stands for a cycle. The
+    command also writes two pictures into the timeline's folder: a roofline of the operations, and
+    the utilization during the run.
     """
     if inputs is None and tokens:
         raise InputError("Option --context needs --inputs")

@@ -32,10 +32,12 @@ class RunTrace:
             check_folder(file.parent, [file.name])
 
     def machine(self, config: Config, simulator: str, *arguments: Any) -> Machine:
-        """Return a new machine from :func:`celosia.tb.machine.simulators.make_machine`.
+        """Return a new machine, whose runs are recorded if ``file`` is not None.
 
-        If ``file`` is not None, the machine's runs are recorded. Raises :class:`InputError` if
-        ``make_machine`` does, or if runs must be recorded but the machine has no clock.
+        ``simulator`` and ``arguments`` are those of
+        :func:`celosia.tb.machine.simulators.make_machine`. Raises :class:`InputError` if that
+        function raises it. It is also raised if runs must be recorded, but the machine has no
+        clock.
         """
         if self._file is None:
             return make_machine(config, simulator, *arguments)
@@ -47,7 +49,10 @@ class RunTrace:
         return made
 
     def write(self, title: str) -> None:
-        """Write the timeline of the recorded run that computed the most products."""
+        """Write the timeline of the recorded run that computed the most products.
+
+        ``title`` is the title of the timeline. If no runs are recorded, nothing is written.
+        """
         if self._file is None or self._machine is None:
             return
         config = self._machine.config

@@ -32,7 +32,7 @@ class Command(click.Command):
         self.help = (self.help or "").replace("\\b", "\b")  # of docstrings, which are raw
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """If the command accepts ``--json``, write a line about it at the end of its help text."""
+        """Write a line about ``--json`` at the end of the help text if the command accepts it."""
         if self.reports:
             formatter.write("\nWith --json the result is one JSON object.\n")
 
@@ -54,7 +54,13 @@ class Command(click.Command):
 
 
 class Tree(click.Group):
-    """A group of commands listed under headings; a command's module is imported at first use."""
+    """A group of commands that its help lists under headings.
+
+    ``headings`` is a dictionary from each heading to the names of its commands. The command NAME is
+    a function in the module ``celosia.cli.NAME``, which is imported when the command is first used.
+    The function is also called NAME, or ``functions[NAME]`` if there is such an entry. Without
+    ``headings``, the group is an ordinary group of click, to which commands are added.
+    """
 
     command_class = Command
 

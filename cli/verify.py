@@ -1,4 +1,4 @@
-"""celosia verify: checks of the circuits beyond their benches."""
+"""celosia verify: checks circuits and models by other methods than the circuits' benches."""
 
 import click
 
@@ -12,4 +12,4 @@ from celosia.cli.tree import Tree
     },
 )
 def verify() -> None:
-    """Check circuits and models: proofs, random cases, mutants, faults, coverage, accuracy."""
+    """Check circuits and models by proofs, random cases, mutants, faults, coverage and accuracy."""

@@ -53,10 +53,11 @@ def _plain(name: str) -> str:
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
     """Return a dictionary from the path of each instance to the path of its group.
 
-    At most ``limit`` instances are groups: those with the most cells. The group of an instance is
-    the innermost group that contains it, or "" if no group contains it. ``paths`` has an element
-    for each cell: the path of the instance that contains the cell. An instance whose name ends in a
-    number, such as ``column_3``, is never a group: the elements of an array belong to its group.
+    At most ``limit`` instances are groups: those that contain the most cells, also in instances
+    inside them. The group of an instance is the innermost group that contains it, or "" if no group
+    contains it. ``paths`` has an element for each cell: the path of the instance that contains the
+    cell. An instance whose name ends in a number, such as ``column_3``, is never a group, nor are
+    instances inside it. Thus all elements of an array are in the group that contains the array.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -78,11 +79,13 @@ def _around(path: str) -> list[str]:
 def count_units(
     family: Family, placed: Path, units: Units
 ) -> tuple[dict[str, dict[str, int]], list[tuple[int, int, str]]]:
-    """Return the resources that each group of cells uses, and the position of each placed cell.
+    """Return the resources that each group of instances uses, and the position of each cell.
 
-    The first result maps each group to a dictionary from a resource, such as a LUT, to the number
-    that the group uses. The second is a list with (column, row, group) for each placed cell.
-    ``placed`` is the file with the netlist after placement by nextpnr.
+    ``placed`` is the file with the netlist after placement by nextpnr; ``units`` has the instances
+    of the design. Groups are those of :func:`groups`. The first result is a dictionary from each
+    group's path to a dictionary from a resource, such as a LUT, to the number that the group uses.
+    Cells outside all groups are counted as "the top". The second result is a list with (column,
+    row, group's path) for each placed cell; outside all groups the path is "".
     """
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[
@@ -108,9 +111,10 @@ def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
     """Return the slowest path in nextpnr's ``report`` that is within one clock domain.
 
     The result is a dictionary, empty if there is no such path. ``from`` and ``to`` are the names of
-    the first and the last cell of the path; ``ns`` is the path's delay (ns). ``units`` is a list
-    with a dictionary for each unit along the path. It has the unit's name ``unit``, and the delays
-    of cells and wires in the unit, ``logic_ns`` and ``routing_ns`` (ns).
+    the first and the last cell of the path; ``ns`` is the path's delay (ns). ``units`` is a list of
+    dictionaries: one for each unit that the path crosses, in the order of the path. In such a
+    dictionary ``unit`` is the unit's name, ``logic_ns`` the delay of the unit's cells (ns), and
+    ``routing_ns`` the delay of its wires (ns).
     """
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:

@@ -1,4 +1,4 @@
-"""The supported boards: the device, pins, preset and loaders of each."""
+"""The supported boards: each board's device, pins, machine, and commands to load a bitstream."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,12 +48,15 @@ class Pin:
 class Board:
     """A board: its device and memory chips, and a machine configuration that fits the device.
 
-    ``clock_mhz`` is the frequency of the board's oscillator, ``target_mhz`` the machine's frequency
-    that a build tries first (MHz). ``pins`` maps names of ports to pins. ``loaders`` are
+    ``title`` is the board's full name. ``package`` is the device's package, or for Gowin its part
+    number. ``speed`` is the speed grade, or empty for iCE40 devices. ``clock_mhz`` is the frequency
+    of the board's oscillator, ``target_mhz`` the machine's frequency that a build tries first
+    (MHz). ``pins`` is a dictionary from each port of the top module to its pin. ``loaders`` are
     alternative commands that load the bitstream ``{file}`` into the board, the usual command first.
-    External memory has ``memory_bytes`` bytes: a chip (``sdram``, ``ddr3`` or ``psram``), or block
-    RAM of the device. ``link`` is the kind of host link, one of ``LINKS``. If ``flash`` is not
-    None, the board runs a model from its flash at power-on.
+    External memory has ``memory_bytes`` bytes. It is the chip whose field (``sdram``, ``ddr3`` or
+    ``psram``) is not None, or block RAM of the device if all three are None. ``link`` is the kind
+    of host link, one of ``LINKS``. If ``flash`` is not None, the board runs a model from its flash
+    at power-on.
     """
 
     name: str
@@ -206,17 +209,21 @@ def get_board(name: str, link: str = "uart") -> Board:
 
 
 def led_names(name: str) -> tuple[str, ...]:
-    """Return the names, in amaranth-boards, of the LEDs that show ``LEDS``, in this order."""
+    """Return the names that amaranth-boards gives to the LEDs for the signals in ``LEDS``.
+
+    ``name`` is the name of the board. The names are in the order of ``LEDS``. They are fewer if the
+    board has fewer LEDs.
+    """
     parts = _led_parts(_ENTRIES[name])
     names = [f"{led} {number} {part}".strip() for led, number, part in parts]
     return tuple(names[: len(LEDS)])
 
 
 def spi_places(name: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the connector for a board's SPI link, and the pin of the connector for each SPI line.
+    """Return the connector for a board's SPI link, and the connector's pins for the link's lines.
 
-    The result is (name of the connector, names of its pins), the pins in the order of ``SPI``. It
-    is None if the board has no connector for SPI.
+    The result is (name of the connector, names of its pins). There is one pin for each line, in the
+    order of ``SPI``. The result is None if the board has no connector for SPI.
     """
     entry = _ENTRIES[name]
     return (entry.spi[0], tuple(entry.spi[1])) if entry.spi else None

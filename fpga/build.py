@@ -63,11 +63,13 @@ def build_unit(
     *,
     mhz: float | None = None,
 ) -> Build:
-    """Synthesize, place and route one unit of a machine alone, for a board's device.
+    """Synthesize, place and route one unit of a machine, without the rest of the machine.
 
-    The unit is built inside a :class:`celosia.fpga.harness.Harness`. The result has no bitstream.
-    ``mhz`` is the target frequency of place-and-route, by default the board's ``target_mhz``.
-    ``tell`` is called with (name of a step, steps done, all steps) to show the progress.
+    The unit is built for the device of ``board``, inside a :class:`celosia.fpga.harness.Harness`.
+    Place-and-route is repeated for each of ``seeds``, and the fastest result is reported.
+    Intermediate files are written to ``folder``. The result has no bitstream. ``mhz`` is the target
+    frequency of place-and-route, by default the board's ``target_mhz``. ``tell`` is called with
+    (name of a step, number of finished steps, number of all steps) to show the progress.
     """
     began = time.monotonic()
     tell("Verilog", 0, 1)
@@ -88,7 +90,11 @@ def build_unit(
 def unit_design(
     unit: Component, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return the field ``design`` of the report of :func:`build_unit`, without building it."""
+    """Return the digest of all inputs of a unit's build, without building the unit.
+
+    The report of :func:`build_unit` has it as field ``design``. Equal digests show that a build
+    need not be repeated.
+    """
     wanted = board.target_mhz if mhz is None else mhz
     return _digest(to_verilog(Harness(unit), HARNESS), board, seeds, wanted)
 
@@ -96,7 +102,11 @@ def unit_design(
 def board_design(
     config: Config, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return the field ``design`` of the report of :func:`build_board`, without building it."""
+    """Return the digest of all inputs of a board's build, without building it.
+
+    The report of :func:`build_board` has it as field ``design``. Equal digests show that a build
+    need not be repeated.
+    """
     wanted = board.target_mhz if mhz is None else mhz
     return _digest(board_verilog(config, board, mhz=wanted), board, seeds, wanted)
 
@@ -193,8 +203,10 @@ def build_board(
     """Build the machine of a configuration for a board, and return its report and bitstream.
 
     The clock frequency is the highest frequency of the board's PLL that is at most ``mhz`` (by
-    default the board's ``target_mhz``). If the placed design does not reach this frequency, the
-    build is repeated for 99 % of the reached one. Raises :class:`RunError` after three attempts.
+    default the board's ``target_mhz``). Place-and-route is repeated for each of ``seeds``, and the
+    fastest result is used. If it does not reach the clock frequency, the build is repeated with 99
+    % of the reached frequency as ``mhz``. Raises :class:`RunError` if the third attempt fails too.
+    ``folder`` and ``tell`` are as for :func:`build_unit`.
     """
     began = time.monotonic()
     wanted = board.target_mhz if mhz is None else mhz
