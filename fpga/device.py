@@ -71,18 +71,20 @@ _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 class Device:
     """The machine on a board, used through a port; a request is repeated until it is answered.
 
-    ``config`` is the machine's configuration. By default it is the preset or the board's
-    configuration whose fingerprint the board reports. ``identity`` is the board's answer to the
-    request HELLO (version and configuration); ``repeated`` is the number of requests that were sent
-    again.
+    ``config`` is the machine's configuration. By default, the board reports a fingerprint, which
+    identifies its configuration. The preset's or board's configuration with this fingerprint is
+    then used. ``name`` is the port's name for error messages. ``identity`` is the board's answer to
+    the request HELLO (version and configuration); ``repeated`` is the number of requests that were
+    sent again.
 
     ``answer_seconds`` is the timeout of an answer, and ``run_seconds`` that of a run. Each time a
     request gets no answer or an incomplete one, its timeout doubles, up to a limit. Before the
     first answer of the board, the timeout is at most ``FIRST_SECONDS`` and does not double. If the
     first request gets no answer ``FIRST_TRIES`` times, the constructor raises :class:`RunError`.
 
-    Raises :class:`RunError` if nothing answers, or if the machine has another version or
-    configuration.
+    Raises :class:`RunError` if nothing answers, or if the board uses another version of the
+    protocol than this program. The error is also raised if the board's configuration is not
+    ``config``, or is unknown and ``config`` is None.
     """
 
     config: Config
@@ -128,7 +130,8 @@ class Device:
         """Return the machine at the port ``name``.
 
         ``link`` is one of ``celosia.fpga.boards.LINKS``, and ``baud`` the bit rate of the link
-        (bits per second). ``options`` are further arguments of the constructor.
+        (bits per second). ``config`` and ``options`` are passed to the constructor; ``options`` are
+        its keyword arguments, such as ``run_seconds``.
 
         Raises :class:`InputError` if the port is unknown or another program uses it. Raises
         :class:`RunError` for the same reasons as the constructor.
@@ -185,11 +188,11 @@ class Device:
             self._ask(Command.LOAD_PROGRAM, len(data), place, data)
 
     def set_register(self, number: int, value: int) -> None:
-        """Write the sequencer's register ``number``; later runs use the value."""
+        """Write ``value`` to register number ``number`` of the sequencer; later runs use it."""
         self.write_register(f"R{number}", value)
 
     def write_register(self, name: str, value: int) -> None:
-        """Write a register of the host port."""
+        """Write the low 32 bits of ``value`` to the host port's register with the name ``name``."""
         data = (value % (1 << 32)).to_bytes(4, "little")
         self._ask(Command.WRITE_REGISTERS, 4, REGISTER_MAP[name].addr, data)
 
@@ -200,7 +203,8 @@ class Device:
     def unbroken(self) -> bool:
         """Return whether a run has ended normally since the last call of this method.
 
-        The result is false if the run ended by an error or an abort, or if the board was reset.
+        The result is false if a run has ended by an error or an abort since then. It is also false
+        if no run has ended since then, or since a reset of the board.
         """
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
@@ -353,7 +357,10 @@ class Device:
 
 
 def known_config(number: int) -> Config | None:
-    """Return the configuration of a preset or a board with the fingerprint ``number``, or None."""
+    """Return the configuration with the fingerprint ``number``, or None if it is unknown.
+
+    The known configurations are the presets and the configurations of the boards.
+    """
     for known in (*PRESETS.values(), *board_configs()):
         if fingerprint(known) == number:
             return known

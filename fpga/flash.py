@@ -1,4 +1,4 @@
-"""Runs a board's loader, which loads a bitstream, or writes a bitstream or image to the flash."""
+"""Runs a board's loader: it loads a bitstream, or writes a bitstream or power-on image to flash."""
 
 import json
 import shutil
@@ -42,9 +42,10 @@ _INNER = "GW1NR-9C"  # a device that includes a flash
 
 
 def find_bitstream(board: Board, folder: Path) -> Path:
-    """Return the path of the bitstream for a board in the folder of a build.
+    """Return the path of the bitstream that a build has made for a board.
 
-    Raises :class:`InputError` if there is none, or if the bitstream is for another board.
+    ``folder`` is the folder of the build. Raises :class:`InputError` if there is no bitstream, if
+    it is for another board, or if the build's report is malformed.
     """
     file = folder / f"{board.name}.{board.device.family.bitstream}"
     report = folder / "report.json"
@@ -85,8 +86,9 @@ def flash_command(board: Board, file: Path) -> list[str]:
 
 
 def image_command(board: Board, file: Path) -> list[str]:
-    """Return the command, a list of words, that writes an image to ``IMAGE_ADDR`` of the flash.
+    """Return the command, a list of words, that writes a power-on image into a board's flash.
 
+    The image is the file ``file``, which is written from address ``IMAGE_ADDR`` of the flash on.
     Raises :class:`InputError` if none of the board's loaders that can do this is on PATH.
     """
     # The flash beside the device, not the one in it.
@@ -109,10 +111,11 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 
 
 def memory_of(board: Board, needed: int) -> int:
-    """Return the size (bytes) of the external memory in which a board keeps ``needed`` bytes.
+    """Return the size (bytes) of the external memory in which a board keeps a program's data.
 
-    The memory is block RAM if ``needed`` bytes fit, or if the board has no supported memory chip.
-    Otherwise it is the memory chip. The result can be less than ``needed``.
+    ``needed`` is the size of these data (bytes). The memory is block RAM if they fit, or if the
+    board has no supported memory chip. Otherwise it is the memory chip. If the data do not fit this
+    memory either, the result is less than ``needed``.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes
@@ -120,7 +123,10 @@ def memory_of(board: Board, needed: int) -> int:
 
 
 def check_image(board: Board, size: int) -> None:
-    """Raise :class:`InputError` if an image of ``size`` bytes exceeds its space in the flash."""
+    """Raise :class:`InputError` if a power-on image of ``size`` bytes is too large for the flash.
+
+    The image's space is the part of the board's flash from the image's address on.
+    """
     assert board.flash is not None
     room = board.flash.chip.reachable - board.flash.addr
     if size > room:

@@ -20,11 +20,12 @@ Tile = tuple[int, int]
 
 
 def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None:
-    """Write a picture of a device; each tile has the color of the unit with the most cells in it.
+    """Draw a device to file ``path``; each tile has the color of the unit with most cells in it.
 
     ``places`` has a tuple (column, row, unit) for each cell; the unit is "" for the top module. The
-    name of a large unit is written where most of its tiles are, unless other names are too near.
-    The legend lists the units by their number of cells, the largest first.
+    name of a large unit is written where most of its tiles are. It is left out if the name of a
+    unit with more cells is already written near there. The legend lists the units by their number
+    of cells, the largest first.
     """
     cells = Counter(name for _, _, name in places)
     names = [name for name, _ in cells.most_common()]
@@ -89,8 +90,8 @@ def _name(axes: Axes, name: str, x: int, y: int) -> None:
 def densest(tiles: NDArray[np.int64]) -> Tile:
     """Return the tile of ``tiles`` that has the most other tiles of ``tiles`` near it.
 
-    ``tiles`` has a row (column, row of the device) for each tile. Two tiles are near each other if
-    they are at most six columns and at most six rows apart.
+    ``tiles`` [count, 2] has the device's column and row of each tile. Two tiles are near each other
+    if they are at most six columns and at most six rows apart.
     """
     grid = np.zeros(tiles.max(axis=0) + 14, np.int64)
     grid[tiles[:, 0] + 7, tiles[:, 1] + 7] = 1

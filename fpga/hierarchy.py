@@ -1,4 +1,4 @@
-"""The Verilog modules of a design: counts their copies, and replaces some copies by variants."""
+"""The Verilog modules of a design: counts copies (instances) of each, and replaces some of them."""
 
 import re
 from collections import Counter
@@ -35,10 +35,11 @@ class Hierarchy:
         """Return the design's Verilog, with some copies of modules replaced by variants.
 
         ``variants`` maps a module's name to (number of copies to replace, Verilog of the variant).
-        The name of a variant is the module's name and ``_tables``. If only some instances of a
-        module contain a variant, the module is duplicated, once for each combination of variants,
-        since the other instances must not change. The names of duplicates end in ``_tables``,
-        ``_tables_2`` and so on.
+        The name of a variant is the module's name and ``_tables``. An instance that contains
+        variants becomes an instance of a duplicate of its module, since the module's other
+        instances must not change. Instances that contain the same variants share a duplicate. The
+        top module is changed itself. The names of duplicates end in ``_tables``, ``_tables_2`` and
+        so on.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

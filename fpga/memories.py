@@ -18,7 +18,7 @@ _CELL_TABLES = 6  # two of them for writing
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory of a design, with its number of block RAMs and of LUTs that can replace them."""
+    """A memory of a design, and the number of block RAMs or of LUTs from which it can be built."""
 
     name: str
     blocks: int
@@ -30,14 +30,16 @@ class Memory:
 def memory_needs(
     name: str, width: int, size: int, parts: int, shapes: Sequence[tuple[int, int]]
 ) -> Memory | None:
-    """Return the number of block RAMs that a memory needs, and of LUTs if they replace these.
+    """Return the :class:`Memory` of given sizes: the block RAMs, or else the LUTs, that it needs.
 
-    The memory has ``size`` words of ``width`` bits. The result is None for at most 16 words, which
-    are never block RAM. ``parts`` is the number of separately written parts of a word; it is 0 for
-    a memory that is never written. ``shapes`` are the pairs (width, depth) that a block RAM can
-    have. In a memory that is never written, each 16 words of one bit need one LUT. In other
-    memories each 16 words of one bit need two LUTs: one and a half for the bits, and half a LUT for
-    the selection of the word.
+    The memory has the name ``name`` and ``size`` words of ``width`` bits. The result is None for a
+    memory of at most 16 words, which never uses block RAM. ``parts`` is the number of separately
+    written parts of a word; it is 0 for a memory that is never written. ``shapes`` are the pairs
+    (width in bits, depth in words) that a block RAM can have.
+
+    Without block RAM, a memory that is never written needs one LUT for each 16 words of one bit.
+    Other memories need two LUTs for each 16 words of one bit: one and a half for the bits, and half
+    a LUT for the selection of the word.
     """
     rows = math.ceil(size / _CELL_WORDS)
     if rows < 2:
@@ -52,10 +54,11 @@ def memory_needs(
 
 
 def beyond(memories: Iterable[Memory], block_rams: int) -> list[Memory]:
-    """Return the memories to build from LUTs, so that the others fit ``block_rams`` block RAMs.
+    """Return the memories to build from LUTs, if only ``block_rams`` block RAMs are available.
 
-    Memories that need the fewest LUTs per saved block RAM are chosen first. The list is empty if
-    all memories fit the block RAMs.
+    ``memories`` are all memories of the design. Those that need the fewest LUTs per saved block RAM
+    are chosen first, until the remaining memories fit the block RAMs. The list is empty if all
+    memories fit them.
     """
     memories = sorted(memories, key=lambda memory: (memory.tables / memory.blocks, memory.name))
     missing = sum(memory.blocks for memory in memories) - block_rams
@@ -122,12 +125,13 @@ _LARGE = '(* no_rw_check, ram_style = "huge" *)'
 
 
 def place_memories(verilog: str, family: str) -> str:
-    """Return a design's Verilog, with the initial contents of each :class:`ByteRam` removed.
+    """Return a design's Verilog, in which each :class:`ByteRam` suits the FPGA family.
 
-    For ``ice40`` these memories become SB_SPRAM256KA, which cannot have initial contents. For
-    ``gowin`` Yosys reads Verilog without initial contents in a tenth of the time. The Verilog for
-    other families is not changed. The results of circuits are the same, since no circuit reads a
-    word that was never written.
+    For ``ice40`` and ``gowin``, the initial contents of these memories are removed. The Verilog for
+    other families is not changed. For ``ice40`` the memories become SB_SPRAM256KA, which cannot
+    have initial contents. For ``gowin`` Yosys reads Verilog without initial contents in a tenth of
+    the time. The circuit's results do not change, since no circuit reads a word that was never
+    written.
     """
     if family not in ("ice40", "gowin"):
         return verilog

@@ -104,7 +104,11 @@ class _Paths:
 
 
 def loads_of(module: Mapping[str, Any]) -> dict[Bit, list[Load]]:
-    """Return a dictionary from a net to the list of cell inputs and module ports that it drives."""
+    """Return a dictionary from each net to its loads: the cell inputs and module ports it drives.
+
+    The loads of a net are a list of tuples (cell, port, bit of the port). The cell is "" for a port
+    of the module.
+    """
     loads = defaultdict(list)
     for port, each in module["ports"].items():
         if each["direction"] != "input":

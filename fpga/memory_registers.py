@@ -1,6 +1,7 @@
 """Merges registers at the outputs of memories into the memories, in one module of a design.
 
-Modules and memories are those of :mod:`celosia.fpga.memory_paths`.
+The module is read from Yosys's JSON netlist. A memory is a module with an output ``read_data``, the
+word that it reads (:mod:`celosia.fpga.memory_paths`).
 """
 
 from collections import defaultdict
@@ -28,11 +29,12 @@ class Control:
 
 
 def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
-    """Return the memory cells whose outputs drive only registers that can be merged into them.
+    """Return the memory cells that can include the registers at their outputs.
 
-    All registers at a cell's outputs must have the cell's clock, and the same enable and reset. The
-    result maps the name of a cell to (name of the memory module, controls of the registers).
-    ``memories`` has the names of the memory modules.
+    The outputs of such a cell drive nothing but these registers. All of the registers have the
+    cell's clock, a common enable, a common reset to 0, and an initial value of 0 or none. The
+    result maps the name of a cell to (name of the memory module, :class:`Control` of the
+    registers). ``memories`` has the names of the memory modules.
     """
     loads = loads_of(module)
     initial = _initial(module)

@@ -26,7 +26,7 @@ _ECP5 = template("multiplier_ecp5")
 
 @dataclass(frozen=True)
 class OwnMultiplier:
-    """The Verilog of a :class:`Multiplier` module, with a hardware multiplier and with LUTs."""
+    """Two Verilog texts for a :class:`Multiplier`: a hardware multiplier, and one made of LUTs."""
 
     widths: tuple[int, int]
     """Widths of the operands (bits)."""
@@ -72,8 +72,8 @@ def with_multipliers(verilog: str, family: str) -> str:
     """Return a design's Verilog with hardware multipliers in its :class:`Multiplier` modules.
 
     The contents of every module that :func:`find_multipliers` returns are replaced, even if the
-    device has fewer multipliers. Each such module stays separate and contains only the multiplier,
-    so that Yosys does not change the multiplier's parameters.
+    design then needs more multipliers than the device has. Each such module stays separate and
+    contains only the multiplier, so that Yosys does not change the multiplier's parameters.
     """
     own = find_multipliers(verilog, family)
 

@@ -32,7 +32,7 @@ PARTS = _parts()
 
 
 def get_part(name: str) -> Device:
-    """Return the device of a name FAMILY:PART, such as ``ecp5:85k``.
+    """Return the device with the name ``name`` in the form FAMILY:PART, such as ``ecp5:85k``.
 
     Raises :class:`InputError` if the name is unknown.
     """
@@ -59,12 +59,12 @@ class Needs:
 
     @property
     def multipliers(self) -> int:
-        """Number of hardware multipliers, if no product is made of LUTs."""
+        """Number of hardware multipliers that the design needs if none is made of LUTs."""
         return math.ceil(sum(product.places * product.copies for product in self.products))
 
     @property
     def block_rams(self) -> int:
-        """Number of block RAMs, if every memory of more than 16 words is in block RAM."""
+        """Number of block RAMs that the design needs if memories above 16 words use block RAM."""
         return sum(memory.blocks for memory in self.memories)
 
 

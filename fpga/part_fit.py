@@ -79,16 +79,16 @@ class _OverfullError(Exception):
 def fit_part(
     config: Config, make: Callable[[Config], str], top: str, device: Device, tell: Tell
 ) -> Fit:
-    """Return the :class:`Fit` of a configuration: its Verilog, fitted to a device, and its needs.
+    """Return the :class:`Fit` of a configuration: Verilog for a device, and the resources it uses.
 
-    ``make`` is a function that returns the Verilog of a configuration; ``top`` is its top module.
-    If the design needs more multipliers or block RAMs than the device has, the surplus is made of
-    LUTs. A synthesis for the family, which takes minutes, counts the other resources. ``tell`` is
-    called with a message before each step.
+    ``make`` is a function that takes a configuration and returns its Verilog, with the top module
+    ``top``. If the design needs more multipliers or block RAMs than the device has, the surplus is
+    made of LUTs. A synthesis for the family, which takes minutes, counts the other resources.
+    ``tell`` is called with a message before each step.
 
-    Raises :class:`InputError` if the design needs more than the device has. The message names the
-    resource, and a configuration field with a value that makes the design fit. If no such value is
-    found, the message lists the values that were tried.
+    Raises :class:`InputError` if the design, with this surplus made of LUTs, does not fit the
+    device. The message names the resource, and a configuration field with a value that makes the
+    design fit. If no such value is found, the message lists the values that were tried.
     """
     try:
         return _fit(make(config), top, device, tell)
@@ -109,11 +109,12 @@ def fit_part(
 
 
 def with_registers(config: Config, device: Device) -> Config:
-    """Return the configuration, with ``registered`` true if a board with this device uses it.
+    """Return ``config`` with its field ``registered`` set, if boards with this device set it.
 
-    Otherwise, or for a microcoded machine, the configuration is returned unchanged. ``registered``
-    adds registers between distant units. Without these registers, a machine that fills a large
-    device reaches only half the clock frequency.
+    It is set to true if it is true in the configuration of any board with this device. Otherwise,
+    or for a microcoded machine, ``config`` is returned unchanged. The field adds registers between
+    distant units. Without these registers, a machine that fills a large device reaches only half
+    the clock frequency.
     """
     boards = [board for board in map(get_board, BOARDS) if board.device.name == device.name]
     if config.micro is None and any(board.config.control.registered for board in boards):
@@ -122,10 +123,10 @@ def with_registers(config: Config, device: Device) -> Config:
 
 
 def family_needs(verilog: str) -> str:
-    """Return a sentence with a design's numbers of multipliers and block RAMs, and fitting devices.
+    """Return a sentence with the numbers of multipliers and block RAMs that a design needs.
 
-    The devices are those with at least these numbers, by their names as in ``ecp5:85k``. The
-    numbers are computed without synthesis. Only devices of families in which LUTs can replace
+    The sentence also names the devices that have at least these numbers, in the form ``ecp5:85k``.
+    The numbers are computed without synthesis. Only devices of families in which LUTs can replace
     multipliers and block RAMs are considered.
     """
     design = Hierarchy(verilog)

@@ -32,7 +32,11 @@ _PACKAGES = {"BG": "CABGA", "MG": "CSFBGA"}
 
 @dataclass(frozen=True)
 class Placement:
-    """Place-and-route with one seed: nextpnr's folder, its report, and the frequency (MHz)."""
+    """The result of place-and-route with one seed.
+
+    ``folder`` contains the files of nextpnr, and ``report`` is its report. ``mhz`` is the frequency
+    that the machine's clock has reached (MHz).
+    """
 
     seed: int
     folder: Path
@@ -104,10 +108,10 @@ def place(
 
 
 def fills(device: Device, verilog: str) -> bool:
-    """Return whether a design has a tree array for which the device's sites are known.
+    """Return whether a design has an array of adder trees, and the device's sites are known.
 
-    If the result is true, ``celosia.fpga.sites`` places the array. ``verilog`` is the Verilog of
-    the design.
+    The sites are known if ``device.blocks`` is not empty. If the result is true,
+    ``celosia.fpga.sites`` places the array. ``verilog`` is the Verilog of the design.
     """
     return bool(device.blocks and _TREE.search(verilog))
 
@@ -163,8 +167,8 @@ def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
 
     ``clocks`` maps the name of each clock to a dictionary with its target frequency ``constraint``
     and its reached frequency ``achieved`` (MHz). The machine's clock is the clock whose target is
-    nearest to ``mhz``. If several are equally near, the lowest reached frequency is returned; if
-    there is no clock, infinity.
+    nearest to ``mhz``. If several clocks are equally near, to within 0.1 % of ``mhz``, the result
+    is the lowest of their reached frequencies. If there is no clock, the result is infinity.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

@@ -1,4 +1,4 @@
-"""Finds the PLL settings for the fastest clock of a device that is at most a given frequency."""
+"""Finds the settings with which a device's PLL makes its fastest clock up to a given frequency."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +31,10 @@ class Pll:
 
 @dataclass(frozen=True)
 class Ranges:
-    """Frequency limits of a PLL's phase detector, oscillator and output: (lowest, highest), MHz."""
+    """Limits of the frequencies of a PLL's phase detector, oscillator and output.
+
+    Each field is a pair (lowest, highest) in MHz.
+    """
 
     detector: tuple[float, float]
     oscillator: tuple[float, float]

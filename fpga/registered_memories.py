@@ -92,8 +92,8 @@ def with_output_registers(verilog: str, family: str) -> str:
     a common enable, a common reset and the initial value 0. The whole memory must become block RAMs
     with output registers (:mod:`celosia.fpga.output_registers`). Such a memory is replaced by block
     RAM cells (DP16KD) in a separate module. Modules between a memory and its registers are merged
-    into the module that contains all of them. The reset is applied by gates after the output
-    register, so the values of all cycles are unchanged.
+    into the module that contains all of them. Gates after the output register apply the reset. The
+    design therefore has the same outputs as before in every cycle.
 
     Raises :class:`InputError` if a design has memories and Yosys is not installed.
     """

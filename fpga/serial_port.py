@@ -39,7 +39,12 @@ def open_serial(name: str, baud: int) -> Port:
 
 
 def port_error(name: str, reason: str) -> InputError:
-    """Return the exception for a port that cannot be opened, with the reason and a remedy."""
+    """Return the exception for a port that cannot be opened.
+
+    ``name`` is the port's name. ``reason`` is the operating system's or pyserial's message, or
+    ``busy`` if another program uses the port. The message of the exception names a remedy, if one
+    is known for this reason.
+    """
     if "exclusively lock" in reason or "busy" in reason:
         return InputError(f"Serial port {name} is used by another program; end that one first")
     if "No such file" in reason or "could not find port" in reason:

@@ -14,9 +14,10 @@ _TIED = {"wb_ctrl_sel": "4'hf", "wb_ctrl_cti": "3'b0", "wb_ctrl_bte": "2'b0"}
 
 
 def core_wires(chip: Ddr3Chip, prefix: str) -> str:
-    """Return the Verilog of the wires between a machine and LiteDRAM's core.
+    """Return Verilog that declares the wires between a machine and LiteDRAM's core.
 
-    The name of a wire is ``prefix``, followed by the port's name in :class:`CorePorts`.
+    There is one wire for each port in :class:`CorePorts`. Its name is ``prefix``, followed by the
+    port's name.
     """
     return "".join(
         f"  wire [{Shape.cast(member.shape).width - 1}:0] {prefix}{name};\n"

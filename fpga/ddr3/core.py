@@ -37,10 +37,10 @@ class Ddr3:
     """A board's DDR3 chip and the wiring of the chip.
 
     ``termination`` is the chip's nominal termination (RTT_NOM). If ``swapped_masks`` is true, the
-    data mask pin of each byte is in the other byte's group of pins. The board connects some outputs
-    of the FPGA to its supply and some to ground, against noise. ``high`` is the number of pins on
-    the supply, which the FPGA drives to 1. ``low`` is the number of pins on ground, which the FPGA
-    drives to 0.
+    FPGA's pin for the data mask of each byte is in the other byte's group of pins. To reduce noise,
+    the board connects some outputs of the FPGA to the board's supply or ground. ``high`` is the
+    number of these outputs on the supply, which the FPGA drives to 1. ``low`` is the number of
+    those on ground, which the FPGA drives to 0.
     """
 
     chip: Ddr3Chip
@@ -76,14 +76,15 @@ def make_core(
 ) -> Core:
     """Return LiteDRAM's core for a device; its clock for the machine is within 1 % of ``mhz``.
 
-    ``oscillator_mhz`` is the frequency of the board's oscillator. If ``model`` is true, the result
-    is for simulation: a model (:mod:`celosia.fpga.ddr3.model`) replaces the PHY and the chip, and
-    the input ``clk`` is the machine's clock. Otherwise the core is for the device. If ``watched``
-    is true, the model prints a line for each timing violation of the chip.
+    ``oscillator_mhz`` is the frequency of the board's oscillator. If ``model`` is false, the core
+    is for synthesis. If ``model`` is true, the core is for simulation: a model
+    (:mod:`celosia.fpga.ddr3.model`) replaces the PHY and the chip, and the input ``clk`` is the
+    machine's clock. If ``watched`` is true, the model prints a line for each timing violation of
+    the chip; without a model, ``watched`` has no effect.
 
-    Raises :class:`InputError` if LiteDRAM is not installed or the clock is out of range. Raises
-    :class:`ClockError` if LiteX has no PLL setting for the clock, and :class:`RunError` if LiteDRAM
-    does not make the core.
+    Raises :class:`InputError` if LiteDRAM is not installed, or ``mhz`` is not from 20 to 200.
+    Raises :class:`ClockError` if LiteX has no PLL setting for the clock, and :class:`RunError` if
+    LiteDRAM's generator fails.
     """
     least, most = _CLOCKS_MHZ
     if not least <= mhz <= most:

@@ -1,8 +1,10 @@
-"""Runs LiteDRAM's generator; the argument is a folder whose ``core.json`` describes the core.
+"""Runs LiteDRAM's generator for a core that the file ``core.json`` describes.
 
-The module is run as a separate process, because Migen keeps its results in globals. The process
-writes the core's Verilog, ``core.v``. It also writes ``made.json``, which has the addresses of the
-core's registers, the chip's initialization sequence and the frequency of the machine's clock.
+The argument on the command line is the folder that contains this file. The module is run as a
+separate process, because Migen keeps its results in global variables. The process writes two files
+to the same folder: ``core.v``, the core's Verilog, and ``made.json``. The latter has the addresses
+of the core's registers and the chip's initialization sequence. It also has the PHY's phases for
+read and write commands, and the frequencies of the machine's clock and of the PLL's oscillator.
 """
 
 import copy
@@ -51,10 +53,11 @@ def timed_module(module):
     """Return a subclass of LiteDRAM's class for a DDR3 chip, with corrected timing parameters.
 
     tWR, the write recovery time, is at least that of the JEDEC standard. LiteDRAM gives tRFC, the
-    time of a refresh, as a number of cycles of the speed grade's fastest clock. At this project's
-    clocks, which are several times slower, this number of cycles would be an eighth of all time.
-    The result therefore has tRFC in nanoseconds. LiteDRAM rounds tREFI, the time between refreshes,
-    up to a whole cycle. The result's tREFI is therefore shorter by one cycle of the slowest clock.
+    time of a refresh, as a number of cycles of the speed grade's fastest clock. This project's
+    clocks are several times slower: with this number of cycles, refreshes would take an eighth of
+    all time. The result therefore has tRFC in nanoseconds. LiteDRAM rounds tREFI, the time between
+    refreshes, up to a whole cycle. The result's tREFI is therefore 50 ns shorter, which is one
+    cycle of the slowest clock of a machine with DDR3 (20 MHz).
     """
     times = dict(module.speedgrade_timings)
     usual = times["default"]
@@ -71,7 +74,10 @@ def timed_module(module):
 
 
 def main(folder: Path) -> None:
-    """Write ``core.v`` and ``made.json`` of the core that ``core.json`` in a folder describes."""
+    """Write ``core.v`` and ``made.json`` for the core that ``core.json`` describes.
+
+    All three files are in ``folder``.
+    """
     wanted = json.loads((folder / "core.json").read_text(encoding="utf-8"))
     config = wanted["config"]
     config["sdram_module"] = timed_module(getattr(modules, config["sdram_module"]))

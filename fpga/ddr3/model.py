@@ -1,8 +1,9 @@
 """LiteDRAM's simulation model of an ECP5's DDR3 PHY and the chip, with read delays added.
 
-The model answers with the PHY's latency, and moves a burst of the chip in two cycles. A byte lane
-returns wrong bits if its read delay or bit slip differs from that in :data:`LANES`, as on a board.
-So a machine must find these delays and bit slips before it can use the memory.
+The model answers with the PHY's latency, and transfers a burst of the chip in two cycles of the
+machine's clock. As on a board, each byte lane has a read delay and a bit slip, which the machine
+sets. The lane returns wrong bits unless both have values that :data:`LANES` allows. So a machine
+must find these values before it can use the memory.
 """
 
 from litedram.phy.dfi import Interface
