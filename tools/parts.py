@@ -3,8 +3,9 @@
 Machine ``index`` of a seed is drawn by ``celosia.tb.verify.configurations.random_config``, its
 part from all parts of ``celosia generate --device``. The command either refuses the machine or
 writes the export, which is placed between registers (``celosia.fpga.harness``) by the family's
-plain synthesis and nextpnr. Each result is kept in ``tools/parts.json`` as it comes. At the end the
-table of all results is printed; the exit status is 1 if the tools failed on a machine.
+plain synthesis and nextpnr. A refused machine is tried again for the part with the most LUTs.
+Each result is kept in ``tools/parts.json`` as it comes; delete an entry to try it again. At the end
+the table of all results is printed; the exit status is 1 if the tools failed on a machine.
 """
 
 import argparse
@@ -38,6 +39,8 @@ RECORD = Path(__file__).with_suffix(".json")
 SEED, COUNT = 1, 20
 MHZ = 50
 """Frequency that nextpnr strives for (MHz)."""
+LARGEST = "ecp5:85k"
+"""Part for which a machine is tried that its drawn part cannot hold."""
 
 _COUNTS = {"luts": "LUT4s", "multipliers": "multipliers", "block_rams": "block RAMs"}
 _TOP, _HARNESS = "celosia_accelerator", "harness"
@@ -110,25 +113,16 @@ def placed(part: str, export: Path, folder: Path, top: str = _TOP) -> dict[str, 
     return {"end": "placed", "mhz": round(min(map(float, clocks.values())), 1), **counts}
 
 
-def trial(seed: int, index: int) -> dict[str, Any]:
-    """Return how the export of a random machine for its part ends."""
-    part, config = machine(seed, index)
+def trial(part: str, config: Config) -> dict[str, Any]:
+    """Return how the export of a machine for a part ends."""
     result: dict[str, Any] = {"part": part, "config": config.fields()}
     with tempfile.TemporaryDirectory() as name:
         folder, export = Path(name), Path(name) / "export"
         (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
         words = ["generate", "--config", str(folder / "config.toml"), "--device", part]
+        command = [sys.executable, "-c", "from celosia.cli.entry import main; main()"]
         done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from celosia.cli.entry import main; main()",
-                *words,
-                "--out",
-                export,
-            ],
-            capture_output=True,
-            encoding="utf-8",
+            [*command, *words, "--out", export], capture_output=True, encoding="utf-8"
         )
         if done.returncode == 2:
             return {**result, "end": "refused", "sentence": done.stderr.splitlines()[-1]}
@@ -145,17 +139,17 @@ def table(record: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table of a record."""
     head = ("machine", "part", "array", "lanes", "scratchpad", "end", *_COUNTS.values(), "MHz")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for index, entry in record.items():
+    for name, entry in record.items():
         config = entry["config"]
         cells = [
-            index,
+            name.split()[0],
             f"`{entry['part']}`",
             f"{config['array']['rows']}x{config['array']['cols']} {config['array']['kind']}",
             str(config["vector"]["lanes"]),
             f"{config['scratchpad']['bytes']:,}",
         ]
         if entry["end"] == "placed":
-            counts = (f"{entry[name]:,}" for name in _COUNTS)
+            counts = (f"{entry[count]:,}" for count in _COUNTS)
             cells += ["placed", *counts, f"{entry['mhz']:g}"]
         else:
             cells += [f"{entry['end']}: {entry['sentence'].removeprefix('celosia: ')}", *[""] * 4]
@@ -163,16 +157,30 @@ def table(record: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def recorded() -> dict[str, dict[str, Any]]:
+    """Return the results so far, by the machine's index and the part, as in ``3 ecp5:85k``."""
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+
+
+def keep(name: str, result: dict[str, Any]) -> None:
+    """Add a result to the record, which other processes may have changed."""
+    entries = sorted({**recorded(), name: result}.items(), key=lambda each: int(each[0].split()[0]))
+    RECORD.write_text(json.dumps(dict(entries), indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Try the machines that are named, or all, and print the table of the record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("indexes", metavar="INDEX", nargs="*", type=int)
-    record: dict[str, dict[str, Any]] = {}
     for index in parser.parse_args().indexes or range(COUNT):
-        record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
-        record[str(index)] = trial(SEED, index)
-        record = {key: record[key] for key in sorted(record, key=int)}
-        RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        drawn, config = machine(SEED, index)
+        for part in (drawn, LARGEST):
+            name = f"{index} {part}"
+            if name not in recorded():
+                keep(name, trial(part, config))
+            if recorded()[name]["end"] != "refused":
+                break
+    record = recorded()
     print(table(record))
     sys.exit(any(entry["end"] == "failed" for entry in record.values()))
 
