@@ -1,4 +1,4 @@
-"""Placement of an array's multipliers and weight memories beside each other on a device."""
+"""Assigns sites of a device to an array's multipliers and to its weights' block RAMs nearby."""
 
 import itertools
 import json
@@ -36,17 +36,21 @@ _BLOCK_ENABLES = 4
 
 
 def seat(netlist: Path, top: str, device: Device) -> int:
-    """Assign sites to the cells of an array in a netlist file; return the number of these cells.
+    """Assign device sites to multipliers and block RAMs of an array; return their number.
 
-    The file ``netlist`` with the top module ``top`` is changed in place. Column c of a systolic
-    array is placed in the device's column c of multiplier blocks, four elements in each block. For
-    a tree array with weights in block RAM, half of the columns are placed from the device's left
-    side inwards, the other half from its right side inwards. The vector engine's multipliers are
-    placed between these halves, grouped by unit.
+    ``netlist`` is a file with Yosys's JSON netlist, and ``top`` the name of its top module. The
+    function writes the assigned sites into this file; nextpnr then uses them.
 
-    nextpnr places all other arrays: arrays larger than the device, and arrays on devices without
-    known sites. It also places arrays whose elements have separate enables, for which a block has
-    too few inputs. For an array that nextpnr places, the result is 0.
+    In a systolic array each element has one multiplier. Column c of the array gets the device's
+    column c of multiplier blocks, with four multipliers in each block. In a tree array, sites are
+    assigned only if the weights are in block RAM. Half of the array's columns are placed from the
+    device's left side inwards, the other half from its right side inwards. The multipliers of the
+    vector engine are placed between these halves, grouped by unit; the returned number includes
+    them.
+
+    The function returns 0, and nextpnr chooses all sites, in three cases: the array does not fit
+    the sites of the device, the sites of the device are not known, or the array's multipliers have
+    separate enables. (A block has too few inputs for separate enables.)
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     cells = design["modules"][top]["cells"]

@@ -1,4 +1,4 @@
-"""SPI links to a board with an adapter or to a simulated board, with a serial port's methods."""
+"""SPI links to a board or to a simulated board, with the same methods as a serial port."""
 
 import fcntl
 import os
@@ -42,16 +42,19 @@ class Wires(Protocol):
         """Send ``data``, and return the bytes received meanwhile, one for each byte sent."""
 
     def close(self) -> None:
-        """Release the lines of the board."""
+        """Close the connection to the board, so that other programs can use it."""
 
 
 class SpiPort:
-    """An SPI link with the methods of pyserial's ports that ``celosia.fpga.device`` uses.
+    """An SPI link with the methods of :class:`celosia.fpga.serial_port.Port`.
 
-    Bytes that arrive while a request is sent are dropped, because the board answers only after the
-    request. To read a byte, the port sends a zero byte, which the board ignores because no request
-    begins with it. While the board sends no answer, the pauses between these zeros grow, because a
-    board reports an incomplete request only after a time without input.
+    ``wires`` sends and receives the bytes. The board answers only after a whole request, so the
+    bytes that arrive while a request is sent are dropped. To read a byte, the port sends a zero
+    byte; the board ignores zero bytes between requests, because no request begins with one.
+
+    While the board has no answer, the port waits longer and longer between these zero bytes. The
+    board drops an incomplete request, and reports this, only after some time without input; zeros
+    in quick succession would prevent it.
     """
 
     timeout: float | None = None
@@ -61,7 +64,10 @@ class SpiPort:
         self._pause = 0.0
 
     def read(self, size: int = 1) -> bytes:
-        """Return ``size`` bytes from the board, each ``FILL`` if the board had no data to send."""
+        """Return ``size`` bytes from the board.
+
+        A byte is ``FILL`` if the board had no data to send at that time.
+        """
         time.sleep(self._pause)
         data = self._wires.exchange(bytes(size))
         idle = size == 1 and data[0] == FILL
@@ -77,7 +83,7 @@ class SpiPort:
         """Do nothing, because this port receives bytes only while it reads or writes."""
 
     def close(self) -> None:
-        """Release the lines of the board."""
+        """Close the connection to the board, so that other programs can use it."""
         self._wires.close()
 
 
@@ -151,7 +157,7 @@ class TerminalWires:
         return received
 
     def close(self) -> None:
-        """Release the port."""
+        """Close the terminal, so that other programs can use it."""
         os.close(self._file)
 
 

@@ -69,12 +69,16 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
     """Return a design's Verilog, changed for plain synthesis by Yosys for a family.
 
-    From the result, plain synthesis (:func:`plain_needs`) makes the multipliers and RAMs that a
-    build of a bitstream makes from ``verilog``. If ``device`` is given and has too few multipliers
-    or block RAMs, the surplus is made of LUTs (:mod:`celosia.fpga.part`). For ``ecp5`` the result
-    instantiates multipliers, and block RAMs with output registers. For ``ice40`` it instantiates
-    SB_MAC16 for pairs of products, and large memories become SB_SPRAM256KA. For ``gowin`` the
-    result has no initial contents of memories, and Yosys itself infers multipliers.
+    Plain synthesis (:func:`plain_needs`) of the result makes the same multipliers and RAMs that a
+    build of a bitstream makes from ``verilog``.
+
+    For ``ecp5`` the result instantiates multipliers, and block RAMs with output registers. For
+    ``ice40`` it instantiates SB_MAC16 for pairs of products, and large memories become
+    SB_SPRAM256KA. For ``gowin`` the result has no initial contents of memories, and Yosys itself
+    infers multipliers.
+
+    If ``device`` is given and has too few multipliers or block RAMs for the design, LUTs replace
+    the missing ones (:mod:`celosia.fpga.part`). If ``device`` is None, their number is not limited.
     """
     verilog = _placed(verilog, family)
     if device is None:
@@ -89,18 +93,19 @@ def exported(verilog: str, family: str, device: Device | None = None) -> str:
 def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
     """Return the resources that a design needs after plain synthesis for a family.
 
-    Plain synthesis is Yosys's command for the family, such as ``synth_ecp5``. The result is a
-    dictionary from keys of ``RESOURCES`` to numbers. Results are cached by the hash of the design.
+    Plain synthesis is Yosys's command for the family, such as ``synth_ecp5``. ``top`` is the name
+    of the top module. The result is a dictionary from each key of ``RESOURCES``, such as ``luts``,
+    to the number of these resources. Results are cached by the hash of the design.
     """
     with tempfile.TemporaryDirectory() as name:
         return _plain(verilog, top, family, Path(name), [])
 
 
 def plain_netlist(verilog: str, top: str, family: Family, folder: Path) -> dict[str, int]:
-    """Write a design's netlist by plain synthesis to ``netlist.json``, and return the resources.
+    """Write a design's netlist to ``netlist.json`` in ``folder``, and return the resources.
 
-    The file is written to ``folder``. The synthesis is that of :func:`plain_needs`, and so is the
-    result, a dictionary from keys of ``RESOURCES`` to numbers.
+    The netlist is made by the plain synthesis of :func:`plain_needs`. The result is the same
+    dictionary as that of :func:`plain_needs`, from keys of ``RESOURCES`` to numbers of resources.
     """
     return _plain(verilog, top, family, folder, [NETLIST])
 
@@ -129,9 +134,11 @@ def _placed(verilog: str, family: str) -> str:
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
     """Return Verilog adapted to a family, and the modules that hardware multipliers can replace.
 
-    The adapted Verilog uses the family's memories. For ``ice40`` its multiplier modules
-    ``MultiplierPair`` and ``HalfProducts`` instantiate hardware multipliers (SB_MAC16). The modules
-    are a dictionary from name to :class:`OwnMultiplier`, the result of :func:`find_multipliers`.
+    The result is a tuple. The first element is the Verilog. For ``ice40`` its large memories become
+    SB_SPRAM256KA, and its modules ``MultiplierPair`` and ``HalfProducts`` instantiate hardware
+    multipliers (SB_MAC16). For ``gowin`` its memories have no initial contents. For ``ecp5`` it is
+    not changed. The second element is the result of :func:`find_multipliers`, a dictionary from a
+    module's name to an :class:`OwnMultiplier`.
     """
     verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)
@@ -140,15 +147,17 @@ def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]
 def synthesize(
     verilog: str, top: str, device: Device, folder: Path, *, simulation: bool = False
 ) -> dict[str, int]:
-    """Write ``netlist.json`` of a design for a device, and return the number of cells of each type.
+    """Synthesize a design for a device, and return the number of cells of each type.
 
-    The file is written to ``folder``; the result is a dictionary from cell type to number. Products
-    become hardware multipliers, the widest first, until the device has none left; the other
-    products are made of LUTs. Memories for which no block RAM is left are also made of LUTs
+    ``top`` is the name of the design's top module. The result is a dictionary from cell type to
+    number. The netlist is written to ``folder`` as ``netlist.json``. If ``simulation`` is true, it
+    is also written as Verilog, ``netlist.v``; otherwise that file is not written.
+
+    Products become hardware multipliers, the widest first, until the device has none left; the
+    other products are made of LUTs. Memories for which no block RAM is left are also made of LUTs
     (:mod:`celosia.fpga.memories`). Registers after block RAMs are merged into the block RAMs if
-    possible (:mod:`celosia.fpga.output_registers`). If ``simulation`` is true, the netlist is also
-    written as Verilog, ``netlist.v``. Results are cached by the hash of Yosys's inputs and Yosys's
-    version.
+    possible (:mod:`celosia.fpga.output_registers`). Results are cached by the hash of Yosys's
+    inputs and Yosys's version.
     """
     family = device.family
     verilog, own = prepare(verilog, family)
@@ -235,7 +244,11 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
 
 
 def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
-    """Return a dictionary from keys of ``RESOURCES`` to the amounts that a netlist's cells use."""
+    """Return a dictionary from keys of ``RESOURCES`` to the numbers that a netlist uses.
+
+    ``cells`` is a dictionary from the types of the netlist's cells to their numbers. ``family``
+    states the amount of each resource that a cell of each type uses. The sums are rounded up.
+    """
     return {
         name: math.ceil(sum(cells.get(cell, 0) * each for cell, each in kinds.items()))
         for name, kinds in family.cells.items()
@@ -245,7 +258,8 @@ def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
 def check_fits(device: Device, needed: Mapping[str, int], place: str) -> None:
     """Raise :class:`InputError` if a design needs more of a resource than a device has.
 
-    ``place`` is the name of the device or board in the message.
+    ``needed`` is a dictionary from keys of ``RESOURCES`` to the numbers that the design needs, as
+    :func:`count` returns it. The message begins with ``place``, a noun for the device or board.
     """
     for name, title in RESOURCES.items():
         if needed[name] > device.capacity[name]:

@@ -15,7 +15,11 @@ def product_tables(a_width: int, b_width: int) -> int:
 
 
 def row_product(name: str, a_width: int, b_width: int) -> str:
-    """Return Verilog of a module ``name`` that computes ``p = a * b`` (signed), for any family."""
+    """Return the Verilog of a module ``name`` that computes ``p = a * b`` (signed).
+
+    The operands have ``a_width`` and ``b_width`` bits; the product has the sum of these widths. The
+    Verilog instantiates no cells of a device, so it suits FPGAs of any family.
+    """
     width = a_width + b_width
     rows = [
         f"{'-' if bit == b_width - 1 else '+'} (b[{bit}] ? wide << {bit} : {width}'d0)"

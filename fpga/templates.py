@@ -6,5 +6,5 @@ _FOLDER = Path(__file__).parent / "verilog"
 
 
 def template(name: str) -> str:
-    """Return a Verilog template of the folder ``fpga/verilog`` by its name."""
+    """Return the Verilog template ``name``, the text of the file ``fpga/verilog/NAME.v``."""
     return (_FOLDER / f"{name}.v").read_text(encoding="utf-8")

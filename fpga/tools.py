@@ -28,8 +28,8 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 class Tool:
     """The command and version of a tool.
 
-    ``native`` is false for a tool from a pip package, which can read no files above its working
-    folder.
+    ``native`` is true for a tool from PATH, false for a tool from a pip package. A tool from a pip
+    package can read only files in its working folder and in the folders below it.
     """
 
     command: str
@@ -80,7 +80,7 @@ def _number(version: str) -> tuple[int, int]:
 def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, work: str) -> None:
     """Run a tool in the working folder ``folder``; its output goes to the file ``log`` there.
 
-    ``work`` is the name of the work in error messages. Raises the errors of
-    :func:`celosia.arch.support.process.run_process`.
+    ``work`` is a noun for the tool's work, with which error messages begin. Raises
+    :class:`RunError` with the log's last lines if the tool fails.
     """
     run_process([tool.command, *arguments], work=work, cwd=folder, log=folder / log)

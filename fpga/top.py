@@ -48,27 +48,32 @@ _QUIET_SECONDS = 0.02  # a request that stops for so long is given up
 class BoardTop(Component):
     """The top level of any board: the machine, its host link (serial line or SPI), and its memory.
 
-    ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
-    memory (bytes). By default external memory is block RAM of the FPGA. If ``sdram`` is given,
-    external memory is this SDRAM chip, on the pins ``sdram_NAME``
-    (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). If ``psram`` is given, it is this PSRAM
-    chip, on the pins ``psram_NAME`` (:class:`celosia.hdl.memory.psram.pins.PsramPins`). If ``ddr3``
-    is given, it is a DDR3 chip. LiteDRAM's core controls the DDR3 chip and is connected to the
-    ports ``ddr3_NAME`` (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`). The machine performs the
-    core's start-up sequence.
+    ``clock`` is the frequency of the domain ``sync`` (Hz); ``memory_bytes`` is the size of external
+    memory (bytes). External memory is the chip that ``sdram``, ``psram`` or ``ddr3`` describes. If
+    all three are None, it is block RAM of the FPGA.
 
-    If ``flash`` is given, the machine first runs the model in the flash image
-    (:class:`celosia.hdl.flash.power_on.PowerOn`), and then accepts the host's requests. It reads
-    the flash through the pins ``flash_NAME`` (:class:`celosia.hdl.flash.reader.FlashPins`). If the
-    image is invalid, ``heartbeat`` blinks four times as fast, and ``error`` blinks with it.
+    An SDRAM chip is connected to the pins ``sdram_NAME``
+    (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). A PSRAM chip is connected to the pins
+    ``psram_NAME`` (:class:`celosia.hdl.memory.psram.pins.PsramPins`). A DDR3 chip is connected to
+    LiteDRAM's core outside of this top level. The core is connected to the ports ``ddr3_NAME``
+    (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`); this top level starts the core and the chip.
 
-    ``link`` is one of ``celosia.fpga.boards.LINKS``. For ``uart`` the lines ``rx`` and ``tx`` carry
-    ``baud`` bits per second, unless ``divisor`` is given: then a bit takes ``divisor`` cycles. For
-    ``spi`` the frequency of the host's clock ``sck`` must be at most a twelfth of ``clock``; the
-    other lines are ``cs_n``, ``copi`` and ``cipo``. A request that stops for ``timeout`` cycles (by
-    default 20 ms) before its end is dropped. ``heartbeat`` blinks about twice a second; ``busy`` is
-    1 during a run. ``error`` is 1 if STATUS of the last run reports an error. ``inputs`` is a text
-    of all arguments, which identifies the design.
+    If ``flash`` is given, the board first executes the power-on image in the flash
+    (:class:`celosia.hdl.flash.power_on.PowerOn`). The image loads and runs a model. Afterwards the
+    board accepts the host's requests. The flash is read through the pins ``flash_NAME``
+    (:class:`celosia.hdl.flash.reader.FlashPins`). If ``flash`` is None, the board accepts requests
+    from the beginning.
+
+    ``link`` is one of ``celosia.fpga.boards.LINKS``. For ``uart`` the lines are ``rx`` and ``tx``.
+    A bit takes ``divisor`` cycles or, if ``divisor`` is None, the number of cycles for ``baud``
+    bits per second. For ``spi`` the lines are ``sck`` (the host's clock), ``cs_n``, ``copi`` and
+    ``cipo``. The frequency of ``sck`` must be at most a twelfth of ``clock``. If no byte of an
+    incomplete request arrives for ``timeout`` cycles (by default 20 ms), the request is dropped.
+
+    Three outputs are for LEDs. ``heartbeat`` blinks about twice a second. ``busy`` is 1 during a
+    run. ``error`` is 1 if STATUS of the last run reports an error. If the power-on image is
+    invalid, ``heartbeat`` blinks four times as fast, and ``error`` blinks with it. The attribute
+    ``inputs`` is a text of all arguments, which identifies the design.
 
     Raises :class:`InputError` if :func:`baud_divisor` refuses ``baud``, or if the memory's
     controller does not support ``memory_bytes``, the chip or the clock. It is also raised if
@@ -228,11 +233,12 @@ class BoardTop(Component):
 
 
 def baud_divisor(clock: int, baud: int) -> int:
-    """Return the length of a bit of the serial line, in whole cycles of ``clock`` (Hz).
+    """Return the number of whole cycles of ``clock`` that a bit of the serial line takes.
 
-    Rounding to whole cycles changes the bit rate. Raises :class:`InputError` if the relative error
-    of the bit rate exceeds ``BAUD_ERROR``. It is also raised if the receiver cannot tolerate the
-    sum of this error and ``HOST_ERROR``, the assumed error of the host's bit rate.
+    ``clock`` is a frequency (Hz), and ``baud`` the intended bit rate (bits per second). Because the
+    number is rounded, the actual bit rate differs from ``baud``. Raises :class:`InputError` if the
+    relative difference exceeds ``BAUD_ERROR``. It is also raised if the receiver cannot tolerate
+    the sum of this difference and ``HOST_ERROR``, the assumed error of the host's bit rate.
     """
     divisor = max(1, round(clock / baud))
     most = min(BAUD_ERROR, tolerance(divisor) - HOST_ERROR)

@@ -1,3 +1,3 @@
-"""Generators, which make Verilog from parameters and a program from a trained model."""
+"""Generators: they make Verilog from parameters, and programs from trained models."""
 
 assert __name__ == "celosia.generators", "import celosia.generators: this is a second copy"

@@ -1,1 +1,1 @@
-"""Campaigns: many independent cases on several processes or machines, with stored results."""
+"""Campaigns run many independent cases on processes or machines, and store the results."""

@@ -29,7 +29,12 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a campaign: the campaign's kind, seed and fields (settings), and the index."""
+    """One case of a campaign.
+
+    ``kind``, ``seed`` and ``fields`` are those of the campaign. ``fields`` has a pair (name, value)
+    for each setting, sorted by name. ``index`` is the number of the case in the campaign, from 0
+    on.
+    """
 
     kind: str
     seed: int
@@ -121,7 +126,12 @@ one."""
 
 @dataclass(frozen=True)
 class Outcome:
-    """A case's outcome: the job's result or error (sentence or traceback), and its duration (s)."""
+    """The outcome of a case, after a job (a function) has run the case.
+
+    ``result`` is the JSON object that the job returned; it is empty if the job raised an exception.
+    ``error`` is then a sentence or a traceback; otherwise it is empty. ``seconds`` is the duration
+    of the job.
+    """
 
     case: Case
     result: dict[str, Any]

@@ -34,13 +34,18 @@ def run_campaign(
 ) -> Iterator[Outcome]:
     """Run a campaign's first ``count`` cases, except cases that have a stored outcome.
 
-    Returns the outcomes of all ``count`` cases, new and stored, in index order. Each worker gets
-    ``chunk`` cases at a time. The outcomes of a chunk are stored together, so if this process is
-    killed, only chunks in progress are lost. ``tell(done, count)`` is called at the start and after
-    each chunk; ``done`` is the number of cases that have an outcome. If a job raises an exception,
-    its outcome has an error: the message of a :class:`RunError`, or a traceback. If a worker dies,
-    its cases run again one by one in another worker; if a case kills its worker again, its outcome
-    has an error with this reason.
+    Returns an iterator over the outcomes of all ``count`` cases, both new and earlier ones, in
+    index order. Each worker gets ``chunk`` cases at a time. The outcomes of a chunk are written to
+    ``store`` together when the last of its cases has ended. Thus, if this process is killed, the
+    outcomes of unfinished chunks are lost and those of finished chunks are kept.
+
+    ``tell(done, count)`` is called at the start and after each chunk; ``done`` is the number of
+    cases that have an outcome. If ``job`` raises an exception, the outcome of the case has the
+    error: the message of a :class:`RunError`, or a traceback.
+
+    If a worker process dies, the cases of the unfinished chunks run again, one after the other in
+    new workers. If a new worker dies too, the outcome of the case that it ran has an error that
+    says so.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]

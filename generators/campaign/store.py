@@ -22,7 +22,8 @@ _WAIT = 60.0  # seconds, for another campaign's transaction on the same file
 class Store:
     """A database of the outcomes of campaigns, by campaign and case index.
 
-    If ``path`` is None, the database is in memory.
+    ``path`` is the SQLite file of the database, which is created if it does not exist. If ``path``
+    is None, the database is in memory and is lost when it is closed.
 
     Raises :class:`InputError` if the file cannot be written or is no SQLite file.
     """
@@ -52,7 +53,11 @@ class Store:
         self._database.close()
 
     def keep(self, campaign: Campaign, outcomes: Iterable[Outcome]) -> None:
-        """Store outcomes of a campaign in one transaction: all or none."""
+        """Store outcomes of a campaign; an outcome replaces an earlier one of the same case.
+
+        If the file cannot be written, none of the outcomes are stored, and :class:`InputError` is
+        raised.
+        """
         rows = [
             (
                 campaign.key,
@@ -77,7 +82,10 @@ class Store:
         return {number for (number,) in self._database.execute(query, (campaign.key,))}
 
     def outcomes(self, campaign: Campaign, count: int) -> Iterator[Outcome]:
-        """Yield the stored outcomes among a campaign's first ``count`` cases, in index order."""
+        """Yield the stored outcomes of a campaign's cases 0 to ``count`` - 1, in index order.
+
+        Cases without a stored outcome are omitted.
+        """
         query = (
             "SELECT number, result, error, seconds FROM outcomes "
             "WHERE campaign = ? AND number < ? ORDER BY number"

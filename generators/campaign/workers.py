@@ -26,14 +26,17 @@ _ROOM = 64  # threads of workers at least that a scheduler has work for
 
 @dataclass(frozen=True)
 class Workers:
-    """Workers that run cases: ``jobs`` processes, or all workers of the Dask scheduler ``cluster``.
+    """Workers that run cases: processes or threads of this machine, or a Dask cluster.
+
+    If ``cluster`` is None, the workers are ``jobs`` processes or, if ``threads`` is true, ``jobs``
+    threads of this process. Threads suffice for jobs that wait for other programs. If ``cluster``
+    is the address of a Dask scheduler, the workers are all workers of that scheduler, and ``jobs``
+    and ``threads`` have no effect.
 
     The address of a scheduler on this machine is ``tcp://127.0.0.1:PORT``. On another machine it is
     ``tls://HOST:PORT``, and Dask's settings name the certificates. Unencrypted addresses of other
-    machines are refused, because anyone with access to a scheduler can run code on its workers. If
-    ``threads`` is true, the workers are ``jobs`` threads of this process instead of processes.
-    Threads suffice for jobs that wait for other programs. Raises :class:`InputError` if the number
-    of jobs or the address is invalid.
+    machines are refused, because anyone with access to a scheduler can run code on its workers.
+    Raises :class:`InputError` if the number of jobs or the address is invalid.
     """
 
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -55,12 +58,13 @@ class Workers:
 
     @contextlib.contextmanager
     def executor(self) -> Iterator[tuple[Executor, int]]:
-        """Open an executor; yield the executor and the number of cases that it runs at once.
+        """Open an executor; yield the executor and the number of cases to run at once.
 
-        For a Dask cluster the number is at least 64, because workers may join later. The executor's
-        processes end when the ``with`` block ends, also if an exception ends it. Raises
-        :class:`InputError` if Dask is not installed, and :class:`RunError` if no scheduler answers
-        or the scheduler has no workers.
+        For processes or threads the number is ``jobs``. For a Dask cluster it is the number of the
+        workers' threads, but at least 64, because workers may join later. The processes or threads
+        that this method starts end with the ``with`` block, even if an exception ends it. The
+        workers of a Dask cluster continue. Raises :class:`InputError` if Dask is not installed, and
+        :class:`RunError` if no scheduler answers or the scheduler has no workers.
         """
         if self.cluster is not None:
             with _dask(self.cluster) as opened:

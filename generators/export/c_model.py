@@ -19,13 +19,15 @@ def c_files(
     names: Sequence[str] = (),
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return a dictionary from file names to C sources: an encoder, its samples and the driver.
+    """Return the C files of a compiled encoder: a dictionary from file names to contents.
 
-    The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
-    ``inputs`` are the samples: rows of real numbers as :meth:`CompiledModel.request` accepts them.
-    ``outputs`` has the bytes of the golden machine's output for each sample; bytes beyond the size
-    of the model's output are ignored. ``names`` are the names of the output's columns. If weights
-    are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are read.
+    The files are the model, sample inputs with the expected outputs, and the driver. The model is
+    ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name. ``inputs`` has the
+    rows of real numbers of each sample, as :meth:`CompiledModel.request` accepts them. ``outputs``
+    has the bytes of the golden machine's output for each sample; bytes beyond the size of the
+    model's output are ignored. ``names`` are the names of the output's columns. If weights are
+    nested, the machine reads only the upper ``bits`` bits of each weight (8, 4 or 2); otherwise
+    ``bits`` must be 8.
 
     Raises :class:`InputError` if a Python package that generates the C header of the machine's
     registers is missing.

@@ -32,7 +32,11 @@ def driver(config: Config, *names: str) -> dict[str, str | bytes]:
 
 
 def identifier(name: str) -> str:
-    """Return a name changed to a valid C identifier."""
+    """Return a valid C identifier that is made of a name.
+
+    Each character that is not allowed is replaced by ``_``. A name that begins with a digit gets
+    ``_`` in front. Long names are cut to 64 characters.
+    """
     return _KEYWORD.sub("_", name)[:_LONGEST] or "_"
 
 

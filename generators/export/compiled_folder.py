@@ -62,8 +62,8 @@ def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike |
 def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str, Any]]:
     """Return a compiled decoder, its tokenizer, and a dictionary that describes its quantization.
 
-    The dictionary is the entry ``made`` of the manifest. Raises :class:`InputError` as
-    :func:`load_compiled`, and if the folder contains an encoder.
+    The dictionary is the entry ``made`` of the manifest. Raises :class:`InputError` if
+    :func:`load_compiled` raises it, or if the folder contains an encoder.
     """
     code, tokenizer, known = load_compiled(folder)
     if not isinstance(code, TextHost) or tokenizer is None:

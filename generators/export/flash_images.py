@@ -21,8 +21,9 @@ _LONGEST_NAME = 40
 class Script:
     """Builds the records of a power-on image, which the board executes one after another.
 
-    Each method appends records to the bytes ``body``. A record contains a host link request, or an
-    order to the board. ``payload`` is the longest payload of a request (bytes).
+    Each method appends records to the bytes ``body``. A record contains requests of the host link,
+    or makes the board send text or wait for the end of a run. ``payload`` is the longest payload of
+    a request (bytes).
     """
 
     def __init__(self, payload: int):
@@ -56,12 +57,13 @@ class Script:
     def compare(self, addr: int, count: int) -> None:
         """Record that the board finds the largest INT16 number in a range of external memory.
 
-        The range has ``count`` bytes from ``addr`` on. The board stores the number's index.
+        The range has ``count`` bytes from byte address ``addr`` on. The board keeps the number's
+        index in the range, from 0 on, for the next :meth:`name` and :meth:`choose_register`.
         """
         self._ask(Command.READ_MEMORY, count, addr)
 
     def say(self, text: str) -> None:
-        """Record a text for the board to send."""
+        """Record a text that the board sends over the serial line."""
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:
@@ -96,12 +98,15 @@ def power_on_image(
 ) -> bytes:
     """Return the flash image that loads an encoder and runs it on each of ``inputs``.
 
-    At power-on the board sends a line with the model's name and the class of each input: a label
-    from ``labels`` or, without labels, the class number. ``payload`` is the longest payload of a
-    link request (bytes).
+    Each element of ``inputs`` has the rows of one input, as :meth:`EncoderHost.request` accepts
+    them. At power-on the board sends a line over the serial line: the model's name, then the class
+    of each input. The class is the index of the output's largest score. It is sent as a label from
+    ``labels`` or, if ``labels`` is empty, as a number. ``payload`` is the longest payload of a link
+    request (bytes).
 
-    Raises :class:`InputError` if there are inputs, but the model's output is not one row of INT16
-    scores.
+    Raises :class:`InputError` if there are inputs, but the model's output is not one row of at most
+    ``ENTRIES`` INT16 scores. It is also raised if there are inputs and the model runs several
+    inputs in a batch.
     """
     script = Script(payload)
     script.write_memory(0, compiled.image.tobytes())
@@ -134,11 +139,16 @@ def text_image(
 ) -> bytes:
     """Return the flash image with which a board continues a prompt by ``steps`` tokens.
 
-    Each step appends the likeliest next token. At power-on the board sends a line with the model's
-    name and the text. The image cannot contain the chosen tokens, because they are not known when
-    it is made. So the image has tables for each step. One has the text of every token of the
-    vocabulary, the other the register write that makes the token the next input. The board selects
-    the entries of the token with the largest score. Zero bytes in tokens are omitted.
+    Each step appends the likeliest next token. At power-on the board sends a line over the serial
+    line: the model's name, the prompt and its continuation. ``payload`` is the longest payload of a
+    link request (bytes).
+
+    The chosen tokens are not known when the image is made. So the image has two tables for each
+    step except the last, with an entry for each token of the vocabulary. An entry of the first
+    table is the token's text. An entry of the second table is the register write that makes the
+    token the next input. In each step the board finds the token with the largest score, sends its
+    text, and executes its register write. The last step needs only the first table. Zero bytes in
+    tokens are omitted.
 
     Raises :class:`InputError` if the vocabulary has more tokens than an image's tables hold, or a
     token has too many bytes.

@@ -1,4 +1,4 @@
-"""Adds digests to a compiled model's files, and finds files of an earlier model in its folder."""
+"""Adds digests of a model's compiled files to its manifest, and finds an earlier model's files."""
 
 import hashlib
 import json
@@ -12,7 +12,10 @@ _KEY = "files"
 
 
 def with_digests(files: Mapping[str, str | bytes]) -> Files:
-    """Return a compiled model's files with the SHA-256 of each file added to the manifest."""
+    """Return the files of a compiled model, with a manifest that has the SHA-256 of each file.
+
+    ``files`` and the result are dictionaries from file name to content.
+    """
     described = json.loads(files[MANIFEST])
     described[_KEY] = {
         name: _digest(text.encode() if isinstance(text, str) else text)

@@ -51,7 +51,10 @@ class RowsRequest:
 
 
 def requests(compiled: CompiledModel) -> list[RowsRequest]:
-    """Return a list of requests for all accepted numbers of input rows, in ascending order."""
+    """Return a list with a :class:`RowsRequest` for each number of rows that an input may have.
+
+    The requests are in ascending order of the numbers of rows.
+    """
     by_rows = []
     for rows in range(compiled.least_rows, compiled.input.rows + 1):
         request = compiled.beside(rows)
@@ -61,10 +64,11 @@ def requests(compiled: CompiledModel) -> list[RowsRequest]:
 
 
 def fills(code: CompiledModel | TextHost) -> list[Fill]:
-    """Return a list of the images that a host writes to memory before the first run, in order.
+    """Return a list of the images that a host writes to external memory before the first run.
 
-    Each image of a decoder has a setup program, which loads the image into the chip's memories. An
-    encoder has one image without a program.
+    Each element is a :class:`Fill`: an image, and the setup program that loads the image into the
+    chip's memories. The host writes an image and runs its program before it writes the next image.
+    A decoder has one or more images. An encoder has one image without a program.
     """
     return code.setup if isinstance(code, TextHost) else [Fill(code.image.tobytes(), [], [])]
 
@@ -81,20 +85,24 @@ def manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a compiled model: the facts that a host needs to load and run it.
 
-    Each entry of ``setup`` names an image file, and may name a program that loads the image into
-    the chip. The host writes one image after another to external memory, each from address 0 on. If
-    the entry names a program, the host loads the program, starts it at word 0 and waits for its
-    end. Then the host loads ``program``, whose ``entries`` are word addresses of entry points.
-    ``tensors`` has, for each entry point, the names of the tensors that its vector instructions
-    write, in execution order. ``made`` is a dictionary of facts about the quantization. ``host`` is
-    a list of texts: the steps that the host runs before and after the machine. The argument
-    ``names`` has the names of the columns of an encoder's output.
+    A host loads the model in this order. Each entry of ``setup`` in the manifest names an image
+    file, and may name a setup program, which loads the image into the chip. The host writes the
+    image to external memory, from address 0 on. If there is a setup program, the host loads it,
+    starts it at word 0 and waits for its end. After all entries the host loads ``program``, whose
+    ``entries`` are the word addresses of the entry points.
+
+    The manifest also has the following entries. ``tensors`` has, for each entry point, a list of
+    the names of the tensors that its vector instructions write, in execution order. ``made`` is the
+    argument ``made``, a dictionary of facts about the quantization. ``host`` is a list of texts:
+    the steps that the host runs before and after the machine. ``labels`` of an encoder is the
+    argument ``names``, the names of the output's columns.
 
     ``cycles`` is the predicted number of cycles for the longest input of an encoder, or for the
-    last token of a decoder. If weights are nested (readable in part), the prediction is for reading
-    the upper ``bits`` bits of each weight: 8, 4 or 2. ``cycles`` is None for a microcoded machine.
-    External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per word.
-    Addresses are in bytes.
+    last token of a decoder. If weights are nested (readable in part), the machine is predicted to
+    read only the upper ``bits`` bits of each weight: 8, 4 or 2. The prediction assumes that
+    external memory takes ``latency`` cycles to the first word of an access, and ``interval`` cycles
+    per word. ``cycles`` is None for a microcoded machine. Addresses are in bytes, unless stated
+    otherwise.
     """
     config, text = code.config.replace(trace=False), isinstance(code, TextHost)
     cycles = None
@@ -235,7 +243,14 @@ def _text(program: TextHost) -> dict[str, Any]:
 
 
 def tokenizer_entry(tokenizer: TokenizerLike, file: str | None) -> dict[str, Any]:
-    """Return the manifest's entry on a tokenizer: file name or None, special tokens and options."""
+    """Return the manifest's entry that describes a tokenizer.
+
+    The entry is a dictionary. ``file`` is the name of the tokenizer's file, or None if it has none.
+    ``begin`` is the token that begins a text, and ``ends`` a sorted list of the tokens that end
+    one. ``split`` is true if special tokens in a text are encoded as ordinary text, ``cleaned`` if
+    texts get no space before punctuation. Both are false for a tokenizer that is not a
+    :class:`TextTokenizer`.
+    """
     return {
         "file": file,
         "begin": tokenizer.begin,

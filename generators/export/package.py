@@ -37,16 +37,19 @@ def package(
 ) -> dict[str, str | bytes]:
     """Return the files of a compiled model: a dictionary from file name to content.
 
-    ``program.hex`` and ``program.bin`` contain the same words: the programs of all entry points.
-    ``config.toml`` is the configuration, and ``model.json`` the :func:`manifest`. ``image.bin`` is
-    the content of external memory, from its first byte on, with which these programs run. A decoder
-    may also have setup programs, which load the chip's memories once. Program ``setup_N.bin`` loads
-    ``setup_N_image.bin`` from external memory; the last setup program loads ``image.bin``. The
-    tokenizer's file of a decoder is included. Words in ``.bin`` files are least significant byte
-    first. ``origin`` is the manifest's entry that describes how an encoder's float model is loaded;
-    None if unknown. The other arguments are those of :func:`manifest`.
+    The file ``program.hex`` has the programs of all entry points as hexadecimal text;
+    ``program.bin`` has the same words as bytes. ``config.toml`` has the configuration, and
+    ``model.json`` the :func:`manifest`. ``image.bin`` has the content of external memory that the
+    programs need, from address 0 on.
 
-    Raises :class:`InputError` if the tokenizer's file cannot be read.
+    A decoder may also have setup programs, which run once to load the chip's memories. The setup
+    program in ``setup_N.bin`` loads the image in ``setup_N_image.bin`` from external memory; the
+    last setup program loads ``image.bin``. A decoder's files include the file of its tokenizer, if
+    the tokenizer has one. Words in ``.bin`` files are least significant byte first.
+
+    ``origin`` is the manifest's entry that describes how an encoder's float model can be loaded
+    again; it is None if this is unknown. The other arguments are those of :func:`manifest`. Raises
+    :class:`InputError` if the tokenizer's file cannot be read.
     """
     memory = {"latency": latency, "interval": interval, "bits": bits}
     known, tokenizer = manifest(code, source, made, names, **memory), dict[str, str | bytes]()

@@ -55,7 +55,11 @@ def pages() -> dict[str, bytes]:
 
 
 def compiled(folder: Path, program_depth: int = MAX_PROGRAM_DEPTH) -> Any:
-    """Write the registers' SystemRDL to ``folder``; return its root, for PeakRDL's exporters."""
+    """Write the registers' SystemRDL to ``folder``; return the compiled root node for exporters.
+
+    PeakRDL's exporters make other descriptions from this node. ``program_depth`` is the size of
+    program memory (words), which sets the width of addresses.
+    """
     path = folder / SOURCE
     path.write_text(systemrdl(program_depth), encoding="utf-8")
     compiler = _module("systemrdl").RDLCompiler()
