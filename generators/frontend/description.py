@@ -1,4 +1,4 @@
-"""Description of a Transformer encoder: everything the compiler knows about a model."""
+"""Description of a Transformer encoder: its sizes and its structure, without weights."""
 
 import dataclasses
 import json
@@ -67,8 +67,9 @@ class Description:
         """Check every field separately, and set the defaults of ``kv_heads`` and ``head_dim``.
 
         Raises :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if
-        a number is out of its range, or a text is not one of the field's choices; if ``heads`` does
-        not divide ``dim`` and ``head_dim`` is 0; or if ``kv_heads`` does not divide ``heads``.
+        a number is out of its range, or a text is not one of the field's choices. The same error is
+        raised if ``heads`` does not divide ``dim`` and ``head_dim`` is 0. It is also raised if
+        ``kv_heads`` does not divide ``heads``.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)
@@ -129,7 +130,7 @@ class Description:
             raise InputTypeError(f"Model field {name} must be {text}, not {value!r}")
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed."""
+        """Return a copy of this description with the fields in ``changes`` set to new values."""
         return dataclasses.replace(self, **changes)
 
     def to_toml(self) -> str:
@@ -147,22 +148,29 @@ class Description:
 class ModelDescription(Description):
     """A Transformer encoder over feature vectors or over the tokens of a text.
 
-    One inference takes a float array [tokens, features]: patches of an image, frames of a sound,
-    rows of a table. With ``embedding = "tokens"`` it takes token numbers [tokens] instead. It
-    returns [classes], or [sequence, classes] if ``pooling`` is "none". If ``classes`` is 0, there
-    is no classifier, and an output has ``dim`` columns. If ``variable`` is true, an input may have
-    fewer than ``tokens`` tokens: attention and pooling ignore the missing tokens.
+    The input of an inference is a float array [tokens, features], for example patches of an image,
+    frames of a sound or rows of a table. If ``embedding`` is "tokens", the input is token numbers
+    [tokens] instead. If ``variable`` is true, an input may have fewer than ``tokens`` tokens:
+    attention and pooling ignore the missing tokens.
 
-    A block is ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``. These fields change it:
+    The output of an inference is [classes], or [sequence, classes] if ``pooling`` is "none". If
+    ``classes`` is 0, there is no classifier, and the output has ``dim`` columns.
+
+    By default a block computes ``x = x + attention(norm(x))``, then ``x = x + mlp(norm(x))``. These
+    fields change the formulas:
 
     - ``placement = "post"`` normalizes both sums instead of the inputs of attention and MLP;
-    - ``parallel`` applies attention and MLP to the same normalized input, and sums the results,
-      each times a trained gain;
+    - ``parallel = true`` applies attention and MLP to the same normalized input, multiplies each of
+      the two results by a trained gain, and adds the products;
     - ``skip = false`` leaves out ``x +``;
-    - ``shaped`` replaces the attention matrix ``P`` by ``alpha * I + beta * P - gamma / sequence``
-      with scalars trained per head (He and Hofmann 2023, "Simplifying Transformer Blocks");
-    - ``values = false`` leaves out the projection of values: each head attends over a separate
-      slice of the block's input; ``output = false`` leaves out the projection of heads' results.
+    - ``shaped = true`` replaces the attention matrix ``P`` (the softmax of the scores) by
+      ``alpha * I + beta * P - gamma / sequence``;
+    - ``values = false`` leaves out the projection of values: the values of each head are a slice of
+      the columns of the attention's input;
+    - ``output = false`` leaves out the projection of the heads' results.
+
+    ``alpha``, ``beta`` and ``gamma`` are trained scalars, separate for each head (He and Hofmann
+    2023, "Simplifying Transformer Blocks").
 
     Raises :class:`InputTypeError` if a field has the wrong type, and :class:`InputError` if a value
     is invalid or does not fit the others.
@@ -302,7 +310,10 @@ class ModelDescription(Description):
 
     @property
     def sequence(self) -> int:
-        """Number of tokens that the blocks process: the input's tokens and the class token."""
+        """Number of tokens that the blocks process.
+
+        These are the input's tokens, and the class token if the model has one.
+        """
         return self.tokens + self.class_token
 
     @property

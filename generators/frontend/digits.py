@@ -19,10 +19,11 @@ class Split:
 
 
 def load() -> tuple[Split, Split]:
-    """Return (training, test): 1,297 images to train and calibrate with, and 500 test images.
+    """Return two :class:`Split`: 1,297 images for training and calibration, and 500 test images.
 
-    The images are sorted by label, and test images are taken from them at even distances. So the
-    split needs no random numbers, never changes, and keeps the share of each digit.
+    The images are sorted by label, and the test images are picked from the sorted images at equal
+    intervals. So the split needs no random numbers and never changes. Each digit has about the same
+    share of the training images as of the test images.
 
     Raises :class:`InputError` if scikit-learn, which contains the images, is not installed.
     """

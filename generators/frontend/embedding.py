@@ -16,11 +16,15 @@ def lookup(
 ) -> Floats:
     """Return the first block's input [count, sequence, dim] for a batch of inputs.
 
-    The model's ``embedding`` is "tokens" or "none". ``inputs`` is [count, n] token numbers, [count,
-    n, 2] token numbers and types, or [count, n, dim] vectors if ``embedding`` is "none". ``n`` is
-    the model's ``tokens``, or less if it accepts variable lengths. A row is the sum of the vectors
-    of the token, its type and its position. ``types`` [count, n] are the types if ``inputs`` has
-    none; if it is None, all types are 0. The row of the class token precedes the other rows.
+    If the model's ``embedding`` is "tokens", ``inputs`` has token numbers [count, n], or token
+    numbers and types [count, n, 2]. If ``embedding`` is "none", ``inputs`` has the tokens' vectors
+    [count, n, dim]. ``n`` is the model's ``tokens``, or less if the model accepts variable lengths.
+    ``types`` [count, n] are the tokens' types if ``inputs`` has none; if ``types`` is None, all
+    types are 0.
+
+    Each row of the result is the sum of the vectors of a token, its type and its position. If the
+    model has no types or no positions, these vectors are left out. If the model has a class token,
+    the row of this token precedes the other rows.
 
     Raises :class:`InputError` if the inputs have another shape, or a token or a type does not
     exist.
@@ -44,10 +48,11 @@ def lookup(
 
 
 def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]) -> Floats:
-    """Return the machine's input rows, which the host writes to memory, for a batch of inputs.
+    """Return the rows [count, rows, columns] that the host writes to the machine for ``inputs``.
 
-    The result is [count, rows, columns]. For a model with linear embedding, which the machine
-    computes, it is the inputs; otherwise it is the result of :func:`lookup`.
+    ``inputs`` is a batch of the model's inputs. If the model's embedding is linear, the machine
+    computes the embedding, and the inputs are returned in float64. Otherwise the host computes it,
+    and the result is that of :func:`lookup`.
     """
     if model.embedding != "linear":
         return lookup(model, weights, inputs)

@@ -52,11 +52,14 @@ class FolderTokenizer:
     def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
         """Return the token numbers of a text, or of a pair of texts if ``second`` is not None.
 
-        The result is [n] if all token types are 0, otherwise [n, 2]: token numbers and types. If
-        the text has more than ``most`` tokens, including special tokens, its beginning or its end
-        is cut off, according to the tokenizer's settings. In a pair the longer text is truncated
-        first. Raises :class:`InputError` if the text has no token, or ``most`` leaves no room for a
-        token besides the special tokens.
+        If the folder's settings have a prompt, it is put before ``text``. The result is [n] if all
+        token types are 0, otherwise [n, 2]: token numbers and types. It has at most ``most``
+        tokens, including special tokens. If a single text is too long, its beginning or its end is
+        cut off, according to the tokenizer's settings. If a pair is too long, tokens are cut from
+        the longer of the two texts first.
+
+        Raises :class:`InputError` if the text has no token, or ``most`` leaves no room for a token
+        besides the special tokens.
         """
         marks = self._tokenizer.num_special_tokens_to_add(second is not None)
         if most <= marks:
@@ -76,8 +79,12 @@ class FolderTokenizer:
 def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer | Tokenizer | None:
     """Return the tokenizer of an encoder's folder, or None if the folder contains none.
 
-    Raises :class:`InputError` as :class:`FolderTokenizer` and as
-    :class:`celosia.generators.frontend.tokenizer.Tokenizer`.
+    ``sentences`` has the folder's settings of Sentence Transformers. The result is a
+    :class:`FolderTokenizer` if the folder has other tokenizer files besides ``tokenizer.json``. It
+    is also one if the folder has ``tokenizer.json`` and a setting in ``sentences`` is not the
+    default. Otherwise it is a :class:`celosia.generators.frontend.tokenizer.Tokenizer`.
+
+    Raises :class:`InputError` as the constructors of these two classes.
     """
     path = folder / TOKENIZER_FILE
     if holds_tokenizer(folder) or (path.is_file() and sentences != SentenceFolder()):
@@ -86,10 +93,10 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer
 
 
 def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -> TextTokenizer:
-    """Return the tokenizer of a folder for texts that are continued token by token.
+    """Return the tokenizer of a folder, for texts that a model continues token by token.
 
-    ``begin`` and ``ends`` are parameters of
-    :class:`celosia.generators.frontend.tokenizer.TextTokenizer`.
+    ``begin`` is the first token of an empty text if the tokenizer defines none; None means that
+    there is no such token. ``ends`` are the tokens that end a text.
 
     Raises :class:`InputError` as :func:`celosia.generators.frontend.processors.read_tokenizer`, and
     if the package ``tokenizers`` does not support the tokenizer.

@@ -16,8 +16,9 @@ Array = NDArray[Any]
 class HostStep:
     """A function that the host applies to an array before or after the machine runs.
 
-    The first step before it gets an input of the model, and the first step after it the machine's
-    output [rows, columns]. Each further step gets the result of the previous step.
+    The first of the steps before the run gets an input of the model. The first of the steps after
+    the run gets the machine's output [rows, columns]. Each other step gets the result of the step
+    before it.
     """
 
     name: str
@@ -36,7 +37,8 @@ class HostStep:
 class Prepared(np.ndarray[Any, np.dtype[Any]]):
     """The result of the host steps that precede the machine, which is the machine's input.
 
-    Its attribute ``others`` has the model's other inputs, which later host steps use.
+    Its attribute ``others`` is a dictionary from the names of the model's inputs other than the
+    first to their arrays. Host steps after the machine's run use these arrays.
     """
 
     others: Mapping[str, Array]
@@ -46,8 +48,9 @@ class Prepared(np.ndarray[Any, np.dtype[Any]]):
 def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array]) -> Array:
     """Apply host steps to an array one after another, and return the result.
 
-    Steps with ``beside`` also get ``others``: a dictionary from the names of the model's other
-    inputs to their arrays.
+    The function of each step gets the result of the previous step. If a step's field ``beside`` is
+    true, its function also gets ``others``: a dictionary from the names of the model's other inputs
+    to their arrays.
     """
     for step in steps:
         values = step.function(values, others) if step.beside else step.function(values)
@@ -73,8 +76,9 @@ def linear(
 ) -> HostStep:
     """Return the host step of a linear layer.
 
-    ``weight`` is [outputs, inputs]; without ``bias`` [outputs], no bias is added. ``rows`` is the
-    number of rows in one inference; it affects only the step's field ``products``.
+    ``name`` is the name of the layer, and ``meaning`` describes the step in a few words. ``weight``
+    is [outputs, inputs], and ``bias`` is [outputs]; if ``bias`` is None, no bias is added. ``rows``
+    is the number of rows in one inference; it affects only the step's field ``products``.
     """
     added = 0.0 if bias is None else bias
     parameters = weight.size + (0 if bias is None else bias.size)
@@ -110,9 +114,11 @@ def windows(
     """Return, for each window of a convolution, the indices of the input elements in the window.
 
     The result is [*counts, channels, *kernel], where ``counts`` are the numbers of windows along
-    the spatial axes. ``shape`` is the input's shape, channels first. Indices are into the flattened
-    input; -1 stands for padding. The other arguments have a number for each spatial axis.
-    ``before`` and ``after`` are the padding: none if they are empty.
+    the spatial axes. An index is into the flattened input, or -1 for an element of the padding.
+    ``shape`` is the input's shape, channels first. Each of the other arguments has one number for
+    each spatial axis. ``before`` and ``after`` are the numbers of padding elements at the beginning
+    and at the end of the axes. If one of them is empty, there is no such padding; if ``dilations``
+    is empty, all dilations are 1.
     """
     axes = len(kernel)
     before, after = (tuple(padding) or (0,) * axes for padding in (before, after))

@@ -71,13 +71,16 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     """Return the text encoder from a folder with config.json and model.safetensors.
 
     The model accepts texts of at most ``tokens`` tokens. If ``tokens`` is 0, the limit is 128
-    tokens, or the model's limit if that is less. The architecture in config.json selects the head
-    (layers after the blocks). If a ``modules.json`` of Sentence Transformers in the folder selects
-    a pooling, the model has this pooling and no head. This file also selects whether outputs are
-    normalized. If no file selects a head or a pooling, the output is the whole sequence. The
-    result's ``unused`` names the tensors of heads that the model does not use.
+    tokens, or the model's limit if that is less.
 
-    Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
+    The folder may contain a ``modules.json`` of Sentence Transformers, which selects a pooling, and
+    whether the host normalizes the outputs. A model with a pooling has no head (layers after the
+    blocks). Without a pooling, the architecture in config.json selects the head. If it selects
+    none, the output is the whole sequence. The result's field ``unused`` has the names of the head
+    tensors in the folder that the model does not use.
+
+    Raises :class:`InputError` if a file cannot be read, if a file names something that is not
+    supported, or if ``tokens`` is more than the model's limit.
     """
     model_folder = Folder(folder)
     family = FAMILIES[model_folder.kind]

@@ -163,7 +163,10 @@ class Folder:
         )
 
     def activation(self, name: str) -> str:
-        """Return Celosia's name of the activation function that a setting of config.json names."""
+        """Return Celosia's name of the activation function in the setting ``name`` of config.json.
+
+        Raises :class:`InputError` if the setting is missing, or if the function is not supported.
+        """
         function = self.config.get(name)
         if not isinstance(function, str) or function not in ACTIVATIONS:
             raise InputError(
@@ -173,9 +176,11 @@ class Folder:
         return str(ACTIVATIONS[function])
 
     def labels(self, outputs: int) -> tuple[str, ...]:
-        """Return the names of the classes in class order; empty if all are defaults (``LABEL_0``).
+        """Return a tuple of the names of the classes, in class order.
 
-        Raises :class:`InputError` if config.json has names, but not for ``outputs`` classes.
+        The tuple is empty if config.json has no names, or only default names such as ``LABEL_0``.
+        ``outputs`` is the number of classes. Raises :class:`InputError` if config.json has names,
+        but their number is not ``outputs``, or a class has no name or an invalid one.
         """
         names_by_number = self.config.get("id2label") or {}
         if names_by_number and len(names_by_number) != outputs:

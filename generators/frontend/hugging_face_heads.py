@@ -65,11 +65,11 @@ class Head:
 
 
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
-    """Return the head of a text encoder.
+    """Return the head of a text encoder, which the folder's architecture selects.
 
-    ``words`` are the token vectors; a head that scores words uses them as weights if the folder has
-    no other weights. ``rows`` is the length of the longest text (tokens). ``activation`` and
-    ``epsilon`` are the encoder's settings.
+    ``words`` are the token vectors. Some heads compute a score for each word of the vocabulary:
+    their weights are ``words`` if the folder has no separate weights. ``rows`` is the length of the
+    longest text (tokens). ``activation`` and ``epsilon`` are the encoder's settings.
 
     Raises :class:`InputError` if the architecture is not known, or its weights are missing.
     """

@@ -28,12 +28,14 @@ _FUSED = {"attention": ("query", "key", "value"), "gate_up": ("gate", "up")}
 def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     """Return a decoder's description and weights from a folder.
 
-    The folder contains config.json and model.safetensors. All model types are converted to one form
-    of weights. The two columns that rotary positions rotate together are adjacent; matrices are
-    [outputs, inputs]; queries, keys and values are separate. Scales of embeddings, scores,
-    residuals and logits are included in the weights. If a layer uses sliding-window attention, the
-    model has no more positions than the window. With LongRoPE the model has the number of positions
-    of its original training.
+    The folder contains config.json and model.safetensors. The weights are returned in the same form
+    for all model types. Matrices are [outputs, inputs]. Queries, keys and values have separate
+    matrices. The two columns that rotary positions rotate together are adjacent. Scales of
+    embeddings, scores, residuals and logits are included in the weights.
+
+    The description's number of positions may be less than that in config.json. If a layer uses
+    sliding-window attention, it is at most the size of the window. With LongRoPE it is at most the
+    number of positions in the model's original training.
 
     Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """

@@ -1,4 +1,4 @@
-"""Checkpoints and tokenizers of llama2.c (github.com/karpathy/llama2.c), in its legacy format."""
+"""Checkpoints (in the legacy format) and tokenizers of llama2.c (github.com/karpathy/llama2.c)."""
 
 import itertools
 import struct
@@ -27,12 +27,17 @@ _LARGEST = 1 << 24
 def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a llama2.c checkpoint.
 
-    A checkpoint is a header of seven int32 numbers, followed by float32 arrays. Matrices are
-    [outputs, inputs]; an array has one kind of matrix for all layers. The order of the arrays is:
-    token vectors; attention norms; query, key, value, output; MLP norms; gate (w1), down (w2), up
-    (w3); the final norm; two rotary tables, which the import ignores; and the head if the
-    vocabulary's size in the header is negative. In queries and keys, the two columns that rotary
-    positions rotate together are adjacent.
+    A checkpoint is a header of seven int32 numbers, followed by float32 arrays. An array of
+    matrices or of norms has those of all layers, one after another. Matrices are [outputs, inputs].
+    In queries and keys, the two columns that rotary positions rotate together are adjacent. The
+    arrays are, in this order:
+
+    - the token vectors;
+    - the norms before attention, then the matrices of query, key, value and output;
+    - the norms before the MLP, then the matrices of gate (w1), down (w2) and up (w3);
+    - the final norm;
+    - two rotary tables, which the import ignores;
+    - the head, only if the vocabulary's size in the header is negative.
 
     Raises :class:`InputError` if the file cannot be read, or its size is not the size that follows
     from the header.
@@ -165,7 +170,11 @@ class Llama2cTokenizer:
         return tokens
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text after the token ``before``."""
+        """Return the bytes that ``token`` adds to a text.
+
+        ``before`` is the previous token. If it is BEGIN, a space at the beginning of the bytes is
+        left out.
+        """
         piece = self.pieces[token]
         if before == BEGIN:
             piece = piece.removeprefix(b" ")

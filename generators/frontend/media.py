@@ -75,8 +75,10 @@ def image_reader(source: Source) -> Reader:
 def sound_reader(source: Source) -> Reader:
     """Return a function from a sound file's path to the model's input.
 
-    The input is a waveform, or the features that the model's extractor computes if the model takes
-    rows of features. The sound is extended with silence or cut to the length that the model takes.
+    If the model takes a waveform, its input is the samples. If the model takes rows of features,
+    the feature extractor of the model's folder computes them. In both cases a sound that is shorter
+    than the model's input is extended with silence, and a longer sound is cut off.
+
     Raises :class:`InputError` if the model's files do not describe the preprocessing, or describe
     unsupported preprocessing.
     """
@@ -118,7 +120,11 @@ def sound_reader(source: Source) -> Reader:
 
 
 def sound_length(path: Path) -> int:
-    """Return the number of samples per channel in a sound file, which must be valid."""
+    """Return the number of samples per channel in a sound file.
+
+    The file must be a valid sound file: for any other, the package ``soundfile`` raises an error
+    that is not an :class:`InputError`.
+    """
     soundfile = library("soundfile", "Sounds need", "soundfile", "sounds")
     return int(soundfile.info(str(path)).frames)
 

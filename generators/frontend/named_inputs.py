@@ -23,13 +23,21 @@ class OtherInput:
     """Random integers are drawn below this number; 0 for an input of floats."""
 
     def random(self, rng: np.random.Generator) -> Array:
-        """Return random contents for this input, of its shape and type."""
+        """Return a random array of this input's shape.
+
+        An integer input gets integers from 0 to ``below - 1``, all equally likely. An input of
+        floats gets normally distributed numbers with mean 0 and variance 1.
+        """
         if self.below:
             return np.asarray(rng.integers(0, self.below, self.shape))
         return np.asarray(rng.normal(0, 1, self.shape))
 
     def check(self, values: Array) -> None:
-        """Raise :class:`InputError` for values of another shape, or floats for an integer input."""
+        """Check the shape and type of an array for this input.
+
+        Raises :class:`InputError` if its shape is not ``shape``, or if the input takes integers and
+        the array contains floats.
+        """
         if values.shape != self.shape:
             raise InputError(
                 f"Input {self.name} must have the shape {list(self.shape)}, not "
@@ -53,15 +61,22 @@ class NamedInputs:
 
     @property
     def shapes(self) -> dict[str, list[int]]:
-        """Dictionary from the name of each input besides the first to its shape."""
+        """Dictionary from the name of each input other than the first to its shape, a list.
+
+        The shapes do not include the batch.
+        """
         return {other.name: list(other.shape) for other in self.others}
 
     def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
         """Return a sample's first input without padding, and a dictionary of the other inputs.
 
-        ``values`` is the sample: a dictionary from input names to arrays, or the array of the only
-        input. If it has a mask or a length, the first input is cut to the valid tokens. Raises
-        :class:`InputError` if an input is missing or not known, or has the wrong shape or type.
+        The dictionary is from input names to arrays. ``values`` is the sample: a dictionary from
+        input names to arrays. If the model has no other inputs, it may be a single array instead.
+        If the sample contains a mask or a length, the first input is cut to the valid tokens.
+        ``model`` is the model's name for messages.
+
+        Raises :class:`InputError` if an input is missing or not known, or has the wrong shape or
+        type.
         """
         names = [self.first, *(other.name for other in self.others)]
         listed = ", ".join(names)
@@ -88,7 +103,11 @@ class NamedInputs:
         return first, {other.name: arrays[other.name] for other in self.others}
 
     def random(self, first: Array, rng: np.random.Generator) -> Values:
-        """Return a sample: ``first``, or a dictionary of it and random other inputs."""
+        """Return a sample with the first input ``first``, and random arrays for the other inputs.
+
+        The sample is a dictionary from input names to arrays, or only ``first`` if there are no
+        other inputs.
+        """
         if not self.others:
             return first
         return {self.first: first} | {other.name: other.random(rng) for other in self.others}

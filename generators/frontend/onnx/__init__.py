@@ -1,1 +1,1 @@
-"""Import of ONNX graphs: recognizes each node's operation, then the Transformer that they form."""
+"""Import of ONNX graphs: recognizes the nodes' operations, then the Transformer that these form."""

@@ -47,9 +47,11 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors.
 
-    If one tensor is an :class:`Affine`, its gains are applied after the sum, and the other tensor
-    is divided by these gains. Raises :class:`UnsupportedError` if the other tensor is not computed
-    by a layer that can include the division in its weights.
+    If one tensor is an :class:`Affine` without zero gains, its gains and shifts are applied after
+    the sum. To keep the result the same, the other tensor is divided by these gains.
+
+    Raises :class:`UnsupportedError` if the other tensor is not computed by a layer that can include
+    the division in its weights, or if a gain is 0.
     """
     for tensor, other in ((left, right), (right, left)):
         if isinstance(tensor, Affine) and np.all(tensor.gains):
@@ -75,7 +77,11 @@ def of_mean(node: str, tensor: Tensor) -> Tensor:
 
 
 def scaled(node: Node, view: View, number: Floats) -> View:
-    """Return the product of a view and a constant, which must be the same for all tokens."""
+    """Return the product of a view and a constant.
+
+    The constant may differ between columns. Raises :class:`UnsupportedError` if it differs between
+    tokens.
+    """
     gains = per_column(view, number)
     if gains is None:
         raise UnsupportedError("it multiplies tokens by constants that differ from token to token")
@@ -83,7 +89,12 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 
 def shifted(node: Node, view: View, number: Floats) -> View:
-    """Return the sum of a view and a constant, which may differ between tokens."""
+    """Return the sum of a view and a constant.
+
+    The constant may differ between columns and between tokens. Raises :class:`UnsupportedError` if
+    it differs between tokens, and the view does not have all rows of its tensor with all columns in
+    their order.
+    """
     shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
         return View(affine(node.name, tensor, np.ones(tensor.columns), shifts), view.places)
@@ -115,9 +126,10 @@ def batch_norm(node: Node) -> View:
 
 
 def per_column(view: View, number: Floats) -> Floats | None:
-    """Return a constant as one value per column of the view's tensor, [columns].
+    """Return an array [columns] with the constant's value for each column of the view's tensor.
 
-    The result is None if the constant differs between tokens.
+    ``number`` is the constant, which is broadcast to the view's shape. The result is None if it has
+    different values for the same column, or if the view lacks a column.
     """
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)

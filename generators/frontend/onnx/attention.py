@@ -116,9 +116,10 @@ def context(node: Node, left: View, right: View) -> View:
 
 
 def masked(view: View, mask: Mask) -> View:
-    """Return attention scores with a mask that a graph adds to the scores.
+    """Return a view of attention scores that includes a mask.
 
-    The mask may hide missing tokens, later tokens, or tokens outside of a window. Raises
+    The graph adds ``mask`` to the scores ``view``. The result describes the mask by fields of
+    :class:`Scores`: it may hide missing tokens, later tokens, or tokens outside of a window. Raises
     :class:`UnsupportedError` for any other mask.
     """
     scores = view.tensor

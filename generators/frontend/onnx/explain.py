@@ -31,12 +31,13 @@ def explain(
     error: UnsupportedError | None,
     others: Iterable[UnsupportedError] = (),
 ) -> str:
-    """Return a sentence that says why a graph cannot be imported, with remedies and the nodes.
+    """Return a sentence that says why a graph cannot be imported, and suggests remedies.
 
-    The importer matches the values of a graph with the results of an encoder's blocks. ``reasons``
-    say why nodes are not supported. ``error``, if not None, says why the graph's output matches no
-    block's result. ``others`` say the same of values before the output; the sentence includes one
-    of them only if nothing else explains the failure.
+    The sentence also names the nodes that cannot be imported. The importer compares each value of a
+    graph with the results of an encoder's blocks. ``reasons`` say why nodes are not supported.
+    ``error`` says why the graph's output is not the result of a block; it may be None. ``others``
+    say why values before the output are not such a result. The sentence includes one of ``others``
+    only if nothing else explains the failure.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

@@ -22,14 +22,17 @@ _MOST_NODES = 1 << 18
 
 
 def onnx_library(name: str) -> Any:
-    """Return a module of the package ``onnx``; raise :class:`InputError` if not installed."""
+    """Return the module ``name`` of the package ``onnx``.
+
+    Raises :class:`InputError` if the package is not installed.
+    """
     return library(name, "ONNX files need", "onnx")
 
 
 def file_and_output(path: Path) -> tuple[Path, str]:
-    """Return the file and the output's name of a path such as ``model.onnx:scores``.
+    """Return (file, name of an output) for a path such as ``model.onnx:scores``.
 
-    The name is empty if the path has none.
+    The name is empty if the path does not name an output.
     """
     before, colon, output = str(path).partition(f"{ONNX_SUFFIX}:")
     return (Path(before + ONNX_SUFFIX), output) if colon else (path, "")
