@@ -52,7 +52,13 @@ def _reads(node: Any) -> set[str]:
 
 
 class Graph:
-    """An ONNX graph, changed to a batch of 1; methods run its nodes or recognize their results."""
+    """An ONNX graph, with methods that run its nodes or recognize the values that they compute.
+
+    The graph is changed to a batch of 1 when the object is created. ``path`` is the file, with a
+    colon and the name of an output if one is selected, and ``model`` its ONNX model. ``tokens`` is
+    the number of tokens, or 0 if the graph fixes it. If ``batched`` is true, the inputs begin with
+    a batch axis; otherwise they have none.
+    """
 
     def __init__(self, path: Path, model: Any, tokens: int, *, batched: bool = True):
         """Store a file's model; raise :class:`InputError` if its inputs do not fit.
@@ -85,7 +91,12 @@ class Graph:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Names of tensors that the selected output does not use, and a text per other output."""
+        """Tuple of texts for the parts of the graph that the selected output does not use.
+
+        The first texts are the names of unused constant tensors. The others are one text for each
+        other output. It has the output's name and, unless the output is an unchanged input, the
+        path by which the user selects it.
+        """
         used, same = self.read, self._handed_on()
         others = [
             f"output {name}"
@@ -183,10 +194,11 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Change the kind of each input whose kind is in ``kinds`` to ``other``.
+        """Change the kind of some inputs to ``other``, and return whether any input was changed.
 
-        By default these are the inputs that mark the valid tokens. Methods that are called later
-        treat the changed inputs as data. Returns whether any input was changed.
+        An input is changed if its :attr:`Place.kind` is in ``kinds``. By default these are the
+        inputs that mark the valid tokens. Methods that are called later do not recognize a changed
+        input as a mask, but treat it as data that the user gives.
         """
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
@@ -198,9 +210,10 @@ class Graph:
     ) -> dict[str, Array]:
         """Return a dictionary from the name of each input of the graph to its array.
 
-        ``values`` is the first input; if it has too few tokens, padding tokens or zeros are added.
-        ``others`` is a dictionary from names of other inputs to their arrays. An input without an
-        array gets the contents that :meth:`Place.given` returns for ``length`` valid tokens.
+        ``values`` is the array of the first input. If it has too few tokens, it is extended by
+        padding tokens if it contains token numbers, otherwise by zeros. ``others`` is a dictionary
+        from names of other inputs to their arrays. An input without an array gets the contents that
+        :meth:`Place.given` returns for ``length`` valid tokens.
         """
         first = self.places[0]
         numbers = np.asarray(values)
@@ -215,11 +228,12 @@ class Graph:
         return arrays
 
     def follow(self) -> tuple[dict[str, Value], list[str]]:
-        """Return a dictionary from each value's name to its meaning, and a list of reasons.
+        """Return the recognized values of the graph, and reasons why nodes are not supported.
 
-        A meaning is a constant, a mask, or a :class:`View` of a tensor. Each reason is a text that
-        says why a node is not supported. The results of such a node are views of an
-        :class:`Opaque`.
+        The values are a dictionary from name to constant, mask, or :class:`View` of a tensor. It
+        has the inputs and constants of the graph, and all values from which the selected output is
+        computed. The reasons are a list with one text for each unsupported node. The results of
+        such a node are views of an :class:`Opaque`.
         """
         first = self.places[0]
         values: dict[str, Value] = dict(self.known)
@@ -319,7 +333,11 @@ class Graph:
             raise InputError(f"Model {self.path} cannot be run: {error}") from error
 
     def random(self) -> Array:
-        """Return random contents for the graph's first input."""
+        """Return an array with random contents for the graph's first input, in the input's shape.
+
+        The elements are normally distributed or, if the input contains token numbers, small token
+        numbers. Each call returns the same array.
+        """
         rng, first = np.random.default_rng(_SEED), self.places[0]
         if first.kind != "tokens":
             return rng.normal(0, 1, first.shape).astype(first.dtype)
@@ -328,7 +346,11 @@ class Graph:
         return rng.integers(0, max(most, 1), first.shape).astype(first.dtype)
 
     def needed(self, wanted: set[str], provided: set[str]) -> list[Any]:
-        """Return the nodes that compute the values ``wanted`` from ``provided``, in graph order."""
+        """Return a list of the nodes that compute the values ``wanted``, in the graph's order.
+
+        ``wanted`` and ``provided`` are sets of names of values. The values in ``provided`` need not
+        be computed, so nodes that are needed only for them are left out.
+        """
         wanted, nodes = set(wanted) - provided, []
         for node in reversed(self.model.graph.node):
             if wanted & set(node.output):
@@ -337,8 +359,10 @@ class Graph:
         return nodes[::-1]
 
     def part(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
-        """Return a runner that computes the values ``outputs`` from the values ``sources``.
+        """Return a runner for the part of the graph that computes ``outputs`` from ``sources``.
 
+        ``outputs`` and ``sources`` are names of values. The runner gets arrays for the sources, and
+        for the inputs of the graph that this part also uses. It returns the arrays of the outputs.
         Raises :class:`InputError` if that part of the graph cannot be run.
         """
         nodes = self.needed(set(outputs), set(sources))
@@ -379,9 +403,11 @@ class Graph:
     def run(
         self, values: Array, length: int, others: Mapping[str, Array] | None = None
     ) -> NDArray[np.float64]:
-        """Run the whole graph; return the selected output for the first element of the batch.
+        """Run the whole graph, and return the selected output as an array of floats.
 
-        Arguments are as for :meth:`feeds`.
+        If the graph has a fixed batch of more than 1, each input is repeated for the whole batch.
+        The result then has only the first element of the batch, as a batch of 1. Arguments are as
+        for :meth:`feeds`. Raises :class:`InputError` if the graph cannot be run.
         """
         feeds = self.feeds(values, length, others)
         if self.batch > 1:

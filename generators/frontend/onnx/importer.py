@@ -53,16 +53,22 @@ NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
 def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     """Return the encoder in an ONNX file as a :class:`Source`.
 
+    ``path`` may end in a colon and the name of an output, as in ``model.onnx:scores``; then this
+    output is used. Otherwise the first output is used that is not an unchanged input. ``tokens`` is
+    the number of tokens, or 0 if the graph fixes it.
+
     The graph's first input is [batch, tokens, features], [batch, channels, height, width], or token
     numbers [batch, tokens]. Further inputs may be the mask of valid tokens, token types and
-    positions. ``tokens`` is the number of tokens, or 0 if the graph fixes it. One output is used:
-    the first, or the output that the path names after a colon, as in ``model.onnx:scores``. The
-    imported model is compared with a run of the graph. If ``quick`` is true, this comparison is
-    omitted for a graph with more than 2**25 attention scores; the result then has ``compared``
-    False.
+    positions.
 
-    Raises :class:`InputError` if the package ``onnx`` is not installed, or the file cannot be read
-    or contains parts that no description covers. The error names such parts, and a remedy.
+    The outputs of the imported model are compared with those of a run of the graph. If ``quick`` is
+    true and the graph has more than 2**25 attention scores, this comparison is omitted, and the
+    result's field ``compared`` is False. If ``quick`` is false, each graph is compared.
+
+    Raises :class:`InputError` if the package ``onnx`` is not installed, if the file cannot be read,
+    or if the compared outputs differ. It is also raised if the model is a decoder, or if no model
+    description covers some part of the graph. The message then names the part, and a remedy if one
+    is known.
     """
     fixed = made_for(path) if tokens else 0
     if fixed not in (0, tokens):
@@ -125,10 +131,10 @@ def is_causal(path: Path) -> bool:
 
 
 def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
-    """Return the encoder that a graph computes, and the dictionary of :meth:`Graph.follow`.
+    """Return the encoder that a graph computes, and the recognized values of the graph.
 
-    The dictionary is from each value's name to a constant, a mask or a view. Raises
-    :class:`InputError` with the names of unsupported parts.
+    The values are the dictionary that :meth:`Graph.follow` returns: from the name of a value to a
+    constant, a mask or a view. Raises :class:`InputError` with the names of unsupported parts.
     """
     if graph.blocks is None:
         try:

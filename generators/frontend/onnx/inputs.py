@@ -1,4 +1,4 @@
-"""Inputs of an ONNX graph: their kinds and shapes, and their arrays for some number of tokens."""
+"""Inputs of an ONNX graph: their kinds and shapes, and contents for a number of valid tokens."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,11 +41,20 @@ class Place:
 
     @property
     def count(self) -> int:
-        """Number of tokens of an input that contains token numbers or a mask."""
+        """Number of tokens of this input, if it has one element for each token.
+
+        Such inputs contain, for example, token numbers or a mask. For other inputs the number has
+        no meaning.
+        """
         return max(self.shape)
 
     def given(self, length: int) -> Array:
-        """Return the contents of this input if the first input has ``length`` valid tokens."""
+        """Return this input's array if the first input has ``length`` valid tokens.
+
+        The contents depend on :attr:`kind`. A ``mask`` has ones for the valid tokens, ``padding``
+        has ones for all other tokens. ``length`` has the number ``length``. ``places`` has the
+        positions of the tokens, from 0. An input of another kind has zeros.
+        """
         if self.kind in ("past", "other"):
             return np.zeros(self.shape, self.dtype)
         if self.kind == "length":
@@ -79,7 +88,9 @@ def sizes_of(value: Any, path: Path) -> list[int]:
 class InputReader:
     """Finds the kind and the shape of each input of a graph.
 
-    If ``batched`` is true, the first axis of each input is the batch; otherwise no axis is.
+    ``path`` is the graph's file, which error messages name, and ``model`` its ONNX model. If
+    ``batched`` is true, the first axis of each input is the batch; otherwise the inputs have no
+    batch axis.
     """
 
     path: Path
@@ -89,10 +100,14 @@ class InputReader:
     def place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
         """Return the :class:`Place` of an input whose axes have the sizes ``shape``.
 
+        ``value`` is the input as the ONNX model describes it. If ``first`` is true, it is the
+        graph's first input, which contains token numbers or data. The kind of any other input
+        follows from its name, shape and element type.
+
         A size of 0 is open: the graph does not fix it. ``tokens`` replaces an open number of
-        tokens. If ``tokens`` is 0, an open number raises :class:`OpenLengthError`. ``first`` is
-        true for the graph's first input. Raises :class:`InputError` if the input's axes or element
-        type are not supported, or if the graph fixes another number of tokens than ``tokens``.
+        tokens. If ``tokens`` is 0, an open number raises :class:`OpenLengthError`. Raises
+        :class:`InputError` if the input's axes or element type are not supported, or if the graph
+        fixes another number of tokens than ``tokens``.
         """
         name, kind = value.name, value.type.tensor_type.elem_type
         integer = kind in (6, 7, 9)

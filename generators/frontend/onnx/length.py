@@ -1,4 +1,4 @@
-"""Numbers of tokens that a graph supports if the graph's input does not fix one."""
+"""Functions that find the number of tokens of a graph whose first input does not fix it."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -20,9 +20,10 @@ _TRIED = 64
 
 
 def few(path: Path) -> int:
-    """Return ``FEW``, with which the importer reads a graph that fixes no number of tokens.
+    """Return ``FEW`` if the graph in a file does not fix its number of tokens, otherwise 0.
 
-    The result is 0 if the graph fixes the number of tokens, or cannot be read.
+    The importer reads such a graph with ``FEW`` tokens to recognize its parts. The result is also 0
+    if the graph cannot be read.
     """
     try:
         read_graph(path, 0, lambda graph: graph)
@@ -34,10 +35,11 @@ def few(path: Path) -> int:
 
 
 def made_for(path: Path) -> int:
-    """Return the only number of tokens with which a graph can be run, or 0.
+    """Return the only number of tokens with which a graph can be run, or 0 if none is found.
 
-    The result is 0 if the input fixes the number, if nodes run with any number, or if some nodes
-    are unsupported.
+    A graph has such a number if its first input leaves the number of tokens open, but a constant of
+    the graph fixes it. The result is 0 if the first input fixes the number, if the graph also runs
+    with ``FEW`` tokens, or if some nodes are unsupported.
     """
     return _made_for(path, stamp(path))
 
@@ -56,11 +58,12 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the largest number of tokens with which a graph can compute the value ``start``.
+    """Return the largest number of tokens with which a graph can compute one of its values.
 
-    ``start`` is the name of a value; ``graph`` was read with :func:`few` tokens. The function tries
-    only the integers in the graph's constants and the sizes of constants, because one of these sets
-    the limit. The result is 0 if none of them is the limit.
+    ``start`` is the name of the value. ``graph`` is the graph in the file ``path``, read with
+    :func:`few` tokens. A constant usually sets the limit, such as a table of positions. So the
+    function tries only the integers in the graph's constants and the sizes of the constants. The
+    result is 0 if the limit is not among these numbers.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

@@ -20,7 +20,12 @@ from celosia.generators.frontend.weights import Floats
 
 
 def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
-    """Return a view of a linear layer's output, ``view @ weight + bias``, for rows of ``view``."""
+    """Return a view of the output of a linear layer, ``view @ weight + bias``.
+
+    ``weight`` is [inputs, outputs]; ``bias`` is [outputs], or one number for all outputs. The last
+    axis of ``view`` has the layer's inputs. Raises :class:`UnsupportedError` if ``weight`` is not a
+    matrix, or if a product combines elements of several tokens.
+    """
     if weight.ndim != 2:
         raise UnsupportedError("its weight is not a matrix")
     if isinstance(view.tensor, Input) and not view.tensor.tokens:
@@ -61,7 +66,14 @@ def _patched(node: Node, view: View) -> View:
 
 
 def matmul(node: Node) -> View:
-    """Return a view of a MatMul's result: output of a linear layer, or a product of attention."""
+    """Return a view of the result of a MatMul node.
+
+    If the right operand is constant, the result is the output of a linear layer. If the left
+    operand is constant, the result is the weights of a pooling by attention. If the left operand is
+    attention scores, the result is the context of the attention. Otherwise it is attention scores,
+    the products of queries and keys. Raises :class:`UnsupportedError` if the operands do not suit
+    that result.
+    """
     left, right = node.inputs
     if isinstance(right, np.ndarray):
         return linear(node, node.view(0), node.constant(1), np.zeros(1))
@@ -115,9 +127,12 @@ def conv(node: Node) -> View:
 
 
 def einsum(node: Node) -> View:
-    """Return the recognized result of an Einsum of two operands.
+    """Return a view of the result of an Einsum node with two operands.
 
-    The result is a linear layer, attention scores, or the context of an attention.
+    If an operand is constant, the result is the output of a linear layer. If an operand is
+    attention scores, the result is the context of the attention. Otherwise it is attention scores,
+    the products of queries and keys. Raises :class:`UnsupportedError` if the equation does not suit
+    that result.
     """
     equation = str(node.attribute("equation", "")).replace(" ", "")
     terms, _, target = equation.partition("->")

@@ -29,7 +29,11 @@ from celosia.generators.frontend.weights import Floats
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a recognized encoder: weights by their names in a description, and settings."""
+    """A block of a recognized encoder: its input ``source``, its weights and its settings.
+
+    ``weights`` is a dictionary from a weight's name in a model description, such as
+    ``query.weight``, to its array. The names have no number of a layer.
+    """
 
     source: Tensor
     weights: dict[str, Floats]
@@ -77,11 +81,11 @@ class Encoder:
 
 
 def match(output: View, names: Mapping[int, str]) -> Encoder:
-    """Return the encoder that computes a view, the graph's output.
+    """Return the encoder that computes the view ``output``, the graph's output or an earlier value.
 
     ``names`` is a dictionary from a tensor's Python ``id`` to the name of its value in the graph.
-    The graph is matched from the output back to the input. Raises :class:`UnsupportedError` with
-    the name of the first node on this way that is no part of an encoder.
+    The graph is matched from ``output`` back to the input. Raises :class:`UnsupportedError` if it
+    does not match an encoder; the message usually names the node at which matching ends.
     """
     x = output.tensor
     weights: dict[str, Floats] = {}

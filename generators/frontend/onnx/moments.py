@@ -1,7 +1,8 @@
-"""LayerNorms in Keras' form: ``x * s + (beta - mean * s)``, with a factor ``s`` per token.
+"""LayerNorms in Keras' form: ``x * s + (beta - mean * s)``, with a scale ``s`` per element.
 
-``s`` is ``gamma / sqrt(variance + epsilon)``. A :class:`Spread` is a part of this expression, or
-the sum of two parts.
+``s`` is ``gamma / sqrt(variance + epsilon)``, with a ``gamma`` per column and a variance per token.
+A :class:`Spread` represents ``s``, ``x * s``, ``mean * s`` or the difference in parentheses. The
+sum of the two terms is recognized as a :class:`Norm`.
 """
 
 from dataclasses import replace
@@ -23,7 +24,10 @@ from celosia.generators.frontend.weights import Floats
 
 
 def is_deviation(view: object) -> bool:
-    """Return whether a view [..., 1] is a function of the variance of each row of a tensor."""
+    """Return whether a value is a view of the variance of each row of a tensor, [..., 1].
+
+    The view may have an elementwise function, such as ``1 / sqrt(variance + epsilon)``.
+    """
     if not isinstance(view, View) or not isinstance(view.tensor, RowMean):
         return False
     return view.tensor.squares and isinstance(view.tensor.source, Centred)
@@ -72,9 +76,11 @@ def spread_product(node: Node, left: View, right: View) -> View:
 
 
 def spread_sum(node: Node, left: View, right: View) -> View:
-    """Return a view of the LayerNorm that a node computes by adding or subtracting two parts.
+    """Return a view of a LayerNorm that a node computes as the sum or difference of two terms.
 
-    Raises :class:`UnsupportedError` if the result is not a complete norm.
+    ``left`` and ``right`` are the node's operands, views of :class:`Spread` tensors. Raises
+    :class:`UnsupportedError` if they are terms of different norms, or if the result is not a
+    complete norm.
     """
     first, other = left.tensor, right.tensor
     assert isinstance(first, Spread)
@@ -94,7 +100,12 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return a view of a node's sum or difference of a LayerNorm's part ``view`` and a constant."""
+    """Return a view of a LayerNorm's term plus or minus a constant, as a node computes it.
+
+    ``view`` is the term, a view of a :class:`Spread`, and ``number`` the constant. The result is a
+    view of another :class:`Spread`, whose ``beta`` includes the constant. Raises
+    :class:`UnsupportedError` if the constant differs between tokens.
+    """
     tensor = view.tensor
     assert isinstance(tensor, Spread)
     columns = per_column(view, number)

@@ -36,14 +36,18 @@ class Node:
     made: Made = field(repr=False)
 
     def attribute(self, name: str, default: Any) -> Any:
-        """Return the value of an attribute, or ``default`` if absent; bytes are decoded."""
+        """Return the value of the attribute ``name``, or ``default`` if the node does not have it.
+
+        Bytes are decoded to a string.
+        """
         value = self.attributes.get(name, default)
         return value.decode() if isinstance(value, bytes) else value
 
     def view(self, place: int) -> View:
         """Return input number ``place`` as a view without an elementwise function.
 
-        If the view has a function, the function's result becomes a separate tensor. Raises
+        If the input is a view with an elementwise function, the result is a view of a new tensor
+        that contains the function's results (:meth:`Made.settled`). Raises
         :class:`UnsupportedError` if the input is no view.
         """
         value = self.inputs[place]
@@ -52,7 +56,12 @@ class Node:
         return self.made.settled(value)
 
     def constant(self, place: int, absent: Floats | None = None) -> Floats:
-        """Return the constant input number ``place`` in float64, or ``absent`` if it is missing."""
+        """Return the constant input number ``place`` as a float64 array.
+
+        If the node does not have this input, the result is ``absent``. Raises
+        :class:`UnsupportedError` if the input is not constant, or if both the input and ``absent``
+        are missing.
+        """
         value = self.inputs[place] if place < len(self.inputs) else None
         if value is None and absent is not None:
             return absent
@@ -67,9 +76,10 @@ def whole(tensor: Tensor, shape: Sequence[int]) -> View:
 
 
 def full_rows(view: View) -> Index:
-    """Return the indices of the tensor rows that a view consists of.
+    """Return the indices of the tensor rows that a view consists of, one for each row of the view.
 
-    Raises :class:`UnsupportedError` unless each row has all columns in their order.
+    The rows of a view are along its last axis. Raises :class:`UnsupportedError` unless each of them
+    has all columns of the tensor, in their order.
     """
     rows, columns = view.layout()
     if not np.array_equal(columns, np.arange(view.tensor.columns)):
@@ -78,6 +88,10 @@ def full_rows(view: View) -> Index:
 
 
 def like(view: View, tensor: Tensor) -> View:
-    """Return a view of ``tensor`` with the same rows, in the same arrangement, as ``view``."""
+    """Return a view of whole rows of ``tensor``, arranged as the rows of ``view`` are.
+
+    The rows of ``view`` are along its last axis. Each of them begins in a row of the tensor of
+    ``view``. It is replaced by the row of ``tensor`` with the same index.
+    """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

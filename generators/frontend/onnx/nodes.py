@@ -1,4 +1,4 @@
-"""Import of each type of ONNX node: recognizes the operation that a node's outputs result from."""
+"""Recognition of the operation that an ONNX node computes, by the node's type and its inputs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -61,7 +61,12 @@ def pooled_mean(node: Node) -> View:
 
 
 def total(node: Node) -> View:
-    """Return the result of ReduceSum over tokens: the sum over all valid tokens."""
+    """Return a view of the result of a ReduceSum node over all tokens.
+
+    The node's input must be a :class:`Kept` tensor. Its rows of padding tokens are zero, so the
+    result is the sum over the valid tokens. Raises :class:`UnsupportedError` for other inputs and
+    axes.
+    """
     view, axes = node.view(0), axes_of(node, node.inputs[0])
     if not isinstance(view.tensor, Kept):
         raise UnsupportedError("it is not a sum over the tokens that are there")
@@ -71,7 +76,11 @@ def total(node: Node) -> View:
 
 
 def kept_rows(node: Node, view: View, mask: Mask) -> View:
-    """Return a tensor times the mask of valid tokens, which sets rows of missing tokens to zero."""
+    """Return a view of a :class:`Kept` tensor: ``view`` times the mask of valid tokens.
+
+    The product sets the rows of padding tokens to zero. Raises :class:`UnsupportedError` if
+    ``mask`` is not 1 for valid tokens and 0 for padding tokens.
+    """
     full, cut = (np.broadcast_to(v, view.shape) for v in (mask.full, mask.cut))
     rows = view.index // view.tensor.columns
     there = rows != view.tensor.rows - 1
@@ -81,7 +90,12 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return a view of the mean over valid tokens: their sum ``view`` divided by their number."""
+    """Return a view of the mean over valid tokens.
+
+    The node computes it by dividing ``view``, the sum of the valid tokens' rows, by ``mask``, the
+    number of valid tokens. Raises :class:`UnsupportedError` if ``view`` is not this sum, or
+    ``mask`` not this number.
+    """
     tensor = view.tensor
     assert isinstance(tensor, Kept)
     rows = tensor.source.rows

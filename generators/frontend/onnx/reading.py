@@ -16,11 +16,13 @@ Used = TypeVar("Used")
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
     """Read the graph in a file, call ``use`` with the graph, and return the result of the call.
 
-    The graph is first read as one whose inputs begin with a batch axis. If this or ``use`` raises
-    :class:`InputError`, and the first input may lack that axis, the graph is read as one without
-    batch axes. ``tokens`` is the number of tokens, or 0 if the graph fixes it. Raises
-    :class:`InputError` if no reading succeeds. The error is an ``OpenLengthError`` if ``tokens`` is
-    0 and the graph does not fix the number.
+    The graph is first read as one whose inputs begin with a batch axis. If this reading or its call
+    of ``use`` raises :class:`InputError`, the graph may be read again, as one without batch axes.
+    This is done only if the first input has a single axis, or the graph fixes the size of its first
+    axis to more than 1. ``tokens`` is the number of tokens, or 0 if the graph fixes it.
+
+    If no reading succeeds, the :class:`InputError` of the first is raised. It is an
+    ``OpenLengthError`` if ``tokens`` is 0 and the graph does not fix the number.
     """
     known = stamp(path)
     try:

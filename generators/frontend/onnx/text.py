@@ -1,4 +1,8 @@
-"""Import of decoders from ONNX graphs that have a causal mask, and score each word per token."""
+"""Import of decoders from ONNX graphs.
+
+Such a graph has a causal mask. For each token of a text, its output has a score for each token of
+the vocabulary.
+"""
 
 from pathlib import Path
 
@@ -30,9 +34,11 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
 
 
 def text_length(path: Path) -> int:
-    """Return the largest number of tokens that a graph accepts; 0 if its input fixes the number.
+    """Return the largest number of tokens that a graph accepts, or 0 if the graph states it.
 
-    Raises :class:`InputError` if the longest text cannot be determined.
+    The result is 0 if the graph's first input has a fixed number of tokens, or if the graph cannot
+    be read. Raises :class:`InputError` if the input leaves the number open and the largest number
+    cannot be determined.
     """
     if not few(path) or made_for(path):
         return made_for(path)

@@ -181,7 +181,10 @@ class Norm(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Activation(Of):
-    """A tensor after an elementwise function of :data:`celosia.arch.functions.FUNCTIONS`."""
+    """The result of an elementwise function of another tensor.
+
+    ``function`` is the function's key in :data:`celosia.arch.functions.FUNCTIONS`.
+    """
 
     function: str
 
@@ -245,9 +248,10 @@ class Context(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Shares(Tensor):
-    """Weights of a pooling by attention, before or after their softmax.
+    """Weights by which a pooling by attention multiplies the tokens, before it sums them.
 
-    Before softmax the weights are the products of constant queries and computed keys.
+    The graph computes them as the softmax of products of constant queries and computed keys. This
+    class represents both the products and their softmax.
     """
 
 
@@ -313,14 +317,16 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return two arrays of indices: the tensor's rows and columns that the view consists of.
+        """Return the indices of the tensor's rows and of its columns that the view consists of.
 
-        The view is taken as a matrix: its last axis has the matrix's columns, and all other axes
-        together have its rows. The first array has the tensor's row for each row of the matrix, the
-        second the tensor's column for each of its columns.
+        The view is read as a matrix: the last axis has the matrix's columns, and the other axes are
+        combined into one axis of rows. The first array of the result has, for each row of the
+        matrix, the index of the tensor's row that it is taken from. The second array has, for each
+        column of the matrix, the index of the tensor's column.
 
         Raises :class:`UnsupportedError` if a row of the matrix contains elements from several rows
-        of the tensor, or if its rows have different columns or a different order of them.
+        of the tensor. It is also raised if the rows of the matrix do not all have the same columns
+        of the tensor, in the same order.
         """
         flat = self.index.reshape(-1, self.index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)
@@ -333,9 +339,10 @@ class View:
 class Mask:
     """A value of a graph that is computed from the mask of valid tokens.
 
-    The value was computed for two masks. ``full`` is its content if all tokens are valid, ``cut``
-    its content if all tokens except the last are valid. A value that a graph computes from token
-    numbers is also a :class:`Mask` if it depends only on which tokens are padding.
+    The fields have the value's contents in two cases. ``full`` is the contents if all tokens are
+    valid. ``cut`` is the contents if all tokens except the last are valid. A value that a graph
+    computes from token numbers is also a :class:`Mask` if it depends only on which tokens are
+    padding.
     """
 
     full: NDArray[np.generic]
