@@ -1,4 +1,7 @@
-"""Model file formats that are recognized but not supported, with remedies."""
+"""Refusal of model files in known but unsupported formats.
+
+The error message says how to convert the model.
+"""
 
 import zipfile
 from pathlib import Path
@@ -33,8 +36,9 @@ def refuse_other(path: Path) -> None:
     """Raise :class:`InputError` for a file that no loader of models has accepted.
 
     If the file's suffix or first bytes belong to a known but unsupported format, the message says
-    how to convert the model. Otherwise the message lists the supported forms. A missing file is
-    refused only if its suffix belongs to an unsupported format. A folder is never refused.
+    how to convert the model. Otherwise the message lists the supported forms of models. For a
+    missing file, the error is raised only if the suffix belongs to an unsupported format. For a
+    folder, no error is raised.
     """
     kind = path.suffix.lower()
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""Tokens as the pieces of text that they append to the decoded text."""
+"""Conversion of single tokens to the bytes that they append to a decoded text."""
 
 import functools
 import re
@@ -15,10 +15,10 @@ _CLEANED = {
 
 
 def whole(text: str) -> str:
-    """Return a decoded text, without its last character if some UTF-8 bytes of it are missing.
+    """Return a decoded text without the replacement characters at its end.
 
-    A decoder writes such a character as replacement characters; all of these are removed from the
-    text's end.
+    A decoder writes replacement characters for a last character whose UTF-8 bytes are not yet
+    complete.
     """
     return text.rstrip(REPLACEMENT)
 
@@ -31,9 +31,10 @@ def clean(text: str) -> str:
 
 
 def unclean(text: str) -> int:
-    """Return how many characters at a text's end :func:`clean` may change once more text follows.
+    """Return the number of characters at a text's end that :func:`clean` may still change.
 
-    For example, the result is 1 for ``"word "``: if a comma follows, the space is removed.
+    The change depends on the text that follows. For example, the result is 1 for ``"word "``: if a
+    comma follows, the space is removed.
     """
     most = max(map(len, _CLEANED)) - 1
     return next(
@@ -47,7 +48,10 @@ def unclean(text: str) -> int:
 
 
 class Pieces:
-    """The bytes that each token of a ``tokenizers`` tokenizer appends to a text."""
+    """The bytes that each token of a tokenizer appends to a text.
+
+    The tokenizer is an object of the package ``tokenizers``.
+    """
 
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
@@ -67,7 +71,10 @@ class Pieces:
         return space >= 0 and not self._decode(space).startswith(" ")
 
     def is_byte(self, token: int) -> bool:
-        """Return whether a token is a single byte, possibly of a character with several bytes."""
+        """Return whether a token stands for a single byte, as ``<0x0A>`` does.
+
+        Several such tokens may be needed for one character.
+        """
         return self._fallback and bool(_BYTE.fullmatch(self._tokenizer.id_to_token(token) or ""))
 
     def piece(self, token: int) -> bytes:

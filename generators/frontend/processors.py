@@ -1,6 +1,7 @@
-"""Readers of the preprocessing in Hugging Face folders, with transformers and without PyTorch.
+"""Loading of tokenizers, image processors and feature extractors from Hugging Face folders.
 
-No code from a folder is run, and nothing is downloaded.
+The package transformers is needed, but not PyTorch. No code from a folder is run, and nothing is
+downloaded.
 """
 
 import os
@@ -46,9 +47,10 @@ def read_tokenizer(folder: Path) -> Any:
 
 
 def read_image_processor(folder: Path) -> Any:
-    """Return the Pillow-based image processor of a folder.
+    """Return the image processor of a folder, which converts images to model inputs.
 
-    Raises :class:`InputError` as :func:`read_tokenizer`.
+    The processor uses Pillow. Raises :class:`InputError` if Pillow or transformers is not
+    installed, or if the processor cannot be read.
     """
     library("PIL", "Images need", "pillow")
     package = _transformers("Images", "images")
@@ -60,9 +62,10 @@ def read_image_processor(folder: Path) -> Any:
 def read_extractor(folder: Path) -> Any:
     """Return the feature extractor of a folder, which converts sounds to model inputs.
 
-    The extractor of the Audio Spectrogram Transformer, which needs PyTorch in transformers, is
-    replaced by :func:`spectrogram_extractor` if PyTorch is not installed. Raises
-    :class:`InputError` as :func:`read_tokenizer`.
+    The Audio Spectrogram Transformer's extractor in transformers needs PyTorch. If PyTorch is not
+    installed, this extractor is replaced by that of :func:`spectrogram_extractor`.
+
+    Raises :class:`InputError` if transformers is not installed, or if the extractor cannot be read.
     """
     package = _transformers("Sounds", "sounds")
     paths = [folder / name for name in PREPROCESSOR_FILES if (folder / name).is_file()]

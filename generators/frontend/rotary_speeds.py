@@ -22,13 +22,15 @@ _STRETCHED = ("llama3", "yarn", "longrope")
 def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     """Return a model's settings of rotary positions: a dictionary from name to value.
 
-    The result contains the dictionary ``rope_scaling`` of config.json or, if that is empty, the
-    dictionary ``rope_parameters``. If this dictionary lacks the rotary base or the share of rotated
-    columns, they are read from the top level of config.json.
+    The result has all settings of the dictionary ``rope_scaling`` in config.json or, if it is
+    empty, of the dictionary ``rope_parameters``. If this dictionary lacks the rotary base or the
+    share of rotated columns, that setting is read from the top level of config.json. The setting
+    ``rope_type`` is the kind of rotary positions.
 
-    For the kinds that need it, the result also has the number of positions of the original
-    training. It is read from the top level of config.json. If it is missing there, it is read from
-    the dictionary; if it is missing in both, ``max_position_embeddings`` is used.
+    For the kinds ``llama3``, ``yarn`` and ``longrope``, the result also has the number of positions
+    of the original training. This number is read from the top level of config.json or, if it is
+    missing there, from the dictionary. If it is missing in both, ``max_position_embeddings`` is
+    used.
 
     ``partial`` is true if the type of model may rotate only a share of a head's columns. If it is
     false, all columns are rotated: the share is ignored for the kind ``default``, and must be 1 for
@@ -73,11 +75,14 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
 def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Turning:
     """Return the rotary base, the angular speed of each pair of columns, and a scale.
 
-    Speeds are [head_dim / 2], in radians per token; a pair that is not rotated has the speed 0.
-    Cosines and sines are multiplied by the scale. ``rope`` is the result of :func:`rope_settings`.
-    For the kind ``dynamic`` the result has the speeds of the kind ``default``, which are correct up
-    to the model's number of positions. For the kind ``longrope`` it has the speeds of the setting
-    ``short_factor``, which are correct up to the number of positions of the original training.
+    The speeds are [head_dim / 2], in radians per token, and are the same for all heads. A pair that
+    is not rotated has the speed 0. Cosines and sines are multiplied by the scale. ``rope`` is the
+    result of :func:`rope_settings`, and ``head_dim`` is the number of columns of a head.
+
+    The kind of rotary positions is the setting ``rope_type``. For the kind ``dynamic`` the result
+    has the speeds of the kind ``default``, which are correct up to the model's number of positions.
+    For the kind ``longrope`` it has the speeds of the setting ``short_factor``, which are correct
+    up to the number of positions of the original training.
 
     Raises :class:`InputError` if a setting is missing, or does not fit the others.
     """

@@ -29,13 +29,14 @@ from celosia.generators.frontend.tokenizer import read_sentences
 def read_samples(
     path: Path, source: Source, *, calibration: bool = False
 ) -> list[NDArray[np.generic]]:
-    """Read a model's inputs from a file or a folder, and return a list with an array for each.
+    """Read a model's inputs from a file or a folder, and return a list with one array per input.
 
     Each array is the result of :meth:`Source.prepare`, which applies the host steps that precede
     the machine. ``path`` has one of these forms:
 
     - a ``.npy`` file with an array [count, *shape], where ``shape`` is the model's input shape;
-    - a ``.npz`` file with such an array for each named input of the model, in that input's shape;
+    - a ``.npz`` file for a model with several named inputs; it has an array [count, *shape] for
+      each, where ``shape`` is the shape of that input;
     - a folder of images or sounds, which are read in the order of their names; the model's
       preprocessor_config.json describes the preprocessing;
     - any other file: a text with one input per line, for models of texts. Blank lines are skipped
@@ -94,7 +95,8 @@ def _prepared(source: Source, values: Values, path: Path) -> NDArray[np.generic]
 def count_cut(path: Path, source: Source, count: int | None) -> int:
     """Return how many of a folder's first ``count`` sounds are longer than the model's input.
 
-    The result is 0 for images.
+    If ``count`` is None, all sounds of the folder are checked. The result is 0 for images, and for
+    models whose input is not the samples of a sound.
     """
     files, most = input_files(path)[:count], int(np.prod(source.shape or ()))
     if files[0].suffix.lower() not in SOUNDS or most != max(source.shape or (), default=0):
@@ -136,7 +138,11 @@ def read_array(path: Path, content: str) -> NDArray[np.generic]:
 
 
 def read_arrays(path: Path, content: str) -> dict[str, NDArray[np.generic]]:
-    """Return the arrays in a ``.npz`` file by name; errors are those of :func:`read_array`."""
+    """Return the arrays in a ``.npz`` file: a dictionary from name to array.
+
+    Raises :class:`InputError` in the cases of :func:`read_array`, and if two arrays have the same
+    name or the arrays are too large together.
+    """
     arrays = {}
     try:
         with reading(path, content), zipfile.ZipFile(path) as archive:

@@ -59,15 +59,17 @@ class Source:
     """The names of the inputs."""
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """Return the token numbers of a text, [n], or of a pair with token types, [n, 2].
+        """Return the token numbers of a text, [n], or its token numbers and types, [n, 2].
 
-        A text with a tab is a pair. Texts of more than ``longest`` tokens are truncated; if
+        A text with a tab is a pair of texts. The types are returned only for a pair, if tokenizer
+        and model have token types. Texts of more than ``longest`` tokens are truncated; if
         ``longest`` is 0, the limit is the number of tokens that the model accepts.
 
         Raises :class:`InputError` in these cases:
 
         - the model has no tokenizer;
         - the text has more than one tab, or is a pair and the model does not accept pairs;
+        - the text is a pair with token types, but the import has left out the model's token types;
         - the model accepts fewer than ``longest`` tokens, and the truncated text has more than the
           model accepts;
         - :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` refuses the text.
@@ -153,8 +155,10 @@ class Source:
     def rows(self, prepared: Array) -> Floats:
         """Return the rows that the host writes into external memory for one input.
 
-        ``prepared`` is the result of :meth:`prepare` for the input. If it has token numbers, each
-        row is the sum of the vectors of a token, of its type and of its position.
+        ``prepared`` is the result of :meth:`prepare` for the input. If the machine embeds the input
+        with a linear layer, ``prepared`` itself is returned, in float64. Otherwise the host embeds
+        it: each row is the sum of a token's vector, the vector of its type and the vector of its
+        position.
         """
         if self.description.embedding == "linear":
             return np.asarray(prepared, np.float64)

@@ -32,8 +32,10 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     model.safetensors, or of a folder with model.toml and weights.safetensors.
 
     ``tokens`` is the greatest number of tokens in an input; if it is 0, the model's own number or a
-    default is used. An imported graph is compared with a run of the graph. If ``quick`` is true and
-    the comparison would be slow, it is omitted
+    default is used.
+
+    For an ONNX file, the outputs of the imported model are compared with those of the ONNX graph.
+    If ``quick`` is true, this comparison is omitted for graphs where it would be slow
     (:func:`celosia.generators.frontend.onnx.importer.load_onnx`).
 
     Raises :class:`InputError` if the model is unknown, cannot be read or is a language model. The

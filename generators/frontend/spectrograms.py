@@ -21,7 +21,10 @@ _FRAME, _HOP, _FOURIER, _LOWEST = 400, 160, 512, 20
 
 @dataclass(frozen=True, kw_only=True)
 class SpectrogramExtractor:
-    """Mel spectrogram extractor with the settings of an ASTFeatureExtractor and their defaults."""
+    """Converts a sound to a mel spectrogram, as transformers' ASTFeatureExtractor does.
+
+    The fields are settings of that class, with the same names and the same defaults.
+    """
 
     sampling_rate: int = 16000
     """Samples a second."""

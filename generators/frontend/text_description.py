@@ -160,7 +160,8 @@ class TextDescription(Description):
     def refuse_source(self, work: str) -> None:
         """Raise :class:`InputError` if the model is an encoder-decoder.
 
-        ``work`` names the excluded operation in the message.
+        ``work`` names, for the message, the operation that is possible only for decoders without an
+        encoder.
         """
         if self.source_layers:
             raise InputError(f"{work} is for decoders alone, and model {self.name} takes a source")
@@ -171,7 +172,7 @@ class TextDescription(Description):
 
     @property
     def projections(self) -> dict[str, tuple[int, int]]:
-        """The shape [outputs, inputs] of each linear layer of a block, by the layer's name."""
+        """Dictionary from the names of a block's linear layers to shapes [outputs, inputs]."""
         shapes = {
             "query": (self.query_width, self.dim),
             "key": (self.kv_width, self.dim),
@@ -186,7 +187,10 @@ class TextDescription(Description):
         return shapes
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every weight tensor by name; matrices are [outputs, inputs]."""
+        """Return a dictionary from the name of each weight tensor to its shape.
+
+        The shape of a linear layer's weights is [outputs, inputs].
+        """
         shapes_by_name: dict[str, tuple[int, ...]] = {"words": (self.vocabulary, self.dim)}
 
         def norm(name: str) -> None:

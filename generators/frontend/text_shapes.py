@@ -23,11 +23,11 @@ STORIES260K = SHAPES["stories260K"]
 def untrained(
     model: TextDescription, options: Quantization, seed: int = 1, sparsity: float = 0.0
 ) -> Decoder:
-    """Return a quantized decoder with random weights, made from ``seed``.
+    """Return a quantized decoder with random weights, which are drawn with the seed ``seed``.
 
-    ``sparsity`` is the share of the layers' weights that are 0. Programs and cycles equal the
-    programs and cycles of a trained decoder of the same shape. Raises :class:`InputError` if the
-    share is not from 0 to 1.
+    ``sparsity`` is the share of the layers' weights that are 0. The decoder's compiled programs and
+    their cycles equal those of a trained decoder of the same shape. Raises :class:`InputError` if
+    the share is not from 0 to 1.
     """
     return quantize_decoder(model, random_weights(model, seed, sparsity), 0, options)
 

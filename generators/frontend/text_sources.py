@@ -64,7 +64,7 @@ class TokenizerLike(Protocol):
 
     @property
     def ends(self) -> frozenset[int]:
-        """Tokens after which a text has ended."""
+        """Set of tokens; a text ends after any of them."""
 
     def encode(self, text: str) -> list[int]:
         """Return the token numbers of a text.
@@ -121,16 +121,17 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> tuple[Decoder, Parting]:
-        """Return the quantized decoder, and the distance of its outputs from the float model's.
+        """Return the quantized decoder, and its errors compared with the float model.
 
-        The distance is measured on a few of the calibration texts. These texts are ``texts``, lists
-        of token numbers, or texts that the model samples if ``texts`` is None.
+        For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
+        ``texts`` is None, the model samples them.
 
         An encoder-decoder is calibrated on the answers that it samples, and ``texts`` are the
         source texts of these answers. If ``texts`` is None, the sources in the model's folder are
         used, or random ones if the folder has none.
 
-        Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
+        The errors are measured on a few of the texts or answers. Raises :class:`InputError` as
+        :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
         options = options or Quantization()
         model, weights = self.description, self.weights
@@ -151,9 +152,12 @@ class TextSource:
     ) -> Calibration:
         """Run the float model on calibration texts, and return the ranges of all its tensors.
 
-        The result also has rows of some tensors. The calibration texts are ``texts``, lists of
-        token numbers, or texts that the model samples if ``texts`` is None. For an encoder-decoder
-        ``texts`` are sources, and the model samples an answer to each; None selects random sources.
+        The result also contains some tensors' rows for the calibration texts. For a decoder,
+        ``texts`` are these texts, each a list of token numbers. If ``texts`` is None, the model
+        samples them.
+
+        For an encoder-decoder, ``texts`` are source texts, and the model samples an answer to each.
+        If ``texts`` is None, the sources are random.
 
         Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
@@ -186,7 +190,10 @@ class TextSource:
 
 
 def is_text(model: str) -> bool:
-    """Return whether a name or path is known to be a language model."""
+    """Return whether ``model``, a name or a path, stands for a language model.
+
+    The result is also true for types of language models that are known but not supported.
+    """
     path = Path(model)
     check_links(path)
     own = path.name == model and _is_folder(_MODELS / model)
@@ -214,9 +221,10 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     - the name of a model that comes with the package.
 
     ``tokenizer`` is the path of the tokenizer's file. If it is None, the tokenizer is read from the
-    model's folder: from ``tok<vocabulary>.bin`` or ``tokenizer.bin`` for a llama2.c file, otherwise
-    from Hugging Face's tokenizer files, or a vocab.json that gives each character its token. If the
-    folder has none of these files, texts are written as token numbers.
+    model's folder. For a llama2.c file, the tokenizer's file is ``tok<vocabulary>.bin`` or
+    ``tokenizer.bin``. For other models, the folder has Hugging Face's tokenizer files, or a
+    vocab.json that gives each character its token. If the folder has none of these files, texts are
+    written as token numbers.
 
     Raises :class:`InputError` if the model is unknown, if the model or the tokenizer cannot be
     read, or if model and tokenizer do not fit each other.
@@ -269,11 +277,15 @@ def open_tokenizer(
 ) -> TokenizerLike:
     """Return the tokenizer in the file ``path``.
 
-    If ``path`` is None, the result is a :class:`NumberTokenizer` for texts of token numbers. A file
-    vocab.json has a token for each character, and a ``.bin`` file is a tokenizer of llama2.c. Any
-    other file is read as a tokenizer.json.
+    The kind of tokenizer depends on the file's name:
 
-    ``begin``, ``ends``, ``cleaned`` and ``split`` affect only a tokenizer.json. The first three are
+    - a vocab.json has a token for each character;
+    - a ``.bin`` file is a tokenizer of llama2.c;
+    - any other file is read as a tokenizer.json;
+    - if ``path`` is None, the result is a :class:`NumberTokenizer` for texts of token numbers.
+
+    ``vocabulary`` is the number of tokens in the model's vocabulary. ``begin``, ``ends``,
+    ``cleaned`` and ``split`` affect only a tokenizer.json. ``begin``, ``ends`` and ``cleaned`` are
     passed to :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. If ``split`` is true, a
     special token's name in a text is encoded as ordinary text, otherwise as the special token.
 

@@ -53,7 +53,10 @@ class Tokenizer:
 
 
 class TextTokenizer:
-    """A tokenizer from a tokenizer.json file, for texts that are continued token by token."""
+    """A tokenizer for language models, which continue a text token by token.
+
+    The tokenizer is defined by a tokenizer.json file.
+    """
 
     def __init__(
         self, tokenizer: Any, begin: int | None, ends: frozenset[int], *, cleaned: bool = False
@@ -124,7 +127,11 @@ class NumberTokenizer:
         self._vocabulary = vocabulary
 
     def encode(self, text: str) -> list[int]:
-        """Return a list of the numbers in a text; raise :class:`InputError` for other content."""
+        """Return a list of the token numbers in a text.
+
+        Raises :class:`InputError` if the text has no number, has anything other than numbers, or
+        has a number that is not in the vocabulary.
+        """
         words = text.replace(",", " ").split()
         for word in words:
             if not word.isdecimal() or int(word) >= self._vocabulary:
@@ -146,7 +153,10 @@ class NumberTokenizer:
 
 
 def with_types(numbers: NDArray[np.int64], types: Sequence[int]) -> NDArray[np.int64]:
-    """Return token numbers and types as columns, [n, 2]; only numbers, [n], if all types are 0."""
+    """Return token numbers and token types as the two columns of an array [n, 2].
+
+    If all types are 0, the token numbers alone are returned, [n].
+    """
     return np.stack([numbers, np.array(types, np.int64)], axis=1) if any(types) else numbers
 
 
@@ -182,9 +192,11 @@ def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
     """Return a list of the lines of a text file, without its blank lines.
 
     Blank lines at the file's end are always skipped. If ``blank`` is true, all other blank lines
-    are skipped too. If it is false, they are an error: another file, such as one of labels, may
-    have a line for each line of this file. Raises :class:`InputError` in this case, and if the file
-    cannot be read or has only blank lines.
+    are skipped too. If ``blank`` is false, any other blank line is an error. This keeps the lines
+    in step with the lines of another file, such as a file of labels.
+
+    Raises :class:`InputError` for this error, and if the file cannot be read or has only blank
+    lines.
     """
     lines = read_lines(path, "sentences")
     while lines and not lines[-1].strip():

@@ -122,10 +122,11 @@ def _array(part: Mapping[str, Any]) -> NDArray[np.generic]:
 
 
 def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Shaped) -> Weights:
-    """Compare tensors with the shapes in ``description``, and return them by name in float64.
+    """Check tensors against the shapes in ``description``, and convert them to float64.
 
-    Raises :class:`InputError` if a tensor is missing, unknown, not finite, or of the wrong shape,
-    or if its largest magnitude is neither 0 nor from :data:`LEAST_WEIGHT` to :data:`MOST_WEIGHT`.
+    The result is a dictionary from name to array. Raises :class:`InputError` if a tensor is
+    missing, unknown, not finite, or of the wrong shape, or if its largest magnitude is neither 0
+    nor from :data:`LEAST_WEIGHT` to :data:`MOST_WEIGHT`.
     """
     shapes = description.shapes()
     for name in tensors:

@@ -1,1 +1,1 @@
-"""Graphs of models: nodes of float models; operations, tensors and weights of integer models."""
+"""Graphs of models, both of the float models and of the quantized integer models."""

@@ -1,4 +1,7 @@
-"""Models whose nested weights, stored as separate bit planes, are used without the lower planes."""
+"""Copies of models that use only the upper bits of nested weights.
+
+Nested weights are stored as separate bit planes, so a program may leave out the lower planes.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,12 +22,12 @@ BITS = tuple(sorted(PLANES, reverse=True))
 
 
 def is_nested(model: IntegerGraph) -> bool:
-    """Return whether a linear layer of a model has nested weights, stored as bit planes."""
+    """Return whether any linear layer of a model has nested weights, stored as bit planes."""
     return any(isinstance(op, Linear) and op.planes for op in model.ops)
 
 
 def planes_of(bits: int) -> int:
-    """Return the number of bit planes with the upper ``bits`` bits of each nested weight."""
+    """Return how many bit planes together hold the upper ``bits`` bits of each nested weight."""
     return [*PLANES].index(bits) + 1
 
 
@@ -45,9 +48,10 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
 def coarser(model: Model, bits: int) -> Model:
     """Return a copy of a model that uses only the upper ``bits`` bits of each nested weight.
 
-    Quantization scales and parameters do not change, except the biases: they compensate the zero
-    point of a layer's input, and so depend on the weights. The encoder of an encoder-decoder keeps
-    all bits. If ``bits`` is 8, the full width, ``model`` itself is returned.
+    Quantization scales and the parameters of requantization do not change, except the biases. A
+    layer's biases compensate the zero point of its input, and so depend on the layer's weights. The
+    encoder of an encoder-decoder keeps all bits. If ``bits`` is 8, the full width, ``model`` itself
+    is returned.
     """
     if bits == OPERAND_BITS:
         return model

@@ -61,7 +61,8 @@ class Embedding:
 class Start:
     """``target`` is the learned positions, with the class token added in row 0.
 
-    A linear layer later adds the embedded input. A model may lack positions or the class token.
+    The linear layer that embeds the input later adds its result to these rows. If the model has no
+    learned positions, zeros replace them. If it has no class token, nothing is added in row 0.
     """
 
     target: Value
@@ -129,7 +130,10 @@ class Rotary:
 
 @dataclass(frozen=True)
 class Gate:
-    """``target = source * up``, the product of a gated MLP."""
+    """``target = source * up``, the elementwise product in a gated MLP.
+
+    ``source`` is the activated gate, and ``up`` is the output of the linear layer ``up``.
+    """
 
     source: Value
     up: Value
