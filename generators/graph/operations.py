@@ -17,9 +17,10 @@ TIMES_STEPS = 4096
 
 @dataclass(frozen=True)
 class Embedding:
-    """``target`` is the row ``token`` of ``words``, requantized (``rescale``).
+    """A token embedding: each row of ``target`` is a token's vector, requantized (``rescale``).
 
-    If positions are learned, the row of ``positions`` for the token's position is added.
+    The vector of token t is row t of ``words``. If ``positions`` is not None, its row for the
+    token's position is added after the requantization.
     """
 
     target: Tensor
@@ -32,9 +33,10 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear layer: ``target[row:]`` is ``source @ weight``, requantized (``rescale``).
+    """A linear layer: ``source @ weight`` is requantized (``rescale``) and written to ``target``.
 
-    An activation, or the addition of the target's old value, may follow the requantization.
+    Row 0 of the result is written to row ``row`` of the target. An activation may follow the
+    requantization (``relu`` or ``table``), or the target's old value is added (``residual``).
     """
 
     source: Tensor
@@ -89,11 +91,11 @@ class Linear:
 
     @property
     def parts(self) -> list["Linear"]:
-        """Matrix products that compute the layer: a list with one linear layer for each product.
+        """List of linear layers, one for each matrix product that computes this layer.
 
-        There is one product for each bit plane of nested weights, and a single product for other
-        weights. A low-rank correction adds two products: one at the start and one at the end of the
-        list.
+        Nested weights have one product for each bit plane; other weights have a single product. A
+        low-rank correction adds two products. The product with the first matrix of the correction
+        is the first in the list; the product with the second matrix is the last.
         """
         low = self.low_rank
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
@@ -105,7 +107,10 @@ class Linear:
 
     @property
     def look_up(self) -> tuple[str, ...]:
-        """Names of DRAIN's flags for the layer's activation table; empty without a table."""
+        """Names of the DRAIN flags that apply the layer's activation table to the sums.
+
+        The result is an empty tuple if the layer has no table.
+        """
         return () if self.table is None else ("polynomial" if self.polynomial else "table",)
 
 
@@ -119,17 +124,20 @@ class Plane:
 
     @property
     def values(self) -> Ints:
-        """Each weight's part in this plane, [k, n]; a weight is the sum of its parts."""
+        """The numbers that the bits of this plane stand for, one for each weight, [k, n].
+
+        The sum of a weight's numbers in all planes is the weight.
+        """
         return np.array(self.stored.form.values, np.int64)[self.stored.codes]
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """Low-rank correction of a layer's weights: a product of two thin matrices.
+    """Low-rank correction of a layer's weights by a product of two thin matrices.
 
-    The linear layer ``first`` multiplies the input by the first matrix; its result times
-    ``weight``, the second matrix, is added to the sums of the layer's product. See equation (18) of
-    ``docs/formats.md``.
+    The linear layer ``first`` multiplies the layer's input by the first matrix. The result is
+    multiplied by ``weight``, the second matrix. These sums are added to the sums that the layer
+    computes with its uncorrected weights. See equation (18) of ``docs/formats.md``.
     """
 
     first: Linear
@@ -140,7 +148,11 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Norm:
-    """``target`` is ``source``, normalized and requantized (``rescale``)."""
+    """A normalization of each row of ``source``, or of each head's columns in a row (``heads``).
+
+    The result is requantized (``rescale``) and written to ``target``. It is an RMS normalization if
+    ``rms`` is true, otherwise a layer normalization.
+    """
 
     source: Tensor
     target: Tensor
@@ -161,10 +173,11 @@ class Norm:
 
 @dataclass(frozen=True)
 class Convert:
-    """``target = rescale(source)``, from INT16 to INT8 or to INT16 with another scale.
+    """A conversion of a tensor to another scale or width: ``target = rescale(source)``.
 
-    An INT8 source is multiplied by the identity matrix. A DRAIN instruction then requantizes the
-    product's sums to INT16; it can also apply a rotary embedding to them.
+    An INT16 source is converted to INT8, or to INT16 with another scale. An INT8 source is
+    converted to INT16: it is multiplied by the identity matrix, and a DRAIN instruction requantizes
+    the sums. That instruction can also apply a rotary embedding to them.
     """
 
     source: Tensor
@@ -193,15 +206,20 @@ class Rotary:
     row stands for all places."""
 
     def at(self, places: Ints) -> Ints:
-        """Return the cosines and sines for the token positions ``places``, [n, head's columns]."""
+        """Return the cosines and sines for the tokens at the positions ``places``.
+
+        The result is a row for each position, and in it an element for each column of a head.
+        """
         return self.pairs[places % len(self.pairs)]
 
 
 @dataclass(frozen=True)
 class Gate:
-    """``target = (source - zero) * up``, requantized: the product of a gated MLP.
+    """The elementwise product in a gated MLP: ``target = (source - zero) * up``, requantized.
 
-    ``zero`` is the zero point of the source. See equation (10) of ``docs/numerics.md``.
+    ``source`` is the output of the gate's linear layer after its activation, and ``zero`` is the
+    zero point of ``source``. ``up`` is the output of the second linear layer. See equation (10) of
+    ``docs/numerics.md``.
     """
 
     source: Tensor
@@ -273,7 +291,7 @@ class Attention:
 
     @property
     def prefix(self) -> str:
-        """Prefix of the names of the layer's tensors."""
+        """Start of the names of this attention's tensors, such as ``layers.0``."""
         return self.query.name.rpartition(".")[0]
 
 

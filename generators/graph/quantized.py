@@ -45,7 +45,11 @@ class Graph(Generic[D]):
 
     @property
     def ops(self) -> list[Op]:
-        """All operations in execution order, without those of an encoder-decoder's encoder."""
+        """List of all operations of this graph, in execution order.
+
+        If the graph is the decoder of an encoder-decoder, the operations of the encoder
+        (``source``) are not included.
+        """
         return [*self.before, *(op for layer in self.layers for op in layer), *self.after]
 
     @property
@@ -59,7 +63,7 @@ class Graph(Generic[D]):
 
     @property
     def reads_tokens(self) -> bool:
-        """True if the input is token numbers."""
+        """True if the model's input is token numbers, false if it is a vector for each token."""
         return any(isinstance(op, Embedding) for op in self.before)
 
     @property
@@ -76,7 +80,8 @@ class Graph(Generic[D]):
     def macs(self: "Graph[ModelDescription]", length: int) -> int:
         """Return the number of multiply-accumulates in an inference of ``length`` tokens.
 
-        Those of linear layers and attention are counted; those of padding tokens are not.
+        Only the multiply-accumulates of linear layers and attention are counted. Padding tokens,
+        which extend a shorter input to the model's sequence length, are not counted.
         """
         total, padding = 0, self.description.sequence - length
         for op in self.ops:
@@ -90,17 +95,21 @@ class Graph(Generic[D]):
         return total
 
     def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:
-        """Return inputs [..., tokens, features] as integers for the machine.
+        """Return inputs [..., tokens, features], quantized for the graph's tensor ``input``.
 
-        For a model without linear embedding, ``values`` are the rows that :func:`lookup` returns
-        for the tokens.
+        The result is INT8, or INT16 if that tensor is INT16. If the model does not embed its inputs
+        by a linear layer, ``values`` are the rows that
+        :func:`celosia.generators.frontend.embedding.lookup` returns for the tokens.
         """
         return quantize(values, self.input).astype("<i2" if self.input.wide else np.int8)
 
     def dequantize_output(
         self: "Graph[ModelDescription]", values: NDArray[np.signedinteger]
     ) -> NDArray[np.float64]:
-        """Return the machine's integer outputs [..., rows, columns] as real numbers."""
+        """Return the machine's integer outputs [..., rows, columns] as real numbers.
+
+        If the model's description has ``unit``, each row is then scaled to length 1.
+        """
         real: NDArray[np.float64] = self.output.scale * (np.asarray(values, np.float64))
         return unit_rows(real) if self.description.unit else real
 
@@ -111,7 +120,10 @@ class Graph(Generic[D]):
 
     @property
     def attentions(self) -> list[Attention]:
-        """The attention operation of each layer."""
+        """List of all attention operations of the layers, in execution order.
+
+        A layer has two if it has a cross-attention, otherwise one.
+        """
         return [op for op in self.ops if isinstance(op, Attention)]
 
     @property
@@ -126,12 +138,20 @@ class Graph(Generic[D]):
 
     @property
     def kv_bits(self) -> int:
-        """Stored bits of a value element, and of a key element from column ``whole`` on."""
+        """Number of bits that are stored for each element of a value.
+
+        Keys have the same number of bits in each element after the first ``whole`` columns of a
+        head.
+        """
         return self.attentions[0].kv_bits
 
     @property
     def key_bits(self) -> int:
-        """Stored bits of a key element from column ``whole`` on; 8 if no column is left."""
+        """Number of bits that are stored for each element of a key after column ``whole - 1``.
+
+        Columns are counted in each head. The number is 8 if ``whole`` is the number of all columns
+        of a head.
+        """
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 
     @property
@@ -151,7 +171,11 @@ class Graph(Generic[D]):
 
     @property
     def places(self) -> int:
-        """Largest number of tokens in a text: the rows of the position or rotation table."""
+        """Largest number of tokens in a text.
+
+        This is the number of rows in the table of rotary angles or, if no operation rotates, in the
+        table of learned positions.
+        """
         table = self.embedding.positions if self.rotary is None else self.rotary
         assert table is not None
         return len(table)

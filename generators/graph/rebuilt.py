@@ -1,4 +1,4 @@
-"""Copies of graphs with replaced parts."""
+"""Copies of graphs in which a function replaces operations, tensors or other members."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -12,10 +12,12 @@ _WHOLE = (*get_args(Op), Graph, LowRank, Plane, Head)
 
 
 def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:
-    """Return a copy of ``part``, which is a graph or a part of one, with some parts replaced.
+    """Return a copy of ``part`` in which the function ``change`` has replaced some members.
 
-    The function ``change`` gets a part and returns its replacement. If it returns None, the parts
-    inside are visited, and a part without parts inside is kept.
+    ``part`` is a graph, or a member of a graph such as an operation, a tuple of operations or a
+    tensor. ``change`` gets ``part`` and returns its replacement, or None. If it returns None for a
+    graph, a tuple, an operation or a part of an operation, it then gets each member of these. Any
+    other object for which it returns None, such as a tensor, is kept.
     """
     whole: Any = part
     changed: Any = change(part)

@@ -27,10 +27,11 @@ class Stored:
     """Scales of the groups, [ceil(k / group), n], from 1 to 255."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the bytes that store some rows and columns of the matrix, [stored rows, columns].
+        """Return the bytes that store some rows and columns of the matrix.
 
-        A stored row has one byte for each column: codes of several weights, or a scale. If weights
-        have groups, ``rows`` must begin at the first row of a group.
+        The result is [stored rows, columns]. A stored row has one byte for each column: codes of
+        several weights, or a scale. If groups of weights share scales, ``rows`` must begin at the
+        first row of a group.
         """
         codes = self.codes[rows, columns]
         if self.scales is None:
@@ -58,17 +59,23 @@ def part_rows(stored: Stored | None, config: Config) -> int:
 
 
 def in_pairs(stored: Stored | None, config: Config) -> bool:
-    """Return whether two weights in the format of ``stored`` share a byte of a weight slot."""
+    """Return whether each byte of a weight slot holds two weights in the format of ``stored``.
+
+    This is the case if the configuration has ``packed_slots`` and each operand of the format fits
+    in 4 bits. It is false for INT8 weights (``stored`` is None).
+    """
     return stored is not None and config.packed_slots and stored.form.paired
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return the bytes of some rows of weights for weight slots, and these bytes with scales.
+    """Return the bytes that weight slots hold for some rows of weights, and how they are stored.
 
-    The first result is a matrix of bytes; each contains two weights of a column, and a slot has
-    ``size`` rows of bytes. The second result is a :class:`Stored` of the same bytes, with one scale
-    for each column of a slot. It is None if the weights have no groups with scales. If they have
-    groups, ``rows`` must begin at a group's first row, and a group must fill whole slots.
+    The first result is a matrix of bytes. Each byte contains two weights of the same column, and a
+    slot holds ``size`` rows of bytes.
+
+    The second result is None if groups of weights have no scales. Otherwise it is a :class:`Stored`
+    of the same bytes, with one scale for each column of a slot. In this case ``rows`` must begin at
+    the first row of a group, and the rows of a group must fill whole slots.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]

@@ -40,7 +40,11 @@ def _template(part: Any) -> Any:
 
 
 def deepened(graph: Graph[D], model: D) -> Graph[D]:
-    """Return the graph of a model's first layers with all layers: the last one is repeated."""
+    """Return a graph with all layers of a model, made from the graph of its first layers.
+
+    ``graph`` has the first layers, and ``model`` is the description of the whole model. Each
+    missing layer is a copy of the last layer of ``graph``, with tensor names of its number.
+    """
     last = len(graph.layers) - 1
     more, source = range(1, model.layers - last), graph.source
     if source is not None:

@@ -16,7 +16,12 @@ WIDE = 16
 
 @dataclass(frozen=True)
 class Tensor:
-    """An integer tensor; element q stands for ``scale * (q - zero)``, times the column's gain."""
+    """An integer tensor, with the parameters that give the real values of its elements.
+
+    The integer q stands for the real value ``scale * (q - zero)``. If columns have gains, this
+    value is multiplied by the column's gain; if columns have offsets, the column's offset is then
+    added.
+    """
 
     name: str
     """Name in the float model, or a description."""
@@ -97,7 +102,12 @@ def rescale_of(bias: ArrayLike, factors: ArrayLike) -> Rescale:
 
 
 def quantize(values: NDArray[np.floating], tensor: Tensor) -> Ints:
-    """Return real values as a tensor's integers, rounded to nearest, ties to even, saturated."""
+    """Return real values as integers of a tensor.
+
+    Each value is divided by the tensor's scale and rounded to the nearest integer, ties to even.
+    The zero point is added, and the result is saturated at the tensor's width. Gains and offsets of
+    columns are not applied.
+    """
     half = 1 << (tensor.width - 1)
     rounded = np.rint(np.asarray(values, np.float64) / tensor.scale) + tensor.zero
     clipped: Ints = np.clip(rounded, -half, half - 1).astype(np.int64)

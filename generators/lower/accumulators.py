@@ -36,11 +36,13 @@ class Accumulators:
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
         """Allocate ``rows`` rows permanently to the sums named ``name``, and return the first row.
 
-        A name that already has rows keeps them. The number of the first row is even. ``later`` is
-        true for sums that are computed after the sums of all other names have been requantized.
-        Such sums get rows from the last row down, all other sums get rows from row 0 up. So rows
-        of a sum with ``later`` may overlap rows of a sum without it. Raises :class:`FitError` if
-        there are too few rows.
+        If the name already has rows, their first row is returned. The number of the first row is
+        even.
+
+        If ``later`` is false, rows are allocated from row 0 up. If it is true, rows are allocated
+        from the last row down, and may overlap rows that were allocated with ``later`` false. So
+        the sums with ``later`` must be computed after all other named sums have been requantized.
+        Raises :class:`FitError` if there are too few rows.
         """
         if name not in self._named:
             before = self._taken[later]
@@ -64,8 +66,9 @@ class Accumulators:
         return even(m, min(m, self.depth // 2))
 
     def tiles(self, height: int) -> int:
-        """Return how many tile columns of a product with ``height`` rows fit half the accumulators.
+        """Return the number of tile columns whose sums fit in half of the accumulators.
 
-        The result is 1 if not even one tile column fits.
+        Each tile column of the product needs ``height`` accumulator rows. The result is 1 if not
+        even one tile column fits.
         """
         return max(1, self.depth // 2 // height)

@@ -32,9 +32,9 @@ TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
 class Refusal:
     """The reason why an encoder's program does not fit the configuration.
 
-    ``excess`` is the amount that the program needs of the memory that is too small: bytes of the
-    scratchpad, weight slots, or words of the program memory. It is 0 if all memories suffice, but
-    the program's loops cannot be encoded.
+    If a memory is too small, ``excess`` is the size that the program needs of this memory: bytes of
+    the scratchpad, weight slots, or words of the program memory. If all memories suffice, but the
+    program's loops cannot be encoded, ``excess`` is 0.
     """
 
     stage: int
@@ -90,6 +90,10 @@ def place(
     spills: bool = False,
 ) -> Placed | Refusal:
     """Return a lowered model with buffer addresses, or the reason why it does not fit.
+
+    ``name`` is the model's name in messages. Each load is moved ahead of the instructions that use
+    its data, by at most ``ahead`` items. If ``loop_layers`` is true, the program executes the
+    layers in a loop, otherwise one after another without a loop.
 
     If the scratchpad has no room for all tensors and ``spills`` is true, blocks of tensors are
     stored to external memory until their next use. If ``spills`` is false, such a model is refused.

@@ -37,13 +37,17 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
 def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> None:
     """Add the instructions of an attention ``op`` for all texts of a run.
 
-    The instructions compute queries, keys and values from normalized rows, and then probabilities
-    and contexts. Contexts are the sums of values weighted by probabilities. The output projection
-    is not included. ``waiting`` has the linear layers that compute queries, keys and values. Each
-    is a pair of the layer and the list of rowwise operations after it. If the attention is to a
-    source, an earlier run has computed its keys and values. Then ``waiting`` has only the layer of
-    the queries. If the cache stores inputs of the attention instead of keys and
-    values, the keys and values of all tokens are computed from these inputs.
+    The instructions compute queries, keys and values from normalized rows, then probabilities, and
+    then contexts (the sums of values weighted by probabilities). The output projection is not
+    included.
+
+    ``waiting`` is a list of pairs, one for each linear layer that computes queries, keys or values.
+    A pair has the layer, and the list of rowwise operations that follow it. A cross-attention has
+    only the pair of the queries, because an earlier run has computed the keys and values from the
+    source text.
+
+    If the cache stores inputs of the attention instead of keys and values, the instructions compute
+    the keys and values of all tokens from these inputs.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
     made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}

@@ -43,11 +43,13 @@ def score(
 ) -> Draft:
     """Return the instruction that multiplies ``m`` queries of a head by ``n`` keys.
 
-    The products are written to the accumulators at ``sums``. ``keys`` is a view in the scratchpad,
-    where each key is a row, or the number of the first weight slot that holds the keys. In slots
-    each key is a column. If several heads share a slot, ``above`` is the number of slot rows above
-    this head's keys; each query then begins with that number of zeros. ``names`` are further flags
-    of the instruction.
+    The products are written to the accumulators at ``sums``. ``names`` are further flags of the
+    instruction. ``keys`` is a view in the scratchpad, where each key is a row, or the number of the
+    first weight slot that holds the keys. In a slot each key is a column.
+
+    If several heads share a slot, ``above`` is the number of slot rows above this head's keys. Each
+    row of ``query`` must then begin with ``above`` zeros, so that the keys of other heads add
+    nothing to the products.
     """
     flags = names if isinstance(keys, int) else ("b_transpose", *names)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
@@ -66,10 +68,10 @@ def softmax(
 ) -> Draft:
     """Return the instruction for the softmax of a head's scores.
 
-    If ``flags`` contains ``drain``, the scores are sums in the accumulators, otherwise requantized
-    scores. ``row`` is the token of the first row of scores, as an index in the sequence. Shaped
-    attention needs it to add a term to the score of each token with itself. The other arguments are
-    as for :meth:`Work.softmax`.
+    If ``flags`` contains ``drain``, the scores are sums in the accumulators. Otherwise they are
+    requantized scores in the scratchpad. ``row`` is used only by shaped attention, which adds a
+    term to the score of each token with itself. It is the column of this score in the first row.
+    The other arguments are as for :meth:`Work.softmax`.
     """
     diagonal = op.heads[head].diagonal
     return work.softmax(

@@ -125,11 +125,14 @@ def settle(
     moved: Callable[[T, Mapping[str, int]], T | None],
     held: Mapping[str, int] = MappingProxyType({}),
 ) -> T:
-    """Return the fastest program found by repeatedly moving buffers to other banks.
+    """Move buffers to other banks in several rounds, and return the fastest program found.
 
-    Each round starts from the timeline of the best program so far. It calls ``moved`` with that
-    program and the new addresses. ``moved`` returns the program with these addresses, or None if
-    there is no such program. ``held`` has the buffers that must not move, with their addresses.
+    Each round chooses addresses by the timeline of the best program so far. It calls ``moved`` with
+    that program and the new addresses. ``moved`` returns the program with these addresses, or None
+    if there is no such program. The rounds end after :data:`REBANKS` rounds, or as soon as a round
+    finds no faster program.
+
+    ``held`` is a dictionary from the name of each buffer that must not move to its address.
     """
     for _ in range(REBANKS):
         costs = conflicts(best.drafts, best.timeline, config)

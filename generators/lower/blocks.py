@@ -33,28 +33,30 @@ def even(total: int, most: int) -> int:
 
 
 def parts(total: int, size: int) -> list[Part]:
-    """Return the list of parts (first, count) that ``total`` elements have if cut by ``size``.
+    """Cut ``total`` elements into parts, and return a list of pairs (first element, count).
 
-    Each part has ``size`` elements; the last part may be smaller.
+    Each part has ``size`` elements, except that the last part may be smaller.
     """
     return [(first, min(size, total - first)) for first in range(0, total, size)]
 
 
 def cut(total: int, marks: Iterable[int]) -> list[Part]:
-    """Return the list of parts (first, count) of ``total`` elements cut at positions ``marks``.
+    """Cut ``total`` elements at the positions ``marks``, and return a list of pairs (first, count).
 
-    Marks outside the range are ignored.
+    Each pair is a part: its first element and its number of elements. A mark is the first element
+    of a part. Marks that are not between 0 and ``total`` are ignored.
     """
     edges = sorted({0, total, *(mark for mark in marks if 0 < mark < total)})
     return [(first, last - first) for first, last in itertools.pairwise(edges)]
 
 
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
-    """Cut the range from 0 to ``total`` at ``marks``, and divide each interval into equal parts.
+    """Cut the range from 0 to ``total`` at ``marks``, and divide each interval into parts.
 
-    The result has a list of parts (first, count) for each interval between two neighbouring
-    positions in ``marks``. The size of a part is a multiple of ``unit`` and at most ``most`` units;
-    only the last part of an interval may be smaller than the others.
+    The result is a list with one list of parts (first, count) for each interval between two
+    neighbouring marks. An interval is divided into the fewest equal parts of at most ``most``
+    units. The size of a part is a multiple of ``unit``; only the last part of an interval may be
+    smaller.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -104,11 +106,18 @@ class Blocks:
         return Ref(self._name(block_row, block_column), offset)
 
     def view(self, row: int, column: int) -> View:
-        """Return the view that begins at an element, inside the element's block."""
+        """Return the address and row stride of a matrix whose first element is the given element.
+
+        The given row and column are indices in the tensor. The matrix must stay inside the block
+        that contains the element.
+        """
         return View(self.place(row, column), self.stride(column))
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of every block (bytes), by buffer name."""
+        """Return a dictionary from the buffer name of each block to the block's size (bytes).
+
+        If all blocks of columns share one buffer, its size is that of the largest block.
+        """
         return {
             self.place(row, column).buffer: min(self.row_step, self.rows - row)
             * self.stride(column)
@@ -142,11 +151,11 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return a tensor's division into blocks of columns.
 
-    A tensor of at most ``most`` bytes is one block. Otherwise the width of a block is a multiple of
-    a number in ``units``, which lists numbers of columns in order of preference. The first number
-    is used for which that many columns have at most ``most`` bytes. The tensor is then cut into the
-    fewest equal blocks of at most ``most`` bytes. If no number fits, the width is
-    the last number, and blocks are larger than ``most`` bytes.
+    A tensor of at most ``most`` bytes is one block. A larger tensor is cut into blocks of a width
+    that is a multiple of a unit. ``units`` is a list of such units (columns), in order of
+    preference. The first unit is chosen whose columns have at most ``most`` bytes. The tensor is
+    then cut into the fewest equal blocks of at most ``most`` bytes. If no unit is small enough,
+    each block has the width of the last unit, and more than ``most`` bytes.
     """
     step = tensor.columns
     if tensor.bytes > most:
@@ -158,9 +167,9 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
 
 
 def one_block(tensor: Tensor, buffer: str, rows: int) -> Blocks:
-    """Return the division of a tensor into one block, which is the buffer ``buffer``.
+    """Return a division of a tensor into a single block, stored in the buffer named ``buffer``.
 
-    The tensor has at most ``rows`` rows.
+    ``rows`` is the number of rows of the block. The tensor may have fewer rows.
     """
     return Blocks(buffer, rows, tensor.columns, tensor.element, rows, tensor.columns)
 
