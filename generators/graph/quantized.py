@@ -140,17 +140,15 @@ class Graph(Generic[D]):
     def kv_bits(self) -> int:
         """Number of bits that are stored for each element of a value.
 
-        Keys have the same number of bits in each element after the first ``whole`` columns of a
-        head.
+        The same number is stored for a key element in column ``whole`` or later of its head.
         """
         return self.attentions[0].kv_bits
 
     @property
     def key_bits(self) -> int:
-        """Number of bits that are stored for each element of a key after column ``whole - 1``.
+        """Number of bits stored for a key element in column ``whole`` or later of its head.
 
-        Columns are counted in each head. The number is 8 if ``whole`` is the number of all columns
-        of a head.
+        The number is 8 if ``whole`` is the number of all columns of a head.
         """
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 

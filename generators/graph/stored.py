@@ -68,7 +68,7 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return the bytes that weight slots hold for some rows of weights, and how they are stored.
+    """Return the bytes that weight slots hold for some rows of weights, also with scales.
 
     The first result is a matrix of bytes. Each byte contains two weights of the same column, and a
     slot holds ``size`` rows of bytes.

@@ -129,8 +129,8 @@ def settle(
 
     Each round chooses addresses by the timeline of the best program so far. It calls ``moved`` with
     that program and the new addresses. ``moved`` returns the program with these addresses, or None
-    if there is no such program. The rounds end after :data:`REBANKS` rounds, or as soon as a round
-    finds no faster program.
+    if there is no such program. There are at most :data:`REBANKS` rounds. The search ends as soon
+    as a round finds no faster program.
 
     ``held`` is a dictionary from the name of each buffer that must not move to its address.
     """
