@@ -1,4 +1,7 @@
-"""Access to the KV cache of an attention: in weight slots, scratchpad or external memory."""
+"""Instructions that store an attention's keys and values in the KV cache, and read them.
+
+The cache is in weight slots, in the scratchpad or in external memory.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -68,12 +71,12 @@ class Cached:
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
-        """Load the new tokens' keys and values again, although no later instruction reads them.
+        """Add loads of the new tokens' keys and values, although no later instruction reads them.
 
-        In a loop over layers, the stores of a layer's keys and values are followed by the next
-        layer's loads of keys and values. After the last layer this method adds loads in their
-        place. So the instructions after the loop wait for the same kinds of instructions as those
-        in an iteration.
+        In a loop over layers, each layer stores its new keys and values in external memory, and
+        then the next layer loads its keys and values. After the last layer, the loads that this
+        method adds take the place of the next layer's loads. Instructions after the loop then wait
+        for the same kinds of earlier instructions as instructions in an iteration do.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -150,10 +153,12 @@ class Cached:
             yield tile * cols, min(cols, width - tile * cols), slots.first
 
     def keys(self, head: int) -> tuple[View | int, frozenset[str]]:
-        """Return the operand with a key head's keys, and the flags that select these keys.
+        """Return a pair: the operand with a key head's keys, and the flags that select these keys.
 
-        The operand is the number of the first weight slot, or a view of rows in the scratchpad,
-        which needs no flags. Two heads may share a slot; the flags select one.
+        If keys are in weight slots, the operand is the number of the first slot. If a slot packs
+        the keys of two heads, the flags of the instruction that reads the slot select one of these
+        heads; otherwise there are no flags. If keys are in the scratchpad, the operand is a view of
+        rows, and there are no flags.
         """
         if self.plan.cuts.resident:
             half = self._half(head) if self.paired_keys else frozenset[str]()

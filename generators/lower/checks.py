@@ -33,12 +33,14 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
 
 
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
-    """Raise an error if a configuration or a cache does not suit a decoder.
+    """Raise an error if a configuration cannot run a decoder with a cache.
 
-    Among the reasons are a missing unit, and sums or rows that are longer than the configuration
-    allows. Others are a cache of more tokens than the model supports, and a chunk of ``rows``
-    tokens that is too large. The error is :class:`InputError`, or :class:`FitError` if other
-    configuration fields may help.
+    The configuration must have all units that the decoder needs, and must allow the length of its
+    sums and rows. The cache must not have more tokens than the model supports. ``rows``, the number
+    of tokens of a chunk, must be in the supported range. The operand width, the formats of keys and
+    values, and recomputed keys and values are checked as well.
+
+    The error is :class:`InputError`, or :class:`FitError` if other configuration fields may help.
     """
     model = decoder.description
     graphs = [decoder] if decoder.source is None else [decoder, decoder.source]
@@ -139,7 +141,10 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 
 
 def value_block(model: TextDescription, config: Config) -> int:
-    """Return the number of columns of values that share one exponent in a row of a weight slot."""
+    """Return the number of columns of an attention's values that share one exponent.
+
+    The columns are in one row of a weight slot.
+    """
     return 2 * min(config.array.cols, model.head_dim)
 
 

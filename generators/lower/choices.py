@@ -57,18 +57,21 @@ class Choices:
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_smaller(self, other: "Choices") -> bool:
-        """Return whether both loads and blocks are at most as large as those of ``other``.
+        """Return whether a load and a block of these choices are at most as large as in ``other``.
 
-        The result is False if the two choices omit zero tiles of weights differently (``compact``).
+        The sizes are the bytes of one load (``blob_bytes``) and of one block of a tensor
+        (``block_bytes``). The result is False if the two choices omit zero tiles of weights
+        differently (``compact``).
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self.compact == other.compact
 
     @property
     def unplaced(self) -> "Choices":
-        """The same choices with loads directly before their use: ``ahead`` is 0.
+        """A copy of these choices with ``ahead`` 0: each load is directly before its use.
 
-        Lowering does not depend on ``ahead``, which is used later, when loads are placed.
+        Choices that differ only in ``ahead`` are lowered to the same instructions. The compiler
+        uses ``ahead`` after lowering, when it places the loads.
         """
         return replace(self, ahead=0)
 

@@ -43,14 +43,16 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Load the rotations for the positions of the run's tokens, unless they stay on the chip.
+        """Add instructions that load or copy the rotations for the positions of the run's tokens.
 
-        Rotations are the cosines and sines of rotary positions. If a run has several texts, or if
-        some layers do not rotate, rotations that stay in the scratchpad are copied to the rows that
-        the instructions read.
+        Rotations are the cosines and sines of rotary positions. Nothing is added if instructions
+        can read rotations that stay in the scratchpad. If a run has several texts, or if some
+        layers do not rotate, rotations that stay in the scratchpad are copied to the rows that the
+        instructions read.
 
-        Rotations are loaded before other data. Then an instruction that waits for a later load need
-        not wait for the rotations separately, and the iterations of a loop over layers are equal.
+        Rotations are loaded before other data. An instruction that waits for a later load then
+        needs no separate wait for the rotations. So the instructions of all layers wait in the same
+        way, and can be iterations of a loop.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -62,11 +64,15 @@ class Layers(Instructions):
     ) -> None:
         """Add the instruction that looks up a token's embedding.
 
+        Register ``word`` holds the byte offset of the token's row in the vocabulary. The
+        instruction writes its result to row number ``row`` of the tensor that begins at address
+        ``first``.
+
         If the model has learned positions, the instruction also adds the embedding of the token's
-        position. Register ``word`` holds the byte offset of the token's row in the vocabulary.
-        Register ``place`` holds the byte offset of a row in the table of positions. The token's
-        position is ``behind`` rows after that row. The result is written ``row`` rows after the
-        address ``first``.
+        position. Register ``place`` holds the byte offset of a row in the table of positions.
+        ``behind`` is the number of rows from that row to the row of the token's position.
+
+        If the tables do not stay in the scratchpad, loads of these rows are added first.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -100,12 +106,13 @@ class Layers(Instructions):
     def layers(self) -> None:
         """Add the instructions of all layers, and before them the norm of the first layer's input.
 
-        Layers are iterations of a loop if weights stay on the chip, or if requantization parameters
-        are streamed from external memory like weights. Otherwise they follow each other without a
-        loop. Each layer ends with the norm of the
-        next layer's input, or of the output head's input. If this is the encoder of an
-        encoder-decoder, the layers are followed by instructions that compute the keys and values
-        for all layers of the decoder.
+        The layers become the iterations of a loop in two cases: if weights stay on the chip, or if
+        requantization parameters are streamed from external memory like weights. Otherwise the
+        instructions of all layers follow each other without a loop.
+
+        The instructions of a layer end with the norm of the next layer's input, or of the output
+        head's input. In the program of an encoder-decoder's encoder, the layers are followed by
+        instructions that compute the keys and values for all layers of the decoder.
         """
         before, *layers, after = ending_ahead(self.graph)
         waits = self.plan.cuts.resident and not self.plan.way.rows_stay and not self._turned

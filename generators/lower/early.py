@@ -132,16 +132,20 @@ def check_layers(
     quantize: Callable[[D], Graph[D]],
     compile: Callable[[Graph[D]], object],
 ) -> None:
-    """Refuse a large model that does not fit a configuration.
+    """Raise :class:`InputError` if a large model does not fit a configuration.
 
-    ``quantize`` returns the graph of a model with only the first layers. ``compile`` compiles a
-    graph, and raises :class:`FitError` if it does not fit. If all layers are alike, the compiled
-    graph has all layers: the last of the quantized layers is repeated. Otherwise it has the first
-    layers only. The check is valid in this case too: a program of all layers is at least as long,
-    and needs at least as much memory.
+    The function ``quantize`` quantizes the model with only its first :data:`LAYERS` layers, and
+    returns the graph. The function ``compile`` compiles a graph, and raises :class:`FitError` if
+    the graph does not fit.
 
-    Raises :class:`InputError` with a change of the configuration with which the compiled graph
-    fits.
+    If all layers are alike, the last quantized layer is repeated, so that the compiled graph has
+    all layers. Otherwise the compiled graph has only the first layers. If these do not fit, the
+    whole model does not fit either, because its program is at least as long and needs at least as
+    much memory.
+
+    The error names changes of the configuration with which the compiled graph fits. A model with
+    fewer than :data:`MANY` weights, or with at most :data:`LAYERS` layers, is not checked here but
+    by the compiler.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

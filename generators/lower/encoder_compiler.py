@@ -87,7 +87,7 @@ class CompiledModel(EncoderHost):
 
     @property
     def written(self) -> list[Written]:
-        """Tensor parts that vector instructions write, in execution order."""
+        """List of the parts of tensors that vector instructions write, in execution order."""
         return self.entries[ENCODE].written
 
     def model_at(self, bits: int) -> QuantizedModel:
@@ -103,7 +103,10 @@ class CompiledModel(EncoderHost):
         return model.sequence - (0 if rows is None or not model.variable else source.rows - rows)
 
     def registers(self, length: int) -> dict[int, int]:
-        """Return the values of registers, by number, for an inference of ``length`` tokens."""
+        """Return the values of sequencer registers for an inference of ``length`` tokens.
+
+        The result is a dictionary from register number to value.
+        """
         numbers = {LENGTH_REGISTER: length} if self.quantized.description.variable else {}
         return numbers | row_counts(self.rows, length)
 
@@ -140,8 +143,9 @@ class CompiledModel(EncoderHost):
     def beside(self, rows: int) -> Request:
         """Return the data that the host writes in addition to an input of ``rows`` rows.
 
-        The data are the values of sequencer registers. If the model averages a sequence of variable
-        length, they are also the constants in external memory with which it averages this length.
+        The data are the values of sequencer registers. If the length of the sequence is variable,
+        and the model averages the sequence's rows, the data also include constants in external
+        memory. With these constants the machine averages only the rows of this input.
         """
         length, writes = self.length(rows), list[tuple[int, bytes]]()
         if self.pool_piece is not None:
@@ -153,11 +157,11 @@ class CompiledModel(EncoderHost):
     def parting(
         self, weights: Weights, samples: Samples, progress: Progress | None = None
     ) -> Parting:
-        """Return the distance between the outputs of the integer model and of the float model.
+        """Return the errors of the integer model's results, compared with the float model's.
 
-        ``weights`` are the float model's weights. The distance is measured on the first
-        :data:`COMPARED` inputs in ``samples``. ``progress`` is called with the number of inputs
-        done and the number of all inputs.
+        The errors are those of the output and of inner tensors. They are measured on the first
+        :data:`COMPARED` inputs in ``samples``. ``weights`` are the float model's weights.
+        ``progress`` is called with the number of inputs done and the number of all inputs.
         """
         some = [np.asarray(values) for values in samples[:COMPARED]]
         return parting(self.quantized, weights, some, progress=progress)
@@ -173,15 +177,14 @@ def compile_model(
 ) -> CompiledModel:
     """Return a compiled encoder: calibrated, quantized, and lowered to a program.
 
-    ``calibration_inputs`` are inputs for :func:`forward`, a list of arrays or one array. The
-    compiler searches for the fastest tiling (``celosia.generators.lower.schedule``), unless
-    ``options.search`` is false. ``progress`` is called with the number of
-    steps done and the number of all steps. A step is a calibration input, or later an operation to
-    quantize.
+    ``calibration_inputs`` is a list of inputs, or one array of inputs. The compiler searches for
+    the fastest tiling (``celosia.generators.lower.schedule``), unless ``options.search`` is false.
+    ``progress`` is called with the number of steps done and the number of all steps. At first a
+    step is the calibration with one input; afterwards it is the quantization of one operation.
 
     Raises :class:`InputError` if the model cannot run on the configuration, and
-    :class:`celosia.generators.lower.fitting.FitError` if the model is too large. The message
-    names the configuration field that is too small.
+    :class:`celosia.generators.lower.fitting.FitError` if the model is too large. The message names
+    the configuration field that is too small.
     """
     options = options or Options()
     if options.sparse and not config.sparse_lanes:
@@ -206,7 +209,8 @@ def compile_model(
 def compile_quantized(quantized: QuantizedModel, config: Config, options: Options) -> CompiledModel:
     """Return a compiled encoder from a model that is quantized for the configuration.
 
-    Raises :class:`InputError` as :func:`compile_model`.
+    Raises the same errors as :func:`compile_model` if the model cannot run on the configuration or
+    is too large.
     """
     model = batched(quantized, options.batch)
 
@@ -221,10 +225,10 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
 def compiled_trial(
     quantized: QuantizedModel, config: Config, trial: Trial, batch: int
 ) -> CompiledModel:
-    """Return the compiled encoder for the program that the search for a tiling has chosen.
+    """Return the compiled encoder whose program is that of ``trial``.
 
-    ``trial`` has that program, which computes ``batch`` inputs at once. ``quantized`` is the model
-    for a single input.
+    The search for a tiling has chosen this program, which computes ``batch`` inputs at once.
+    ``quantized`` is the quantized model for a single input.
     """
     lowered, program = trial.placed.lowered, trial.program
     entry, result = quantized.input, quantized.output

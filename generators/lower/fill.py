@@ -1,8 +1,8 @@
 """Setup programs, which load weights and other data into the chip before the first token.
 
 The data are divided into parts if they exceed external memory, or if one program has no room for
-the instructions that load them. The host writes one part at a time
-to external memory, and runs the setup program that loads this part.
+the instructions that load them. The host writes one part at a time to external memory, and runs the
+setup program that loads this part.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,12 +46,14 @@ class _Part:
 def fills(
     drafts: Sequence[Draft], image: Bytes, config: Config, memory_bytes: int, assemble: Assemble
 ) -> list[Fill]:
-    """Return the shortest list of programs that load an image into the chip, part by part.
+    """Return the shortest list of setup programs that together load an image into the chip.
+
+    Each :class:`Fill` of the list has a program, and the part of the image that the program loads.
+    A part has at most ``memory_bytes`` bytes, the space for it in external memory. The instructions
+    of a program fit the program memory.
 
     ``drafts`` are the instructions that load the whole image, from its first byte to its last.
-    ``assemble`` takes the instructions of a program, and returns its words. ``memory_bytes`` is the
-    room for a part in external memory. A program loads a part
-    of the image of at most ``memory_bytes`` bytes, and fits the program memory. The caller must
+    ``assemble`` is a function that returns the words of a list of instructions. The caller must
     ensure that no single instruction loads more than ``memory_bytes`` bytes.
     """
     parts = [_Part(0, 0)]

@@ -20,8 +20,9 @@ MOST_TRIES = 24
 class FitError(InputError):
     """A model does not fit a memory or a unit of the configuration.
 
-    Each of the ``remedies`` is a change of some configuration fields, to the smallest values that
-    may suffice. The remedies are alternatives.
+    Each of the ``remedies`` is a dictionary from the name of a configuration field to a new value.
+    The values of a remedy are the smallest that may suffice. Each remedy alone may suffice, without
+    the others.
     """
 
     def __init__(self, text: str, *remedies: Changes):

@@ -39,8 +39,8 @@ class View:
     def operands(self, name: str) -> Operands:
         """Return the operands of an instruction for this view: its address and its stride.
 
-        The result is a dictionary from operand name to value. ``name`` is the prefix of both names,
-        such as ``a`` for ``a_addr`` and ``a_stride``.
+        The result is a dictionary from operand name to value. ``name`` is the prefix of both
+        operand names: for example, ``a`` stands for ``a_addr`` and ``a_stride``.
         """
         return {f"{name}_addr": self.place, f"{name}_stride": self.stride}
 
@@ -56,7 +56,8 @@ class View:
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
     """Return requantization parameters as an array [words, bytes] of words of the parameter memory.
 
-    Each of ``rescales`` begins a new word. If ``by_tile`` is true, the parameters of each tile
+    A word has the parameters of one column for each lane of the vector engine. The parameters in
+    each of ``rescales`` begin a new word. If ``by_tile`` is true, the parameters of each tile
     column also begin a new word, as DRAIN reads them. Otherwise the parameters of adjacent columns
     fill the lanes without gaps. Parameters that all columns share are one word, with the same
     content in every lane.
@@ -134,12 +135,16 @@ class Work:
         table: int = 0,
         beside: View | None = None,
     ) -> Draft:
-        """Return an instruction that requantizes: a DRAIN of sums or a MAP of rows.
+        """Return an instruction that requantizes its source.
 
-        The result has the data type and zero point of ``tensor``. If ``tensor`` is None, ``flags``
-        select the data type, and the zero point is 0. ``table`` is the instruction's operand of
-        this name. ``beside`` is the view of the instruction's second input: rows to add, rotations
-        or multipliers. If ``residual`` is true, the instruction adds the old values of the target
+        ``opcode`` is DRAIN if the source is sums in the accumulators, or MAP if it is rows in the
+        scratchpad. The result has the data type and zero point of ``tensor``. If ``tensor`` is
+        None, ``flags`` select the data type, and the zero point is 0. ``table`` is the value of the
+        instruction's operand ``table``, which has a different use with each flag (see
+        :func:`drain`).
+
+        ``beside`` is the view of the instruction's second input: rows to add, rotations or
+        multipliers. If ``residual`` is true, the instruction adds the old values of the target
         instead, and ``beside`` is not used.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
@@ -197,14 +202,14 @@ def drain(
 ) -> Draft:
     """Return the DRAIN instruction that requantizes the sums of a linear layer's product.
 
-    The instruction also applies the layer's activation, or adds its residual. ``behind`` are the
-    operations after the layer. If the first of these is a rotation, the DRAIN also rotates the
-    result by the cosines and sines in the view ``beside``. If the first is a gate, the DRAIN also
-    multiplies the result by the rows in ``beside``.
+    The instruction also applies the layer's activation and adds its residual, if it has them.
+    ``behind`` has the operations that follow the layer. If the first of these is a rotation, the
+    DRAIN also rotates the result by the cosines and sines in the view ``beside``. If the first is a
+    gate, the DRAIN also multiplies the result by the rows in ``beside``.
 
-    ``table`` is the instruction's operand of this name. For an activation it is the number of the
-    table slot, for a rotation the number of columns of a head. For a gate it is the zero point of
-    the rows in ``beside``.
+    ``table`` is the value of the instruction's operand ``table``. For an activation it is the
+    number of the table slot, and for a rotation the number of columns of a head. For a gate it is
+    the zero point of the rows in ``beside``.
     """
     done = {Gate: ("times",), Rotary: ("rotate",)}.get(type(next(iter(behind), None)), op.look_up)
     names = [*flags, *done, *(["relu"] if op.relu else []), *(["factors"] if op.factors else [])]

@@ -24,10 +24,10 @@ from celosia.generators.quantize.options import NARROW_BITS
 def most_key_heads(decoder: Decoder, config: Config) -> int:
     """Return the largest number of key heads whose keys can share a weight slot.
 
-    A query begins with zeros for the other heads' keys; these zeros are whole tile columns. If a
-    head's columns are not whole tile columns, the result is 1. It is also 1 if slots pack keys or
-    values in pairs, or if weights are streamed. It is 1 for an encoder-decoder, whose queries would
-    also read the slots of a source's keys.
+    A query begins with zeros for the other heads' keys; these zeros are whole tile columns. So the
+    result is 1 if a head's columns are not whole tile columns. It is also 1 if slots pack keys or
+    values in pairs, or if weights are streamed. It is 1 for an encoder-decoder too, because its
+    queries would also be multiplied by the keys of the source text, which are in separate slots.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
@@ -37,12 +37,14 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return the first column of each query head in a row of queries, then the row's length.
+    """Return a list of the first column of each query head in a row of queries.
 
-    A slot contains the keys of ``key_heads`` heads. Before the queries of a head, the row has a
-    zero for each slot row above the head's keys. If ``spaced`` is true, each head has ``key_heads *
-    key_dim`` columns, and its queries are the last ``key_dim`` of these. Otherwise each head has
-    only the zeros that it needs.
+    The list ends with one more number: the number of columns of the row. A slot contains the keys
+    of ``key_heads`` heads. Before the queries of a head, the row has a zero for each slot row above
+    the head's keys.
+
+    If ``spaced`` is true, each head has ``key_heads * key_dim`` columns, and its queries are the
+    last ``key_dim`` of these. Otherwise each head has only the zeros that it needs.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -58,9 +60,9 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
     """Return the indices of the tile columns with queries, in a row that also has zeros.
 
-    The zeros before each head's queries are requantized with the queries. If the instruction skips
-    the zeros (``spaced``), or if a slot has only one key head and no zeros are needed, the result
-    is empty.
+    The other tile columns of the row are the zeros before each head's queries, which are
+    requantized with the queries. The result is empty in two cases: if requantization skips the
+    zeros (``spaced``), or if there are no zeros, because each slot has the keys of only one head.
     """
     if key_heads == 1 or spaced:
         return []

@@ -30,12 +30,12 @@ class LinearLayer:
 
     An item is a group of instructions with the loads that must precede them. Each item of a layer
     computes some columns of its result. The rowwise operations ``behind`` (norms and conversions)
-    process each row of the result as soon as the row is complete. Their parameters are in the last
-    ``behind_words`` words of the parameter memory.
+    process each row of the result as soon as the row is complete. The requantization parameters of
+    these operations are the last ``behind_words`` words of the parameter memory.
 
-    ``early`` is true if the operation before the layer completes the rows of the layer's source
-    chunk by chunk. The layer's first products are then cut into the same chunks, so that they can
-    begin before all rows are complete.
+    ``early`` is true if the operation before the layer computes the layer's input in chunks of
+    rows. The layer's first products are then cut into the same chunks, so that they can begin
+    before all rows are complete.
     """
 
     def __init__(

@@ -27,7 +27,11 @@ SAMPLED = 2
 
 @dataclass(frozen=True)
 class Lowered:
-    """A lowered encoder: instructions before, in and after its layers, buffers, memory image."""
+    """A lowered encoder: its instructions, the sizes of its buffers, and its memory image.
+
+    The instructions are in three groups: ``before`` the layers, in the ``layers``, and ``after``
+    them.
+    """
 
     before: list[Item]
     layers: list[list[Item]]
@@ -66,9 +70,9 @@ def lower(
     """Return a lowered encoder: its instructions, with buffers that have no addresses yet.
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). If
-    ``sample`` is false, all layers are lowered. If it is true, only the first layers of a model
-    with equal layers are lowered. The last of these has the same instructions as every later layer,
-    with the same loads between them.
+    ``sample`` is false, all layers are lowered. If it is true, the model's layers must be alike,
+    and only the first layers are lowered. There are enough of them that every later layer would
+    have the same instructions and loads as the last of them.
 
     Raises :class:`FitError` if the configuration does not support an operation.
     """

@@ -72,24 +72,28 @@ class Lowering(Traffic):
         return [Repeat(bodies[:alike]), *rest] if alike > 1 else [*bodies[0], *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Divide ``total`` rows into parts, each inside one block of every given buffer.
+        """Divide ``total`` rows into parts, each inside one block of every given tensor.
 
-        A block is a part of a tensor with a separate buffer. The rows are cut at the bounds of
-        blocks, and each interval between two bounds is cut into parts of at most ``most`` rows. The
-        result has one entry per interval: the list of its parts (first, count). ``tensors`` are
-        pairs (buffer, row); ``row`` is the row of this buffer that corresponds to the first of the
-        ``total`` rows.
+        A tensor is divided into blocks, which are stored separately. ``tensors`` are pairs (buffer,
+        row): the name of the tensor's buffer, and the row in it that corresponds to the first of
+        the ``total`` rows.
+
+        The rows are cut at the first row of each block, and each interval between two cuts is
+        divided into parts of at most ``most`` rows. The result has one entry per interval: the list
+        of its parts (first, count).
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Divide ``total`` columns into parts, each inside one block of every given buffer.
+        """Divide ``total`` columns into parts, each inside one block of every given tensor.
 
-        A block is a part of a tensor with a separate buffer. The columns are cut at the bounds of
-        blocks, and each interval between two bounds is cut into parts of at most ``tiles`` tile
-        columns. The result has one entry per interval: the list of its parts (first, count).
-        ``tensors`` are the names of the buffers.
+        A tensor is divided into blocks, which are stored separately. ``tensors`` are the names of
+        the tensors' buffers.
+
+        The columns are cut at the first column of each block, and each interval between two cuts is
+        divided into parts of at most ``tiles`` tile columns. The result has one entry per interval:
+        the list of its parts (first, count).
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

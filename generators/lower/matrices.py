@@ -63,10 +63,12 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
 
 
 def keep_identity(plan: Plan, op: Linear) -> None:
-    """Add the product of a layer's source with an identity matrix to a decoder's plan.
+    """Add the products of a conversion's source with identity matrices to a decoder's plan.
 
-    The product is cut into parts. Parts of equal size, in all layers, share one copy of the matrix
-    in the scratchpad.
+    ``op`` is the conversion as a linear layer (:func:`celosia.generators.lower.plan.identity_of`).
+    Its columns are cut into parts, and each part is multiplied by an identity matrix of the part's
+    size. The scratchpad has one copy of the matrix of each size, which the conversions of all
+    layers share.
     """
     cols, size, columns = plan.config.array.cols, len(op.weight), op.target.columns
     products = []

@@ -21,9 +21,11 @@ def load(
 
     It copies ``m`` rows of ``row_bytes`` bytes from external address ``addr`` to scratchpad address
     ``target``. Rows are ``outside`` bytes apart in external memory, and ``step`` bytes apart in the
-    scratchpad; if such a distance is 0, the rows are contiguous. ``defines`` is the name of the
-    buffer whose old content is not needed any more, if there is one. If ``once`` is true, only the
-    first run executes the load, otherwise every run.
+    scratchpad; if such a distance is 0, the rows are contiguous.
+
+    ``defines`` is the name of a buffer whose old content is not needed from this load on. It is
+    empty if there is no such buffer. If ``once`` is true, only the first run executes the load,
+    otherwise every run.
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)
     return Draft(Opcode.LOAD, operands, defines=defines, once=once)
@@ -32,9 +34,10 @@ def load(
 def load_piece(
     target: Ref, piece: Piece, defines: str = "", step: int = 0, *, once: bool = False
 ) -> Draft:
-    """Return the instruction that loads ``piece`` of external memory to the scratchpad.
+    """Return the LOAD instruction that copies ``piece`` of external memory to the scratchpad.
 
-    The other arguments are as for :func:`load`.
+    The piece gives the external address, and the number and size of the rows. The other arguments
+    are as for :func:`load`.
     """
     return load(target, piece.addr, piece.m, piece.row_bytes, defines, step, once=once)
 
@@ -57,10 +60,10 @@ def _moved(
 
 
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
-    """Divide a copy of ``size`` contiguous bytes into at most two moves of rows of equal length.
+    """Divide a copy of ``size`` contiguous bytes into one or two moves.
 
-    The result has (first byte, number of rows, bytes per row) of each move. A row has at most
-    ``longest`` bytes.
+    Each move copies rows of one length, at most ``longest`` bytes. The result is a list of (first
+    byte, number of rows, bytes per row), with one entry for each move.
     """
     row = min(size, longest)
     rest = size % row

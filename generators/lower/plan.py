@@ -59,9 +59,11 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
-        """Return a split's products of the upper ``planes`` planes in tile columns (first, count).
+        """Return the products with the weights of some tile columns, from ``splits[split]``.
 
-        Products in slots are those of all tile columns.
+        ``tiles`` is the range of tile columns (first, count). If weights are nested, only products
+        with the upper ``planes`` planes are returned. If weights are in slots, all products in
+        ``splits[split]`` are returned, also those outside the range.
         """
         held, (first, count) = self.splits[split], tiles
         if held[0].k_tiles:
@@ -89,10 +91,11 @@ class Matrix:
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
-        """Return the layer's tile columns (first, count) in a range of requantized tile columns.
+        """Return the layer's tile columns (first, count) in a range of a requantized row.
 
-        The range is ``count`` tile columns from ``first`` on. It includes tile columns of zeros
-        between queries, which the layer does not compute.
+        The given range is the row's ``count`` tile columns from position ``first`` on. It also
+        includes the tile columns of zeros between queries, which the layer does not compute. In the
+        result only the layer's own tile columns are numbered and counted.
         """
         if not self.places:
             return first, count
@@ -194,10 +197,11 @@ class Plan:
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
-        """List of the tile columns (first, end) of each part of an output head that is streamed.
+        """The parts of the output head if requantization parameters are streamed.
 
-        Successive parts form groups of ``STAGES`` parts. All parts have the same size except those
-        of the last group. So one loop runs all groups but the last.
+        The list has the tile columns (first, end) of each part. Every :data:`STAGES` successive
+        parts form a group. All parts have the same size except those of the last group, so that the
+        groups before it can be iterations of a loop.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -212,13 +216,17 @@ class Plan:
         return list(pairwise([*(start * step for start in starts), total]))
 
     def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
-        """Add requantization parameters to the plan as consecutive words; return their location.
+        """Add requantization parameters to the plan, and return the location of their words.
 
-        If ``by_tile`` is true, the parameters of each tile column begin a new word, as DRAIN reads
-        them; otherwise adjacent columns fill the lanes without gaps. ``early`` is true for
-        parameters with which SOFTMAX and NORM requantize sums from the accumulators. If the machine
-        reserves the first words of the parameter memory for such parameters, they are placed there.
-        If the plan streams parameter words, all words are added to external memory instead.
+        The words are consecutive, and the result has their number, and the first word's index in
+        the parameter memory or its external address. If ``by_tile`` is true, the parameters of each
+        tile column begin a new word, as DRAIN reads them; otherwise adjacent columns fill the lanes
+        without gaps.
+
+        ``early`` is true for parameters with which SOFTMAX and NORM requantize sums from the
+        accumulators. If the machine reserves the first words of the parameter memory for such
+        parameters, they are placed there. If the plan streams parameter words, all words are added
+        to external memory instead.
         """
         words = rescale_words(self.config, *rescales, by_tile=by_tile)
         if not self.way.passing:
@@ -244,11 +252,12 @@ class Plan:
 
     @property
     def cache_strides(self) -> dict[str, int]:
-        """Dictionary from ``keys`` and ``values`` to a layer's bytes per token in the cache.
+        """Dictionary with the numbers of bytes that one layer adds to the cache for each token.
 
-        It applies to a cache that is not in weight slots. If each run computes the keys and values
-        of all tokens from stored inputs, the only entry is ``inputs``: the bytes of the input from
-        which one attention computes them. All numbers are rounded up to whole external words.
+        It has the entries ``keys`` and ``values``, and applies to a cache that is not in weight
+        slots. If each run computes the keys and values of all tokens from stored inputs, the only
+        entry is ``inputs``: the bytes of the input from which one attention computes them. All
+        numbers are rounded up to whole external words.
         """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
@@ -317,11 +326,12 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
-    """Return a linear layer that equals a conversion: its weights are an identity matrix.
+    """Return a linear layer with an identity matrix as weights, which computes ``op``.
 
-    The matrix has as many columns as a head, rounded up to whole tile columns, but at most as many
-    as the target. The caller cuts the columns of the source into parts of this size, and multiplies
-    each part by the same matrix.
+    ``op`` is a conversion. The matrix has ``head_dim`` columns, the columns of a head, rounded up
+    to whole tile columns. It never has more columns than the target. If it has fewer, the caller
+    cuts the columns of the source into parts of this size, and multiplies each part by the same
+    matrix.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)
