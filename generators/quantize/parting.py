@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from celosia.generators.frontend.embedding import given
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
-from celosia.generators.graph.operations import Linear, Op
+from celosia.generators.graph.operations import Linear, Norm, Op
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import Ints, Tensor
 from celosia.generators.quantize.calibrate import Progress
@@ -142,10 +142,15 @@ def parting(
         exact |= forward(description, weights, sample[None], exact_cache)
         for op in ops:
             target = op.target
-            if target.name in exact and target.name in tensors:
-                pair = np.array(_squares(target, tensors[target.name], exact[target.name][0]))
+            # The rows of a deferred norm lack their factors.
+            whole = not isinstance(op, Norm) or not op.deferred
+            if whole and target.name in exact and target.name in tensors:
+                # Rows before the first one are loaded, not computed.
+                first = op.row if isinstance(op, Linear) else 0
+                floats = exact[target.name][0, first:]
+                pair = np.array(_squares(target, tensors[target.name][first:], floats))
                 squares[target.name] = squares.get(target.name, np.zeros(2)) + pair
-                largest = np.abs(exact[target.name][0]).max(axis=0)
+                largest = np.abs(floats).max(axis=0)
                 columns[target.name] = np.maximum(columns.get(target.name, 0.0), largest)
         output = model.output
         wanted = exact["output"][0]
@@ -163,10 +168,11 @@ def parting(
             break
     errors = {name: float(np.sqrt(off / (size or 1.0))) for name, (off, size) in squares.items()}
     growth: dict[str, float] = {}
+    known: dict[str, float] = {}
     for op in ops:
+        before = max((known.get(name, 0.0) for name in _made_of(op)), default=0.0)
+        known[op.target.name] = errors.get(op.target.name, before)
         if op.target.name in errors:
-            names = _made_of(op)
-            before = max((errors.get(name, 0.0) for name in names), default=0.0)
             growth[op.target.name] = errors[op.target.name] - before
     worst = max(growth, key=lambda name: growth[name])
     names = [worst, *(name for op in ops if op.target.name == worst for name in _made_of(op))]
