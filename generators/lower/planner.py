@@ -63,9 +63,9 @@ def plan(
     ``sparse`` is true, streamed weights are coded as sparse matrices where this makes products
     faster; otherwise all weights are dense.
 
-    The weights may stay on the chip, and so may the rows of the embedding. If exactly one of the
-    two stays, external memory has two images: data that setup loads once, and data that every run
-    reads.
+    Weights either stay on the chip, or every run reads them from external memory. The same holds
+    for the rows of the embedding. If only weights stay, or only these rows, external memory has two
+    images: data that setup loads once, and data that every run reads. Otherwise it has one image.
 
     Raises :class:`InputError` if the data do not fit, or if the configuration lacks a unit that the
     decoder needs.

@@ -22,7 +22,10 @@ from celosia.generators.program.layout import aligned, aligned_rows
 
 @dataclass(frozen=True)
 class Product:
-    """A product with a part of a layer's weights: their address, and the instruction's flags."""
+    """A product of rows and a part of a layer's weights.
+
+    It has the address of these weights, and the flags of the instruction that multiplies by them.
+    """
 
     op: Linear
     """The operation whose source is read: a layer, one of its planes, or a correction's layer."""
@@ -103,8 +106,10 @@ class Room:
 
         ``parts`` together are the matrix ``whole``. If the zero-skip unit multiplies ``height``
         rows faster than the array does, ``whole`` is stored as one sparse matrix instead. A matrix
-        is always dense if it is stored in weight slots, or if ``height`` is 0. ``plane`` is the
-        number of bit planes above these weights, if the weights are nested, otherwise 0.
+        is always dense if it is stored in weight slots, or if ``height`` is 0.
+
+        If these weights are one bit plane of nested weights, ``plane`` is the number of bit planes
+        with higher bits. Otherwise ``plane`` is 0.
         """
         config = self.memory.config
         flags = product_flags(op, config, self.memory.name)

@@ -79,9 +79,11 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> Sequence[int | None]:
-        """The numbers of the texts that have separate products and requantizations for their rows.
+        """The numbers of the texts whose rows are processed by separate instructions.
 
-        The result is ``[None]`` if one instruction processes the rows of all texts together.
+        If each text's row is multiplied and requantized separately, these are the numbers of all
+        texts. If one instruction processes the rows of all texts together, the result is
+        ``[None]``.
         """
         return range(self.texts) if self.texts > 1 and self.plan.cuts.apart else [None]
 
@@ -95,16 +97,16 @@ class Instructions(Rules):
         return self.accumulators.named(name, rows, later=name in BEHIND)
 
     def stride(self, op: Linear) -> int:
-        """Return the number of accumulator rows from a tile column of a product's sums to the next.
+        """Return the distance between adjacent tile columns of a product's sums (accumulator rows).
 
-        If a run may have several tokens, the result is ``rows``, the largest number of tokens. In a
-        run of one token the sums of a product are in every other row. The accumulators have two
-        banks, one with the even rows and one with the odd rows, so these sums are in one bank. They
-        can be requantized while another product writes the other bank.
+        If a run may have several tokens, the distance is ``rows``, the largest number of tokens. In
+        a run of one token, each tile column has one row of sums, and the distance is usually 2. The
+        accumulators have one bank of even rows and one bank of odd rows, so all sums of the product
+        are in the same bank. They can be requantized while another product writes the other bank.
 
-        The output projection of an attention is an exception in runs of one token: its sums are in
-        adjacent rows, and so in both banks. The contexts that it reads are requantized at the same
-        time, and their sums are in both banks as well.
+        In a run of one token, the output projection of an attention has distance 1, so its sums are
+        in both banks. The input of this projection is the attention's result. The sums of that
+        result are requantized at the same time, and they are in both banks as well.
         """
         if self.rows > 1:
             return self.rows
@@ -127,11 +129,12 @@ class Instructions(Rules):
         return self.stage.take()
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Return the address of each wanted range of words in the parameter memory, as a list.
+        """Return a list with the address in the parameter memory of each range of words.
 
-        Each of ``wanted`` is (words of a layer, index of the first word, number of words). If the
-        number is 0, the range has all words from the first on. If words are in external memory, the
-        method adds the instructions that load them, unless the last call had the same ranges.
+        Each element of ``wanted`` is a range: (words of a layer, index of the first word, number of
+        words). If the number is 0, the range ends with the layer's last word. If words are in
+        external memory, the method adds the instructions that load them, unless the last call had
+        the same ranges.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -178,14 +181,18 @@ class Instructions(Rules):
         """Add the instructions that multiply rows by a linear layer's weights.
 
         ``source`` is the view of the rows, by default the layer's source. If ``row`` is true, only
-        one row is multiplied; if ``text`` is given, only the row of that text; otherwise all rows.
-        ``tiles`` (first, count) restricts the products to some tile columns of the weights.
-        ``split`` restricts them to one of the ranges into which the rows of the weights are
-        divided. The sums are written to the layer's accumulator rows, or to the rows from ``acc``
-        on.
+        one row is multiplied. If ``text`` is given, only the row of that text is multiplied.
+        Otherwise all rows are multiplied.
 
-        A low-rank correction is added together with the last range of weight rows. It has two
-        products. The first of these is only computed together with the first tile columns.
+        ``tiles`` (first, count) restricts the products to some tile columns of the weights; by
+        default all tile columns are multiplied. The rows of the weights may be divided into ranges.
+        If ``split`` is given, only the products with range number ``split`` are added; otherwise
+        those with all ranges. The sums are written to the layer's accumulator rows, or to the rows
+        from ``acc`` on.
+
+        If the layer has a low-rank correction, the call for the last range of weight rows also adds
+        the correction's two products. The first product is only added if ``tiles`` begins at tile
+        column 0. Later tile columns use its requantized result again.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
@@ -236,11 +243,13 @@ class Instructions(Rules):
         is requantized; if ``text`` is given, only the row of that text; otherwise all rows.
 
         ``behind`` are the operations after the layer. If the first of these is a rotation or a
-        gate, the same instruction applies it. ``table`` is the instruction's operand of this name
-        if no rotation, gate or activation table determines it.
+        gate, the same instruction applies it. A rotation, a gate or an activation table also
+        determines the instruction's operand ``table``. In all other cases the operand is the
+        argument ``table``.
 
-        If a deferred norm has stored factors for rows, the row is multiplied by one of these
-        factors. It is number ``text`` for a text after the first, otherwise number ``factor``.
+        A deferred norm stores a factor for each row. If the layer reads rows of such a norm, the
+        instruction also multiplies each row by its factor. The number of the factor is ``text`` for
+        a text after the first, otherwise ``factor``.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None
@@ -278,11 +287,12 @@ class Instructions(Rules):
         )
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the operand for ``count`` rows of a run: a number, or a register.
+        """Return the number of rows of an instruction, as a number or as a register.
 
-        If ``count`` is less than the largest number of rows in a run, the operand is ``count``.
-        Otherwise it is the register with the actual number of rows, or a number if all runs have
-        equally many. ``first`` and ``total`` have no effect.
+        If ``count`` is less than the largest number of rows in a run, the result is ``count``.
+        Otherwise the instruction processes all rows of the run. If the number of rows differs from
+        run to run, the result is the register that contains it. If all runs have the same number of
+        rows, the result is this number. ``first`` and ``total`` have no effect.
         """
         return count if count < self.rows else self.m
 
@@ -310,7 +320,10 @@ class Instructions(Rules):
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
     def norm(self, op: Op) -> None:
-        """Add the instructions that normalize or convert all rows of the residual stream."""
+        """Add the instructions of ``op``, a norm or a conversion that reads the residual stream.
+
+        All rows of the residual stream are normalized or converted.
+        """
         (words,) = self.params((self.plan.words[op.target.name], 0, 0))
         for text in self.apart:
             self.stage.add(*self._norm(op, words, text))
@@ -321,11 +334,15 @@ class Instructions(Rules):
         return self.normalize(op, *self._part(text), words)
 
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
-        """Add the product that computes queries or keys, and the norm of each head.
+        """Add the instructions that compute queries or keys, and normalize each head.
 
-        After the norm the result must be multiplied by the identity matrix, and may be rotated. The
-        method does not add these instructions. It returns the product with the identity matrix and
-        the rotations after it, and the caller adds them.
+        ``op`` is the product that computes them. ``behind`` are the operations after it: the norm,
+        a conversion and possibly rotations. The conversion is a product with the identity matrix,
+        which turns the normalized heads into accumulator sums.
+
+        The method adds no instructions of the conversion and the rotations; the caller adds them.
+        The result is a pair for the caller: the linear layer with the identity matrix, and the list
+        of rotations.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"
@@ -343,11 +360,15 @@ class Instructions(Rules):
         return identity_of(convert, self.model.head_dim, self.config), rotated
 
     def multiply_ready(self, tensor: Tensor, columns: int, text: int | None = None) -> None:
-        """Add the partial products of a layer that read only the first ``columns`` input columns.
+        """Add the products of a layer that need only the first ``columns`` columns of its input.
 
-        The layer is the linear layer with a residual that reads ``tensor``. A partial product that
-        an earlier call has added is not added again. Streamed weights have no partial products: the
-        whole product needs all columns. ``text`` restricts the product to the row of one text.
+        The layer is the one that reads ``tensor`` and adds its result to the residual stream. If
+        its weights stay on the chip, their rows may be divided into ranges. There is a partial
+        product for each range, which reads only some input columns. A partial product that an
+        earlier call has added is not added again.
+
+        Streamed weights have no partial products: the whole product needs all columns. ``text``
+        restricts the product to the row of one text.
         """
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name
@@ -358,11 +379,12 @@ class Instructions(Rules):
             self._ready[name, text] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add the rest of a layer with a residual, and the operations ``behind`` after it.
+        """Complete a layer that adds its result to the residual stream.
 
-        The rest is the partial products that :meth:`multiply_ready` has not added yet, and the
-        addition of the sums to the residual stream. ``behind`` is the norm of the next layer's
-        input, or several norms and conversions.
+        First the method adds the partial products that :meth:`multiply_ready` has not added yet.
+        Then it adds the instructions that requantize the sums and add them to the residual stream.
+        Last, it adds the instructions of ``behind``. These operations are the norm of the next
+        layer's input, or several norms and conversions.
         """
         step, *others = behind
         for text in self.apart:
@@ -387,9 +409,11 @@ class Instructions(Rules):
 
 
 def factored(words: int, first: int) -> int:
-    """Return the operand ``params`` of an instruction that multiplies each row by a stored factor.
+    """Return the operand ``params`` of an instruction with the flag ``factors``.
 
-    Its low bits are the address of a parameter word. Its high bits, from ``FACTOR_SHIFT`` on, are
-    the number of the first row's factor.
+    A NORM or SOFTMAX with this flag stores a factor for each row; a DRAIN with this flag multiplies
+    each row by its stored factor. The low bits of the operand are ``words``, the address of a
+    parameter word. The high bits, from ``FACTOR_SHIFT`` on, are ``first``, the number of the first
+    row's factor.
     """
     return words + (first << FACTOR_SHIFT)

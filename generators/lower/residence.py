@@ -51,9 +51,10 @@ MOST_TEXTS = (REGISTERS - 1) // TEXT_REGISTERS
 
 
 def of_text(register: int, text: int) -> int:
-    """Return the register of text number ``text`` that has the purpose of ``register``.
+    """Return the number of the register that has the same purpose for another text.
 
-    ``register`` is the number of a register of the first text.
+    ``register`` is the number of a register of text 0, the first text. The result is the
+    corresponding register of text number ``text``.
     """
     return register + TEXT_REGISTERS * text
 
@@ -69,11 +70,12 @@ class WeightHome(enum.StrEnum):
 
 
 def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
-    """Return the possible memories for a model's weights, from the preferred to the last.
+    """Return a list of the memories that can hold a model's weights, the preferred one first.
 
-    All weights are in the array's weight slots, in the scratchpad or in external memory; external
-    memory is possible for every model. Weights in slots are fastest if products have few rows: such
-    a product takes less time than the load of the next weights into the array.
+    All weights are in the same memory: the array's weight slots, the scratchpad or external memory.
+    External memory is possible for every model, and is last. Weight slots are preferred, because
+    products with few rows are then fastest. Weights outside the slots must be loaded into the
+    array, which takes longer than such a product.
     """
     size = slots = 0
     for op in (part for linear in linears for part in linear.parts):
@@ -174,9 +176,12 @@ class Kept:
     def line(self, register: Register) -> int | Given:
         """Return the row or column of a weight slot at which a run's first token is appended.
 
-        The result is the text's register that corresponds to ``register``, or 0 if no tokens are
-        appended. No tokens are appended if each run computes the keys and values of all tokens, or
-        if they are those of a source.
+        It is a column if ``register`` is ``Register.KEY_LINE``, for keys, or a row if it is
+        ``Register.VALUE_LINE``, for values. ``register`` is that of the first text. The result is
+        the register with the same purpose for this text.
+
+        The result is 0 if no tokens are appended. This is so if each run computes the keys and
+        values of all tokens, or if the keys and values are those of a source text.
         """
         own = of_text(register, self.text)
         return Given(own, 0) if self.grows and not self.made else 0
@@ -184,9 +189,12 @@ class Kept:
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the weight slot to which a run's first token is appended.
 
-        The result is ``first``, the tensor's first slot, plus the value of the text's register that
-        corresponds to ``register``. It is only ``first`` if each run computes the keys and values
-        of all tokens, or if they are those of a source.
+        ``first`` is the first slot of the keys or values. ``register`` is the first text's register
+        with the number of slots from there to the token's slot. The result is ``first`` plus the
+        value of the register with the same purpose for this text.
+
+        The result is ``first`` alone if no tokens are appended. This is so if each run computes the
+        keys and values of all tokens, or if the keys and values are those of a source text.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -231,12 +239,12 @@ class Memory:
         return Ref(name)
 
     def check_bytes(self) -> None:
-        """Refuse a model whose buffers alone have more bytes than the scratchpad."""
+        """Raise :class:`FitError` if the buffers together have more bytes than the scratchpad."""
         if sum(self.buffers.values()) > self.config.scratchpad.bytes:
             raise self.no_room()
 
     def no_room(self) -> FitError:
-        """Return the refusal of a model whose buffers do not fit the scratchpad's banks."""
+        """Return the :class:`FitError` for buffers that do not fit the scratchpad's banks."""
         total, largest = sum(self.buffers.values()), max(self.buffers.values())
         config = self.config
         return FitError(
@@ -266,12 +274,12 @@ class Memory:
             )
 
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
-        """Allocate parameter words [words, bytes]; return their place in the parameter memory.
+        """Allocate parameter words [words, bytes]; return their location in the parameter memory.
 
         They may be more than the memory has; :meth:`check_words` finds this out. ``early`` is true
-        for parameters with which SOFTMAX and NORM requantize sums from the accumulators. If the
-        machine reserves the first ``pre_depth`` words of the memory for such parameters, they are
-        placed there. All other parameters are placed after the reserved words.
+        for parameters with which SOFTMAX and NORM requantize sums from the accumulators. The
+        machine may reserve the first ``pre_depth`` words of the memory for such parameters. If so,
+        early parameters are among these words, and all other parameters follow the reserved words.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words
@@ -296,10 +304,10 @@ class Memory:
             )
 
     def take_tables(self, tables: Sequence[Ints]) -> list[int]:
-        """Allocate table slots for the layers' activation tables; return the slot of each table.
+        """Allocate table slots for activation tables, and return a list with each table's slot.
 
-        The slots are consecutive. However, equal tables share a slot if all tables are equal, or if
-        not all of them fit.
+        Usually each table gets a new slot, and these slots are consecutive. Equal tables share a
+        slot in two cases: if all tables are equal, or if there are too few slots for all tables.
         """
         alike = all(np.array_equal(table, tables[0]) for table in tables)
         if alike or len(self.tables) + len(tables) > self.config.table_slots:

@@ -18,9 +18,10 @@ from celosia.generators.program.image import Bytes
 
 @dataclass
 class Rows:
-    """Instructions of rowwise operations that follow each other, and their loads.
+    """Instructions of rowwise operations that follow each other.
 
-    The instructions are divided into chunks of rows.
+    The instructions are divided into chunks of rows. The loads of the operations' requantization
+    parameters are included.
     """
 
     loads: list[Draft] = field(default_factory=list)
@@ -30,9 +31,10 @@ class Rows:
     """The row after each chunk, and the chunk's instructions."""
 
     def items(self) -> list[Item]:
-        """Return a list with one :class:`Item` for all operations; it is empty without operations.
+        """Return a list with one :class:`Item`, or an empty list if there are no operations.
 
-        The item has the operations' instructions, and the loads of their requantization parameters.
+        The item has the instructions of all operations, and the loads of their requantization
+        parameters.
         """
         nodes = [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
         return [Item(self.loads, nodes)] if nodes else []

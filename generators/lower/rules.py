@@ -184,9 +184,9 @@ class Rules(ABC):
     def defines(self, target: View, *, anew: bool = True) -> str:
         """Return the name of a view's buffer if a write to the view may discard its old content.
 
-        The old content may be discarded if the operation has not written to the buffer before, and
-        ``anew`` is True. Otherwise the result is "". It is also "" if no buffers share bytes
-        (``lasting``).
+        The write may discard it if it is the operation's first write to the buffer and ``anew`` is
+        true. Otherwise the result is "". If no buffers share bytes (``lasting``), the result is
+        always "".
         """
         if self.lasting:
             return ""

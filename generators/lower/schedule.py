@@ -98,13 +98,16 @@ def schedule(
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
 ) -> tuple[list[list[Choices]], list[list[Choices]], list[list[Choices]]]:
-    """Return three lists of series of plans; the plans of a series have ever smaller loads.
+    """Return three lists of the plans with which a program is first tried.
 
-    A series is a list of :class:`Choices`. The first list has the usual plans. The plans of the
-    second list load the input again for each part of a product; this list is empty if the input is
-    not divided into blocks of columns. The plans of the third list move blocks to external memory
-    when the scratchpad has no room. If ``sparse`` is true, weights may be stored as sparse
-    matrices.
+    Each element of a list is a series: a list of :class:`Choices` in which loads become smaller and
+    smaller. The first list has the usual plans. The plans of the second list load the input again
+    for each part of a product; this list is empty if the input is not divided into blocks of
+    columns. The plans of the third list move blocks to external memory when the scratchpad has no
+    room.
+
+    If ``sparse`` is true, weights may be stored as sparse matrices; otherwise all weights are
+    dense.
     """
     ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
     ratios[0] = ratios[0] or [1] * sparse

@@ -79,12 +79,13 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: Refusal) -> bool:
-        """Return whether smaller loads cannot help after ``refusal``, the reason against ``plan``.
+        """Return whether plans with smaller loads and blocks than ``plan`` cannot help.
 
-        If so, plans with smaller loads and blocks are not tried. If a program has too many words,
-        smaller loads and blocks can only help if blocks are spilled (``spills``) or loops load the
-        input again (``reloads``). If the tensors alone have no room in the scratchpad, the result
-        is True unless ``self.patient`` is true.
+        If the result is true, such plans are not tried. ``refusal`` is the reason why the program
+        of ``plan`` does not fit. If the program has too many words, smaller loads and blocks can
+        only help in two cases: if blocks are moved to external memory (``spills``), or if loops
+        load the input again (``reloads``). If the tensors alone have no room in the scratchpad, the
+        result is True unless ``self.patient`` is true.
         """
         if refusal.stage == TOO_LONG:
             varied = plan.reloads and plan.loop_parts
@@ -96,7 +97,7 @@ class Search:
 
         Return the :class:`Trial`, or the :class:`Refusal` if the program does not fit. Each load
         precedes its use by at most ``plan.ahead`` items. If the buffers do not fit the scratchpad,
-        smaller distances are tried.
+        the method tries again with loads closer to their uses.
         """
         lowered = self._lower(plan)
         longest = max(len(section) for section in lowered.layers) - 1
@@ -178,10 +179,11 @@ class Search:
         return settle(best, placed.used, placed.lowered.sizes, self.config, moved)
 
     def changes(self, plan: Choices) -> Sequence[Sequence[Mapping[str, Any]]]:
-        """Return a list of changes of ``plan`` for each choice, in the order of the trials.
+        """Return the changes to try: a list with one entry for each choice, in the order of trials.
 
-        Each change is a dictionary from the name of a field of :class:`Choices` to a new value. It
-        may reset another field to its first value: new sizes of loads reset ``ahead``, for example.
+        Each entry is a list of alternative changes of ``plan``. A change is a dictionary from the
+        name of a field of :class:`Choices` to a new value. It may reset another field to its first
+        value: new sizes of loads reset ``ahead``, for example.
         """
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]

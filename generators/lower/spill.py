@@ -1,9 +1,10 @@
 """Spilling: blocks of tensors are moved to external memory until their next use.
 
-If the buffers do not all fit the scratchpad, each instruction's buffers are loaded before it. If
-there is no room for a buffer, the block with the furthest next use is stored to external memory
-(Belady 1966). A block that has not changed since it was last stored is not stored again. A
-:class:`Repeat` counts as one instruction here.
+Spilling is used if the buffers of a program do not all fit the scratchpad. Each buffer contains a
+block of a tensor. If an instruction reads a block that is not in the scratchpad, the block is
+loaded before the instruction. If there is no room for it, the block with the furthest next use is
+stored to external memory (Belady 1966). A block that has not changed since it was last stored is
+not stored again. A loop (:class:`Repeat`) is treated like one instruction.
 
 A section is a part of the program, such as a layer. At its end no block stays in the scratchpad. So
 sections with equal instructions stay equal, and can be iterations of a loop.
@@ -76,9 +77,11 @@ class Spill:
         """Buffers that external memory holds as well."""
 
     def run(self) -> Spilled | None:
-        """Return the program with the added loads and stores, and the addresses of its buffers.
+        """Return the :class:`Spilled` program, or None if it is not possible.
 
-        The result is None if the buffers of one instruction do not fit the scratchpad together.
+        The result has the sections with the added loads and stores, the addresses of the buffers,
+        and the bytes of external memory for stored blocks. It is None if the buffers of one
+        instruction do not fit the scratchpad together.
         """
         last = len(self.sections) - 1
         sections: list[Sequence[Node]] = []

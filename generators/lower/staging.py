@@ -45,8 +45,8 @@ class Stage:
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
         """Add the load of a piece of external memory, and return its scratchpad address.
 
-        ``kind`` selects the buffers. Rows are ``stride`` bytes apart in the scratchpad, or
-        contiguous if ``stride`` is 0.
+        The piece is loaded into one of the buffers for pieces of ``kind``. In the scratchpad, the
+        rows of the piece are ``stride`` bytes apart, or contiguous if ``stride`` is 0.
         """
         starts = self._starts[kind]
         place = Ref(f"{kind}{len(starts) % STAGES}")
@@ -85,10 +85,11 @@ class Stage:
 
 
 def constants(stage: Stage) -> None:
-    """Append all allocated parameter words and activation tables to the memory image.
+    """Add all allocated parameter words and activation tables to the image of external memory.
 
-    The program loads them into the buffers of weights. Further instructions copy the words to the
-    parameter memory, and the tables to their table slots.
+    Instructions are added to ``stage`` that load them, piece by piece, into the buffers for pieces
+    of weights. Further instructions copy the words to the parameter memory, and the tables to their
+    table slots.
     """
     memory = stage.memory
     width = memory.config.word_bytes
@@ -117,11 +118,11 @@ def least_size(config: Config) -> int:
 
 
 def stage_size(config: Config, occupied: int, most: int) -> int:
-    """Return the size of each buffer of weights (bytes) if ``occupied`` bytes are in use.
+    """Return the size of each buffer for pieces of streamed weights (bytes).
 
-    ``occupied`` are bytes of the scratchpad. The size is at most ``most`` bytes, 16 KiB, a quarter
-    of a bank, and an eighth of the free scratchpad. If :func:`least_size` is larger than this
-    limit, it is the result.
+    ``occupied`` is the number of scratchpad bytes that other buffers use. The size is the smallest
+    of ``most`` bytes, 16 KiB, a quarter of a bank, and an eighth of the free scratchpad, rounded
+    down to whole lines. However, it is never less than :func:`least_size`.
     """
     free = max(0, config.scratchpad.bytes - occupied) // 2
     line = config.line_bytes

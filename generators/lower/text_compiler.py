@@ -100,26 +100,29 @@ def compile_text(
     loaded once, in parts of at most ``memory_bytes`` bytes. The vocabulary and positions are read
     from external memory for each token if they do not fit the scratchpad.
 
-    If it has two weight slots, weights are streamed from external memory in each run, and keys and
-    values stay in the scratchpad. If keys and values, or requantization parameters, do not fit the
-    chip, they are streamed as well. The program then has a loop with one iteration for each layer.
-    If external memory cannot hold all streamed data, the vocabulary and positions go to the
-    scratchpad. Then setup programs load the vocabulary and positions first, and the host writes the
-    streamed data to external memory afterwards.
+    If the configuration has two weight slots, weights are streamed from external memory in each
+    run, and keys and values stay in the scratchpad. If keys and values, or requantization
+    parameters, do not fit the chip, they are streamed as well. The program then has a loop with one
+    iteration for each layer. If external memory cannot hold all streamed data, the vocabulary and
+    positions stay in the scratchpad. Then setup programs load the vocabulary and positions first,
+    and the host writes the streamed data to external memory afterwards.
 
-    If the model's norms are deferred (the next products apply the factor of each row), its weights
-    must stay on the chip, and tokens are processed one by one. If ``texts`` is 2, a run processes
-    one token of each of two texts, which have separate caches. Prompts are then not processed in
-    chunks, and requantization parameters, keys and values must fit the chip.
+    A deferred norm stores a factor for each row, and the product that reads the row applies the
+    factor. If the model's norms are deferred, its weights must stay on the chip, and tokens are
+    processed one by one.
+
+    If ``texts`` is 2, a run processes one token of each of two texts, which have separate caches.
+    Prompts are then not processed in chunks, and requantization parameters, keys and values must
+    fit the chip.
 
     If ``recompute`` is true, the cache stores the inputs of attention instead of keys and values.
     Each run computes the keys and values of all tokens from these inputs; results are identical. If
     ``sparse`` is true, streamed weights are coded as sparse matrices where this makes the products
-    of one token faster. If ``search`` is false, the first program that fits is returned, not the
-    fastest.
+    of one token faster; otherwise all weights are dense. If ``search`` is true, the result is the
+    fastest program found; if false, the first program that fits.
 
-    Raises :class:`FitError` if a memory or a unit does not suffice, and :class:`InputError` if the
-    context or the size of external memory is impossible.
+    Raises :class:`FitError` if a memory is too small or a unit does not support the model. Raises
+    :class:`InputError` if the context or the size of external memory is impossible.
     """
     if sparse:
         check_sparse(config)
@@ -170,11 +173,12 @@ def _compile_fitting(
 
 
 def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: int) -> list[Way]:
-    """Return a list of ways to place a decoder's data in a machine's memories, the preferred first.
+    """Return a list of ways to place a decoder's data in memories, the preferred way first.
 
-    In each way a chunk has at most ``rows`` tokens. It has fewer if the cache has no room for them,
-    or if the accumulators have no room for their sums. It has one token if a run has several texts,
-    if the configuration has ``row_factors``, or if the model has head norms or a source.
+    Each :class:`Way` also has the largest number of tokens in a chunk of a prompt. It is ``rows``,
+    or less if the cache or the accumulators have no room for such a chunk. It is 1 if a run has
+    several texts, if the configuration has ``row_factors``, or if the model has head norms or a
+    source.
     """
     alone = decoder.source is not None or decoder.description.head_norms
     if alone or texts > 1 or config.row_factors:

@@ -86,12 +86,14 @@ class LongError(FitError):
 
 
 def try_plan(plan: Plan, limit: int, *, search: bool = True) -> Trial:
-    """Return a plan's programs with the bank assignment that takes the fewest predicted cycles.
+    """Return a plan's :class:`Trial`: its programs with scratchpad addresses, and their cycles.
 
-    If ``search`` is false, the first bank assignment found is used. ``limit`` is the size of
-    external memory (bytes). Raises :class:`LongError`, before addresses are chosen, if the
-    instructions alone have too many words for the program memory. Raises :class:`FitError` if the
-    buffers do not fit the scratchpad.
+    If ``search`` is true, several assignments of buffers to banks are tried, and the result is the
+    one with the fewest predicted cycles. If ``search`` is false, the first assignment found is
+    used. ``limit`` is the size of external memory (bytes).
+
+    Raises :class:`LongError`, before addresses are chosen, if the instructions alone have too many
+    words for the program memory. Raises :class:`FitError` if the buffers do not fit the scratchpad.
     """
     decoder, config = plan.decoder, plan.config
     piece, programs = plan.scores, text_entries(plan)
