@@ -89,7 +89,9 @@ def compared(apart: Parting, first: float, most: float) -> None:
         ({"class_token": True}, {}, {}),
         ({"norm": "none", "final_norm": False, "bias": False}, {}, {}),
         ({"norm": "rmsnorm", "placement": "post", "final_norm": False}, {}, {}),
-        ({"kv_heads": 4, "values": False, "output": False}, {}, {}),
+        ({"kv_heads": 4, "values": False, "output": False}, {}, {"balance": 1.0}),
+        ({"variable": True}, {}, {}),
+        ({"unit": True, "classes": 0}, {}, {}),
     ],
 )
 def test_encoders_are_near_their_floats(
@@ -98,6 +100,7 @@ def test_encoders_are_near_their_floats(
     made, apart = encoder(ENCODER.replace(**changes), SMALL.replace(**config), **options)
     compared(apart, 0.025, 0.035)
     assert apart.warning == ""
+    assert made.output.name == made.ops[-1].target.name
     assert made.description.classes == 0 or apart.agreement == 1
 
 
@@ -142,6 +145,7 @@ def test_decoders_are_near_their_floats(
     [
         (LLAMA, {}, 6, 200),
         (LLAMA, {"activations": "mixed"}, 4, 120),
+        (LLAMA, {"weights": "int4", "low_rank": 4}, 8, 200),
         (LLAMA.replace(head_norms=True), {}, 5, 80),
         (GPT, {}, 6, 40),
         (GPT, {"activations": "mixed"}, 3, 15),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.embedding import given
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
@@ -17,7 +18,7 @@ from celosia.generators.graph.tensors import Ints, Tensor
 from celosia.generators.quantize.calibrate import Progress
 from celosia.generators.quantize.score_error import score_errors
 from celosia.generators.reference.cache import KvCache
-from celosia.generators.reference.floats import forward
+from celosia.generators.reference.floats import forward, unit_rows
 from celosia.generators.reference.integers import evaluate
 
 LEAST_COSINE, LEAST_AGREEMENT = 0.98, 0.9
@@ -155,6 +156,8 @@ def parting(
         output = model.output
         wanted = exact["output"][0]
         made = _real(output, tensors[_last(model)])[: len(wanted)]
+        if isinstance(description, ModelDescription) and description.unit:
+            made = unit_rows(made)
         norms = np.linalg.norm(made, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines += float(np.sum((made * wanted).sum(axis=1) / np.where(norms > 0, norms, 1.0)))
         of_output += float(np.mean(wanted**2, axis=1).sum())

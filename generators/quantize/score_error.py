@@ -80,7 +80,7 @@ class _Exact:
         op = self.made[name]
         assert isinstance(op, Norm | Convert | Linear | Rotary), "others are not before scores"
         if isinstance(op, Linear):
-            return _rescaled(self.of(op.source.name) @ op.weight, op.rescale)
+            return _rescaled(self._sums(op), op.rescale)
         if isinstance(op, Rotary):
             return _rotated(self.of(op.source.name), op)
         x = self.rows(op.source.name)
@@ -91,6 +91,14 @@ class _Exact:
             variance = n * np.sum(x * x, axis=1, keepdims=True) - total * total + op.eps
             x = (n * x - total) / np.sqrt(np.maximum(variance, 1)) * 2.0**VALUE_FRACTION
         return _rescaled(x, op.rescale).reshape(rows)
+
+    def _sums(self, op: Linear) -> Floats:
+        """Return the sums of a linear layer, with its low-rank correction."""
+        x = self.of(op.source.name)
+        sums, low = x @ op.weight, op.low_rank
+        if low is not None:
+            sums = sums + _rescaled(x @ low.first.weight, low.first.rescale) @ low.weight
+        return np.asarray(sums)
 
 
 def _rows_of(
