@@ -1,7 +1,8 @@
-"""Attention instructions for one token of a text, or for the tokens of a chunk.
+"""Attention instructions for one token of a text, or for a chunk: several tokens at once.
 
-For one token, the query heads that share keys are rows of one product, and the scores of all heads
-are concatenated, so that few instructions suffice. In a chunk each head has separate products.
+For one token, the query heads that share keys are rows of one product. The scores of all heads are
+adjacent rows, so that one softmax instruction can process many heads. For a chunk, each head has
+separate products.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ Steps = list[Step]
 
 
 class TokenAttention:
-    """Makes the attention instructions of one layer and one text in a run."""
+    """Makes the attention instructions of one layer, for one of the texts in a run."""
 
     def __init__(self, make: Instructions, op: Attention, text: int):
         self.make, self.plan, self.config = make, make.plan, make.config
@@ -86,11 +87,12 @@ class TokenAttention:
         """
 
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add instructions that compute the keys or the values of all tokens from stored inputs.
+        """Add instructions that compute the keys or the values of all tokens of the text.
 
-        ``name`` is ``keys`` or ``values``. ``op`` is the linear layer that computes them, and
-        ``behind`` are the rowwise operations after it. The tile columns are divided into parts,
-        which are computed one after another.
+        They are computed from the attention's inputs, which the cache stores. ``name`` is ``keys``
+        or ``values``. ``op`` is the linear layer that computes them, and ``behind`` are the rowwise
+        operations after it. The tile columns of the layer are divided into parts whose sums need at
+        most half of the accumulators. The parts are computed one after another.
         """
         parts, target = self.plan.made_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)
@@ -103,13 +105,15 @@ class TokenAttention:
     def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
         """Return three lists of functions; each function adds instructions for one token.
 
-        The functions of the first list add the scores and their softmax. Those of the second list
-        add the products of probabilities with values. Those of the third list requantize these
-        products' sums, which gives the contexts (the attention's results). The query heads that
-        share a key head are rows of one product.
+        The function in the first list adds the instructions that compute the scores and their
+        softmax. Each other list has a function for each range of key heads in ``self.parts``. Those
+        of the second list add the instructions that multiply probabilities by values. Those of the
+        third list add the instructions that requantize the resulting sums, which gives the contexts
+        (the attention's results). The query heads that share a key head are rows of one product.
 
         If ``self.ahead`` is true, the products of all heads' scores precede the first softmax.
-        ``drain`` is then called after the first of these products; otherwise it is not called.
+        ``drain`` is a function that adds instructions; it is then called after the first of these
+        products. Otherwise it is not called.
 
         If softmax reads sums directly, it may be split into two instructions. The first begins
         while the scores of the other heads are still multiplied. Products with values begin while

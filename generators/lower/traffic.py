@@ -1,4 +1,4 @@
-"""Transfers between external memory and an encoder's blocks: constants, input, output."""
+"""Transfers of constants, input and output between external memory and an encoder's buffers."""
 
 from dataclasses import replace
 
@@ -44,12 +44,13 @@ class Traffic(Rules):
         """Return the number of rows that an inference has among ``count`` rows of a tensor.
 
         The first of these rows is ``first``; ``total`` is the number of all rows of the tensor. The
-        result varies if the model accepts shorter inputs and the tensor has a row for each token.
-        Then it is a register that the host sets before each run.
+        number is fixed unless the model accepts shorter inputs and the tensor has a row for each
+        token. In this case the result is an operand that reads a register; the host writes the
+        number of rows to it before each run.
 
         If no register is free, the result is ``count``, and the run also processes rows after the
-        input's last token. In programs with loops over heads or parts, only ranges of the whole
-        sequence have a register.
+        input's last token. The same applies to programs with loops over heads or parts, except for
+        the rows of the whole sequence, which always have a register.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -74,9 +75,10 @@ class Traffic(Rules):
         return self.choices.home != WeightHome.STREAM
 
     def load(self, item: Item, buffer: str, data: Bytes) -> None:
-        """Append bytes to the memory image, and add their load into ``buffer`` to ``item``.
+        """Append bytes to the memory image, and their LOAD instruction to ``item.loads``.
 
-        If the bytes stay on the chip, only the first run executes the load.
+        The bytes are loaded into ``buffer``. If constants stay on the chip, only the first run
+        executes the load; otherwise every run does.
         """
         self.load_piece(item, buffer, self.image.add(data), once=self.keeps)
 
@@ -90,22 +92,24 @@ class Traffic(Rules):
         place: int = 0,
         plane: int = 0,
     ) -> None:
-        """Append the load of a piece of external memory to ``item``.
+        """Append a LOAD instruction for a piece of external memory to ``item.loads``.
 
         The piece is loaded into ``buffer``, from byte ``place`` of the buffer on. If ``once`` is
-        true, only the first run executes the load; otherwise every run does. ``plane`` is the
-        number of planes of nested weights above the piece; runs that read no more planes than this
-        omit the load.
+        true, only the first run executes the load; otherwise every run does.
+
+        If the piece is a bit plane of nested weights, ``plane`` is the number of planes with higher
+        bits. Runs that read at most ``plane`` planes then omit the load.
         """
         self.memory.buffer(buffer, place + piece.size)
         target, defines = Ref(buffer, place), "" if place else buffer
         item.loads.append(replace(load_piece(target, piece, defines, once=once), plane=plane))
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
-        """Append the loads of a tensor to ``item``; its rows are consecutive in external memory.
+        """Append the LOAD instructions of a tensor to ``item.loads``.
 
-        If the choice ``reloads`` is set, blocks of columns are not loaded here but by
-        :meth:`reload`.
+        The tensor's rows are consecutive in external memory. If its columns are divided into
+        several blocks and ``choices.reloads`` is true, no instruction is appended: :meth:`reload`
+        later returns the loads of these blocks.
         """
         if self.in_columns(tensor):
             if self.choices.reloads:
@@ -145,11 +149,12 @@ class Traffic(Rules):
         return self.blocks[tensor.buffer].column_step < tensor.columns
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
-        """Return a list with the load of the input's block whose first column is ``column``.
+        """Return a list with the instruction that loads one block of the input.
 
-        With the choice ``reloads`` the input is not loaded once: each part of a product loads the
-        blocks that it reads. The list is empty if the choice is not set, or if ``tensor`` is not
-        the input.
+        The block is the one whose first column is ``column``. If ``choices.reloads`` is true, the
+        input is not loaded as a whole, but each part of a product loads the blocks that it reads.
+        The list is empty if ``choices.reloads`` is false, or if ``tensor`` is not an input that is
+        divided into blocks of columns.
         """
         if self.arriving is None or self.arriving[0] != tensor:
             return []
@@ -176,11 +181,10 @@ class Traffic(Rules):
         ]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
-        """Return a list with the instruction that stores the output's columns before ``end``.
+        """Return a list with the instruction that stores one block of the output.
 
-        The columns are a block of the output, whose last column precedes column ``end``. The list
-        is empty if no block ends there, or if ``tensor`` is not an output that is divided into
-        blocks of columns.
+        The block is the one whose last column is ``end`` - 1. The list is empty if no block has
+        this last column, or if ``tensor`` is not an output that is divided into blocks of columns.
         """
         if self.leaving is None or self.leaving[0] != tensor or not self.in_columns(tensor):
             return []

@@ -35,7 +35,9 @@ def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[S
     """Yield steps of a section, each an operation with the rowwise operations after it.
 
     A rowwise operation belongs to the step of the operation before it if both results have equally
-    many rows, and ``fits`` returns True. By default, ``fits`` always does.
+    many rows, and ``fits`` returns True. ``fits`` is called with the step's first operation and the
+    list of rowwise operations of the step, which ends with the new one. The default function
+    returns True in every call.
     """
     place = 0
     while place < len(ops):

@@ -55,10 +55,12 @@ def cuts(
     """Yield parts of the weights in the range ``rows``, with at most ``size`` bytes each.
 
     A part has all these rows of one or more whole tile columns. If a single tile column has more
-    than ``size`` bytes, a part has only some of the rows of one tile column. ``bounds`` are tile
-    columns in ascending order, from 0 to the number of tile columns. No part contains columns on
-    both sides of a bound, and the parts between two bounds have about equal sizes. If ``bounds`` is
-    empty, there are no bounds inside the weights.
+    than ``size`` bytes, a part has only some of the rows of one tile column.
+
+    ``bounds`` are indices of tile columns in ascending order; the first is 0, and the last is the
+    number of tile columns. No part contains tile columns on both sides of a bound. The parts
+    between two bounds have about equal sizes. If ``bounds`` is empty, parts may contain any
+    adjacent tile columns.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -91,12 +93,11 @@ def tiles_held(
 ) -> list[Held]:
     """Return the parts of a layer's weights that are stored: all weights except tiles of zeros.
 
-    ``used`` [k, n] is False for weights that are zero; if it is None, the only part is ``whole``. A
-    gap between parts needs a further product instruction in the program. So a rectangle of zero
-    tiles is omitted only if this saves enough cycles in products of ``height`` rows. It must save
-    at least ``ratio`` cycles for each program word of an instruction. A whole tile column of zeros
-    is always omitted, because its sums stay zero. In weights with scales of groups, only whole
-    groups are omitted.
+    ``used`` [k, n] is False for weights that are zero; if it is None, the only part is ``whole``.
+    Each further part needs an additional product instruction. So a rectangle of zero tiles is
+    omitted only if products of ``height`` rows then take at least ``ratio`` fewer cycles for each
+    program word of such an instruction. A whole tile column of zeros is always omitted, because its
+    sums stay zero. In weights with scales of groups, only whole groups are omitted.
     """
     if used is None:
         return [whole]
@@ -164,14 +165,14 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 def slotted(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return some rows of a product's weights in the form in which weight slots store them.
+    """Return rows of a product's weights in the form in which weight slots store them.
 
-    ``flags`` are the flags that make an instruction decode the weights' format. If a byte of a slot
-    contains a pair of weights, the product decodes the weights when it reads slots. Otherwise
-    PRELOAD decodes them when it writes slots.
+    ``rows`` is the range of rows of the weights. ``flags`` are the flags with which an instruction
+    decodes the weights' format. If a byte of a slot contains a pair of weights, the product decodes
+    the weights when it reads slots. Otherwise PRELOAD decodes them when it writes slots.
 
-    The result is a tuple: the layer with the stored weights, the range of its rows, the flags of
-    PRELOAD, and the flags of the product.
+    The result is a tuple: a layer whose weights have this form, the range of its rows that the
+    slots store, the flags of PRELOAD, and the flags of the product.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -183,12 +184,12 @@ def slotted(
 def stored_parts(
     op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
 ) -> Iterator[tuple[Held, Bytes]]:
-    """Yield (part, bytes in memory) for each stored part of a layer's weights.
+    """Yield (part, its bytes in external memory) for each stored part of a layer's weights.
 
-    Usually the parts are ``held``, the parts of ``whole`` that remain without omitted tiles of
-    zeros. If the zero-skip unit is predicted to multiply ``height`` rows faster than the array
-    does, ``whole`` is yielded instead, as one sparse matrix. If ``height`` is 0, weights are always
-    dense.
+    The parts are usually those in ``held``, which are ``whole`` except omitted tiles of zeros; they
+    are dense. ``height`` is the number of rows that are multiplied by the weights. If the zero-skip
+    unit is predicted to need fewer cycles for this than the array, only ``whole`` is yielded, as a
+    sparse matrix. If ``height`` is 0, the parts are always dense.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:
@@ -220,10 +221,11 @@ def _coded(
 
 
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
-    """Return the number of bytes of all linear layers' weights, some of them as sparse matrices.
+    """Return the number of bytes of all linear layers' weights in external memory.
 
-    A matrix is sparse if this makes a product of one row faster. In a compiled model the choice may
-    differ for each part of a matrix.
+    A matrix is counted as sparse if a product of one row is predicted to take fewer cycles than
+    with the dense matrix, and as dense otherwise. A compiled model may choose separately for each
+    part of a matrix, so its number of bytes may differ.
     """
     total = 0
     for op in (

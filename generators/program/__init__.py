@@ -1,4 +1,4 @@
-"""Completion of programs: instructions get addresses, loops and dependency tokens.
+"""Completes programs: assigns addresses, and adds loops and dependency tokens.
 
-They are then encoded as program words, and their cycles are predicted.
+The programs are then encoded as program words, and the cycles of their runs are predicted.
 """

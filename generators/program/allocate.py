@@ -38,7 +38,10 @@ class Use:
 
 
 def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
-    """Return the :class:`Use` of every buffer of a program without loops, by buffer name."""
+    """Return a dictionary from buffer name to :class:`Use`, for a program without loops.
+
+    It has an entry for each buffer that an instruction of the program accesses.
+    """
     by_buffer: dict[str, Use] = defaultdict(Use)
     last: dict[Engine | None, list[str]] = defaultdict(list)
     for place, draft in enumerate(drafts):
@@ -67,12 +70,15 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return each buffer's :class:`Use` in a program whose last part is repeated.
+    """Return a dictionary from buffer name to :class:`Use`, for a program that repeats a part.
 
-    The last part, for example a layer, is executed ``times`` more times. ``used`` is the result of
-    :func:`uses` for the program in which this part occurs once; ``before`` is the result for the
-    program without it. The numbers in ``beside`` grow with each repetition. Lifetimes are as in
-    ``used``, because buffers of further repetitions overlap in the same way.
+    ``used`` is the result of :func:`uses` for the program in which its last part, for example a
+    layer, occurs once. ``before`` is the result for the program without this part. In the program
+    of the result, the part is executed ``times`` more times.
+
+    Each execution adds the same counts of neighbouring accesses to ``beside``. Lifetimes are those
+    in ``used``, because the buffers of further repetitions overlap in the same way as those of the
+    first.
     """
     grown = {}
     for name, use in used.items():
@@ -201,8 +207,9 @@ def fit(
 ) -> dict[str, int] | None:
     """Return a dictionary from buffer name to offset in one bank, or None if there is no room.
 
-    The buffers are those in ``sizes``; two of them share bytes only if they are never live at the
-    same time. The byte ranges (first, end) in ``fixed`` are not used.
+    An offset is a number of bytes from the bank's start. The buffers are those in ``sizes``; two of
+    them share bytes only if they are never live at the same time. ``fixed`` has byte ranges (first,
+    end) of the bank in which no buffer is placed.
     """
     line = config.line_bytes
     placed: dict[str, tuple[int, int]] = {}

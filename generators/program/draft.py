@@ -31,10 +31,10 @@ Rows = Mapping[int, tuple[int, int]]
 def row_counts(rows: Rows, length: int) -> dict[int, int]:
     """Return a dictionary from register number to value, for an inference of ``length`` rows.
 
-    Each register counts the rows of one part of the sequence: ``rows`` has the part, (first row,
-    number of rows), for each register number. The register's value is the number of rows that the
-    inference has in this part. If the part is after the inference's last row, the value is 1,
-    because an instruction has at least one row.
+    ``rows`` is a dictionary from register number to a part of the sequence, (first row, number of
+    rows). The register's value is the number of rows that the inference has in this part. If the
+    part is after the inference's last row, the value is 1, because an instruction has at least one
+    row.
     """
     return {number: min(max(length - first, 1), count) for number, (first, count) in rows.items()}
 
@@ -58,7 +58,8 @@ class Given:
 class Written:
     """The part of a tensor that a vector instruction writes.
 
-    ``columns`` is 0 if the instruction writes no tensor of the float model.
+    ``columns`` is the number of columns that it writes, or 0 if it writes no tensor of the float
+    model.
     """
 
     name: str
@@ -84,7 +85,10 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """All parts of tensors that the instruction writes: this part and those in ``below``."""
+        """List of all parts of tensors that the instruction writes.
+
+        It has this part, and the parts in ``below``, which are in later rows.
+        """
         return [replace(self, below=()), *self.below]
 
 
@@ -106,7 +110,10 @@ class Draft:
 
     @cached_property
     def buffers(self) -> dict[str, int]:
-        """Dictionary from buffer name (sorted) to the number of operands that address it."""
+        """Dictionary from buffer name to the number of operands that address the buffer.
+
+        The names are in alphabetical order.
+        """
         values = [v.base if isinstance(v, Given) else v for v in self.operands.values()]
         return dict(sorted(Counter(v.buffer for v in values if isinstance(v, Ref)).items()))
 
@@ -134,7 +141,10 @@ class Item:
 
 
 def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
-    """Yield the instructions of ``nodes`` in execution order, a loop's again for each iteration."""
+    """Yield the instructions of ``nodes`` in execution order.
+
+    The instructions of a loop are yielded once for each iteration.
+    """
     for node in nodes:
         if isinstance(node, Draft):
             yield node
@@ -144,10 +154,10 @@ def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
 
 
 def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
-    """Return instructions without those that read lower bit planes of nested weights.
+    """Return ``nodes`` without the instructions that read lower bit planes of nested weights.
 
-    The upper ``planes`` planes are still read, so the program computes with weights of fewer bits.
-    All other instructions in ``nodes`` are kept.
+    Instructions that read the upper ``planes`` planes remain, so that the program computes with
+    fewer bits of each weight. Instructions that read no planes remain, too.
     """
     return [
         Repeat([upper(each, planes) for each in node.iterations])
@@ -161,11 +171,12 @@ def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
 def arrange(
     sections: Sequence[Sequence[Item]], ahead: int, *, across: bool
 ) -> list[Sequence[Node]]:
-    """Return a list with the instructions of each section, in which each load precedes its use.
+    """Return the instructions of each section, with each load placed before its use.
 
-    A load is placed at most ``ahead`` items earlier than the item that uses the loaded data. If
-    ``across`` is true, a load may be moved into the previous section, otherwise it stays in the
-    section of its use.
+    The result has a list of instructions for each section in ``sections``, in the same order. A
+    load is placed at most ``ahead`` items earlier than the item that uses the loaded data. If
+    ``across`` is true, a load may be moved from its section to the previous one; otherwise it stays
+    in its section.
     """
     flat = [(index, item) for index, section in enumerate(sections) for item in section]
     starts = [sum(len(section) for section in sections[:index]) for index in range(len(sections))]

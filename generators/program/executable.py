@@ -83,10 +83,12 @@ def joined(
     programs: Mapping[str, Sequence[Node]],
     assemble: Callable[[Sequence[Node]], list[int] | None],
 ) -> tuple[list[int], dict[str, Entry]] | None:
-    """Return a list with the words of all programs, and a dictionary from name to entry point.
+    """Return a list with the words of all programs, and a dictionary of their entry points.
 
-    ``programs`` is a dictionary from name to program. ``assemble`` returns the words of a program.
-    If it returns None for any program, the result is None.
+    ``programs`` is a dictionary from the name of an entry point to a program, a list of
+    instructions and loops. The returned dictionary has the :class:`Entry` for each of these names.
+    ``assemble`` is called with each program, and returns its words. If it returns None for any
+    program, the result is None.
     """
     words, entries = list[int](), {}
     for name, nodes in programs.items():

@@ -36,11 +36,17 @@ class ImageBuilder:
         self.size = 0
 
     def reserve(self, count: int) -> Piece:
-        """Append at least ``count`` zero bytes as a piece of whole rows; return the piece."""
+        """Append a piece of at least ``count`` zero bytes to the image, and return the piece.
+
+        The number of bytes is rounded up to rows of equal length (see :func:`piece_of`).
+        """
         return self.add(np.zeros(count, np.uint8))
 
     def add(self, data: Bytes) -> Piece:
-        """Append bytes [count], padded with zeros to a piece of whole rows; return the piece."""
+        """Append a piece with the bytes ``data`` [count] to the image, and return the piece.
+
+        Zeros fill the rest of the piece, which has rows of equal length (see :func:`piece_of`).
+        """
         piece = piece_of(self.size, len(data), self._config)
         padded = np.zeros(piece.size, np.uint8)
         padded[: len(data)] = data

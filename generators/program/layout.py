@@ -10,7 +10,10 @@ PARAM_BYTES = 9
 
 
 def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
-    """Return the bytes of rows [m, bytes], padded to whole external words, and their stride."""
+    """Return a pair: the bytes of rows [m, bytes], and the row stride (bytes).
+
+    Each row is padded with zeros to whole words of external memory.
+    """
     stride = -(-data.shape[1] // config.mem_bytes) * config.mem_bytes
     padded = np.zeros((data.shape[0], stride), np.uint8)
     padded[:, : data.shape[1]] = data

@@ -1,13 +1,16 @@
 """Assembly of programs with addresses: finds loops, adds dependency tokens, encodes words.
 
 A dependency token makes an instruction of one engine wait for an instruction of another engine. The
-instructions of a loop push and pop the same tokens in every iteration, and no token may be pushed
-inside a loop and popped outside. So the vector engine executes a barrier, a cheap separate
-instruction, before each loop, at the start of the loop's body, and after the loop. The barrier
-before the loop waits for all earlier instructions of the loop's engines. Before another engine
-begins an iteration, it waits for the barrier in the body. The last instruction of the body, one of
-the vector engine, waits for all other engines. After the loop, the loop's engines wait for the last
-barrier.
+instructions of a loop must push and pop the same tokens in every iteration. A token that is pushed
+inside a loop must also be popped inside it.
+
+Barriers ensure both. A barrier is a cheap instruction of the vector engine that has no effect other
+than to wait for other instructions, or to make them wait. It is placed before each loop, at the
+start of the loop's body, and after the loop. The barrier before the loop waits for all earlier
+instructions of the loop's engines. In each iteration, every other engine waits for the barrier at
+the start of the body, and only then begins its first instruction. The last instruction of the body
+belongs to the vector engine, and waits for all other engines. After the loop, the loop's engines
+wait for the barrier that follows it.
 
 A loop needs no barriers if consecutive iterations need the same tokens. An engine may then begin
 the next iteration while others are still in the current one (:func:`words`).
@@ -46,7 +49,11 @@ def barrier() -> Draft:
 
 
 def with_barriers(nodes: Sequence[Node]) -> list[Node]:
-    """Return instructions with barriers added before, in and after each loop."""
+    """Return a list of instructions with barriers added at each loop.
+
+    A barrier is added before each loop, at the start of its body, and after the loop. If the body
+    does not end with an instruction of the vector engine, a barrier is also added at its end.
+    """
     ordered: list[Node] = []
     for node in nodes:
         if isinstance(node, Repeat):
@@ -62,7 +69,11 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
 
 
 def least_words(nodes: Sequence[Node]) -> int:
-    """Return the number of program words of instructions, without words that set loop registers."""
+    """Return the number of program words that instructions need at least.
+
+    The instructions in a loop are counted once, together with LOOP and ENDLOOP. The words of SET
+    instructions, which change the loop's registers, are not counted.
+    """
     total = 0
     for node in nodes:
         if isinstance(node, Draft):

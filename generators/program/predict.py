@@ -1,9 +1,10 @@
 """Prediction of a program's cycles without simulation.
 
-Every instruction passes once through the sequencer, its engine's queue and its engine. Dependency
-tokens, full queues and the memory make instructions wait as in the circuit. A formula states the
-cycles that a command takes in its engine (``timing``). The command takes longer if a matrix product
-reads the same scratchpad bank.
+Each instruction passes once through the sequencer, its engine's queue and its engine. As in the
+circuit, an instruction waits until its dependency tokens are available, its queue has room, and
+external memory responds. Formulas give the cycles that a command takes in its engine (``timing``).
+Commands of the vector engine take longer if a matrix product at that time reads the same scratchpad
+bank, or writes accumulator rows of the same parity.
 """
 
 from collections import deque
@@ -58,11 +59,11 @@ def predict(
     registers: Mapping[int, int] | None = None,
     start: int = 0,
 ) -> Prediction:
-    """Return the predicted cycles of a program's run, and the words read from external memory.
+    """Return the predicted cycles of a program's run, and the number of words it reads.
 
-    External memory returns the first word ``latency`` cycles after a request, then one every
-    ``interval`` cycles. ``registers`` is a dictionary from register number to the value that the
-    host writes. ``start`` is the address of the program's first word.
+    The words are those of external memory, which returns the first word ``latency`` cycles after a
+    request, then one every ``interval`` cycles. ``registers`` is a dictionary from register number
+    to the value that the host writes. ``start`` is the address of the program's first word.
     """
     values = [0] * REGISTERS
     for number, value in (registers or {}).items():

@@ -75,9 +75,10 @@ def _reads(step: Step) -> bool:
 
 
 def parts(step: Step, config: Config) -> int:
-    """Return how many times the array processes each vector of a product.
+    """Return the number of passes in which the array multiplies each vector of a product.
 
-    The number exceeds 1 if weights are multiplied some bits at a time, or the vectors are INT16.
+    The number exceeds 1 if a pass multiplies only some bits of each weight, or if the vectors have
+    INT16 elements. A product with the low bytes of INT16 weights takes one pass even then.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -153,9 +154,10 @@ class VectorTiming:
     def read(self, step: Step, done: int) -> int:
         """Return the first cycle in which the engine can accept the command after ``step``.
 
-        ``step`` has the flag ``followed`` and completes in cycle ``done``. The flag permits the
-        engine to accept the next command earlier. ``step`` must only have requested its last row of
-        sums and, if it has a second input, the last line of that input.
+        ``step`` has the flag ``followed``, and completes in cycle ``done``. The flag permits the
+        engine to accept the next command before ``step`` completes. The engine then waits only
+        until ``step`` has requested its last row of sums and, if it has a second input, the last
+        line of that input.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
@@ -228,7 +230,11 @@ class VectorTiming:
         return step["m"] * -(-step["n"] // self._lanes(step))
 
     def cycles(self, step: Step) -> int:
-        """Return the cycles from a command's offer to its completion, if no product delays it."""
+        """Return the number of cycles that a command takes if no product delays it.
+
+        The cycles are counted from the one in which its queue offers the command to the engine,
+        until the command completes.
+        """
         config, opcode = self._config, step.opcode
         if opcode == Opcode.PARAMS:
             return step["n"] * config.param_lines + self._reader
@@ -255,14 +261,15 @@ class VectorTiming:
 class MatrixTiming:
     """Computes the cycles in which the matrix engine processes the tiles of successive commands.
 
-    The lines of a tile's weights arrive one per cycle while the previous tile is multiplied. They
-    replace the weights of the tile before the previous tile. A systolic array gets the first
+    While a tile is multiplied, the lines of the next tile's weights arrive, one in each cycle. They
+    replace the weights of the tile before the current one. A systolic array gets the first
     activations of a tile after the tile's first line of weights; an array of adder trees gets them
-    after the last line. If weights and activations are in one bank, each line delays the
-    activations by a cycle.
+    after the last line. If a product's weights and activations are in the same scratchpad bank, the
+    read of each line delays the activations by a cycle.
 
     Weights in a format of fewer bits are stored in fewer lines. Weights that are already in slots
-    need no lines. A PRELOAD takes one cycle for each tile, and sends no activations in this cycle.
+    need no lines. A PRELOAD has no activations. Instead, each of its tiles takes one cycle in which
+    the array gets no activations.
     """
 
     def __init__(self, config: Config):
@@ -282,8 +289,9 @@ class MatrixTiming:
         """Accumulations of the last resident products of one row, or of rows in pairs."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return the cycles in which the next command begins to multiply, is accepted, and ends.
+        """Return a tuple of cycles: those in which a command begins, is accepted and ends.
 
+        ``step`` is the next command. A MATMUL begins when the array gets its first activations.
         ``ready`` is the first cycle in which the command is offered to the engine.
         """
         if step.opcode == Opcode.SPARSE:
