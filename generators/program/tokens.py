@@ -36,12 +36,13 @@ class Tokens:
 
 
 def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
-    """Return a list of the dependency tokens of each instruction in ``accesses``.
+    """Return a list with the dependency tokens of each instruction in ``accesses``.
 
     An instruction waits for the latest instruction of each other engine that accesses the same
-    data, if one of the two writes it. It does not wait if an earlier wait of its engine already
-    ensures this order. Each token is pushed once and popped once, and tokens between two engines
-    are popped in the order in which they are pushed.
+    memory cells, if one of the two instructions writes them. It also waits for the instructions
+    that its :class:`Access` names in ``after``. It does not wait if earlier waits already ensure
+    that the other instruction completes first. Each token is pushed once and popped once. Tokens
+    between two engines are popped in the order in which they are pushed.
     """
     memories = Memories(config, _units(accesses))
     tokens = [Tokens() for _ in accesses]
@@ -103,9 +104,10 @@ def _needs(
 
 
 def insert_tokens(program: Sequence[Instruction], config: Config) -> list[Instruction]:
-    """Return a program without loops, with dependency tokens added to its instructions.
+    """Return a copy of a program in which instructions pop and push dependency tokens.
 
-    At each hazard the tokens make an instruction wait for an earlier one of another engine. Raises
+    The program must not contain loops. The tokens order instructions of different engines that
+    access the same data: the later instruction waits for the earlier one. Raises
     :class:`ProgramError` if an instruction cannot run on the configuration.
     """
     steps = list(run(pack([*program, Instruction(Opcode.HALT)])))

@@ -1,4 +1,4 @@
-"""Quantized attention: scores in 2**-8 octaves, probabilities, and each head's context."""
+"""Quantizes attention: scores (exponents of 2, in units of 2**-8), probabilities and contexts."""
 
 import math
 from typing import Any

@@ -1,4 +1,8 @@
-"""Reduces quantization errors: scales columns, and narrows the inputs of activation functions."""
+"""Reduces quantization errors of tensors and of the inputs of activation functions.
+
+Columns of a tensor get separate scales, so that small columns use more of the integer range. The
+input range of an activation function is narrowed to the part in which its output changes.
+"""
 
 import numpy as np
 

@@ -92,9 +92,10 @@ class Observer:
     ) -> dict[str, Floats]:
         """Evaluate a batch, extend the ranges, and return a dictionary from tensor name to values.
 
-        ``inputs``, ``cache`` and ``source`` are arguments of :func:`forward`. If ``source`` is
-        true, the batch is evaluated by the encoder of an encoder-decoder, otherwise by its decoder.
-        Raises :class:`InputError` if a tensor is not finite.
+        ``inputs``, ``cache`` and ``source`` are the arguments of :func:`forward`. If ``source`` is
+        true, ``inputs`` are evaluated by the encoder of an encoder-decoder. Otherwise they are
+        evaluated by its decoder, or by the whole model if the model is not an encoder-decoder.
+        Raises :class:`InputError` if a tensor exceeds the range of 32-bit floats.
         """
         model = self._model
         with np.errstate(all="ignore"):
@@ -117,9 +118,10 @@ class Observer:
         return tensors
 
     def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
-        """Return the ranges so far as a :class:`Calibration`.
+        """Return a :class:`Calibration` with the ranges over all batches so far.
 
-        ``rows`` and ``others`` are the values of the other fields of the :class:`Calibration`.
+        ``rows`` and ``others`` are the values of the fields that the observer does not collect.
+        ``others`` may have ``tokens`` and ``sources``.
         """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}
@@ -140,9 +142,10 @@ def calibrate(
     """Return the ranges of all tensors, and of each head's probabilities, over sample inputs.
 
     The upper end of a range is the percentile ``percentile`` of the tensor's values over all inputs
-    together, and the lower end is the percentile ``100 - percentile``, exactly as
-    :func:`numpy.percentile` computes them. The result also has about :data:`SAMPLES` rows of each
-    tensor in ``wanted``.
+    together. The lower end is the percentile ``100 - percentile``. Both are computed exactly as by
+    :func:`numpy.percentile`; then the range is extended to include 0. ``wanted`` has names of
+    tensors: the result also has about :data:`SAMPLES` rows of each. ``progress`` is called with the
+    number of evaluated inputs and the number of all inputs.
 
     Raises :class:`InputError` if there is no input, or an input is not finite or has a shape that
     the model does not accept. The same error is raised unless the percentile is above 50 and at

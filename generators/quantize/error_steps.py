@@ -1,10 +1,10 @@
 """Quantization scales of a decoder, from the values of its tensors over sampled texts.
 
-All scales are static. Weights are symmetric INT8 with a scale for each output. Activations have a
-scale for each column, which is folded into the weights of the layers before and after. If the
-option ``folded`` is set, the scales of an RMS norm's output are proportional to the norm's gains.
-Then all columns have the same requantization parameters. Each scale minimizes the squared error
-over the samples, so that rare large values may saturate.
+All scales are static. Weights are symmetric INT8, with a scale for each output of a layer.
+Activations have a scale for each column, which is folded into the weights of the layers before and
+after. If the option ``folded`` is set, the scales of an RMS norm's output are proportional to the
+norm's gains. Then all columns of this output have the same requantization parameters. Each scale
+minimizes the squared error over the samples. Therefore rare large values may saturate.
 """
 
 from dataclasses import replace
@@ -46,8 +46,10 @@ _STREAM = "_sum", "_norm"
 class ErrorSteps(Steps[TextDescription]):
     """Chooses the quantization scales of a decoder's tensors and weights.
 
-    Raises :class:`InputError` if the option ``whole`` exceeds the columns of a key head, or if the
-    number of value columns is not a multiple of the option ``block``.
+    The option ``whole`` is the number of columns of each key head that keep 8 bits. The option
+    ``block`` is the number of value columns that share an exponent. Raises :class:`InputError` if
+    ``whole`` exceeds the columns of a key head, or if the number of value columns is not a multiple
+    of ``block``.
     """
 
     relu_in_sums = False
@@ -151,9 +153,10 @@ class ErrorSteps(Steps[TextDescription]):
         return self.kept_steps(name) * self.model.dim / (1 << VALUE_FRACTION)
 
     def kept_steps(self, name: str) -> float:
-        """Return the INT8 scale of a deferred norm's input, relative to the residual's scale.
+        """Return the INT8 scale of a deferred norm's input, divided by the residual stream's scale.
 
-        A deferred norm leaves the factor of each row to the next product. ``name`` is its output.
+        A deferred norm does not multiply its rows by their normalization factors; the next product
+        does. ``name`` is the name of the norm's output.
         """
         sources = {
             node.target.name: node.source.name

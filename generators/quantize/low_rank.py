@@ -24,7 +24,7 @@ MOST = 127
 
 @dataclass(frozen=True)
 class Corrected:
-    """The codes of a matrix and its two thin correction matrices, in integers."""
+    """A weight matrix as codes of few bits, and the two thin INT8 matrices that correct it."""
 
     stored: Stored
     weight: Ints
@@ -44,9 +44,10 @@ def correct(
 ) -> Corrected:
     """Return weights [n, k] as codes of few bits, with a correction of rank ``rank``.
 
-    If ``group`` is not 0, the weights of that number of inputs share a scale. ``inputs`` are
-    samples [count, k] of the layer's input, in units of the input's scales. Raises
-    :class:`InputError`, which names the layer ``layer``, if ``rank`` is not less than n and k.
+    ``form`` is the format of the codes. If ``group`` is not 0, each ``group`` successive weights of
+    an output share a further scale. ``inputs`` are samples [count, k] of the layer's input, in
+    units of the input's scales. Raises :class:`InputError` if ``rank`` is not less than both n and
+    k; the message has the layer's name ``layer``.
     """
     n, k = weights.shape
     if rank >= min(k, n):

@@ -1,12 +1,14 @@
-"""Mixed weight formats: a format for each matrix, for the smallest model within a loss bound.
+"""Chooses the weight format of each matrix, for the smallest model within a bound of the loss.
 
-Quantization scales of tensors do not depend on weight formats. So matrices can be taken from
-uniform models, which have the same format in all matrices. First, for each matrix, the loss is
-measured of a model in which only this matrix has a coarse format; the others are INT8. A matrix's
-loss in another format is estimated: it is assumed to be proportional to the squared error of the
-matrix's outputs. The loss of a mixture is estimated as the sum over its matrices. The loss of the
-best mixtures by this estimate is then measured, and also the loss of the uniform models. The
-smallest measured model whose loss is within the bound is chosen.
+A mixture is a model whose matrices have different formats; in a uniform model all have the same.
+The quantization scales of tensors do not depend on weight formats. So the matrices of a mixture can
+be taken from uniform models.
+
+First, each matrix is measured alone: all other matrices are INT8, this one has a coarse format. The
+matrix's loss in another format is estimated: it is assumed to be proportional to the squared error
+of the matrix's outputs. The estimated loss of a mixture is the sum over its matrices. Then the
+losses of uniform models, and of the best mixtures by this estimate, are measured. The smallest
+measured model whose loss is within the bound is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +60,11 @@ class Mixture:
 
     @property
     def summary(self) -> str:
-        """A text for a user: the number of matrices in each format, all bytes, and the loss."""
+        """A text for a user: number of matrices in each format, bytes of all weights, and loss.
+
+        For comparison it also has the bytes and the loss of the model with all weights in the
+        format :data:`UNIFORM`.
+        """
         counts = {name: list(self.chosen.values()).count(name) for name in CANDIDATES}
         parts = [f"{name} for {count}" for name, count in counts.items() if count]
         return (
@@ -79,8 +85,9 @@ def mix(
 
     ``make`` takes a format, and returns the model with all weights in this format. ``measure``
     takes a model, and returns its loss and an error that increases smoothly with the loss. ``look``
-    takes a model, and returns the values of the model's tensors for some inputs, by name. Raises
-    :class:`InputError` if the bound is negative.
+    takes a model, evaluates it on some inputs, and returns a dictionary from the name of each
+    tensor to its values. ``progress`` is called with the number of measured models and the number
+    of models to measure. Raises :class:`InputError` if the bound is negative.
     """
     if bound < 0:
         raise InputError(f"Loss must not be negative, not {bound}")

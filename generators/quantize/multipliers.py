@@ -47,10 +47,10 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
 
 
 def refuse_held(name: str, config: Config) -> None:
-    """Refuse a configuration that supports only decoders with all weights on the chip.
+    """Raise :class:`InputError` if a configuration supports only decoders with all weights on chip.
 
-    ``name`` is the model's name. Raises :class:`InputError` if the configuration reduces
-    ``multiplier_width`` or ``bias_width``, or if its ``pre_depth`` is not 0.
+    This is the case if ``multiplier_width`` or ``bias_width`` of the configuration is not 32, or if
+    its ``pre_depth`` is not 0. ``name`` is the model's name for the message.
     """
     for field, whole in (("multiplier_width", _WHOLE), ("bias_width", _WHOLE), ("pre_depth", 0)):
         if config.read(field) != whole:

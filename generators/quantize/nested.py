@@ -62,7 +62,11 @@ def _in_steps(weights: Floats) -> tuple[Floats, Floats]:
 
 
 def planes(weight: Ints) -> tuple[Stored, ...]:
-    """Return a tuple of the bit planes of INT8 weights, each as codes; the uppermost is first."""
+    """Return the bit planes of INT8 weights as a tuple, with the uppermost plane first.
+
+    A plane is a :class:`Stored`: codes in a format of :data:`PLANES`. The values of all planes add
+    up to the weights.
+    """
     stored_planes, left = [], weight
     for bits, name in PLANES.items():
         form, size = FORMATS[name], 1 << (OPERAND_BITS - bits)

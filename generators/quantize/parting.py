@@ -1,4 +1,4 @@
-"""Errors of a quantized model compared with its float model: of the output and each tensor."""
+"""Compares a quantized model with its float model: errors of the output and of each tensor."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,11 @@ class Parting:
 
     @property
     def warning(self) -> str:
-        """A warning for the user; empty if the quantized model is close enough."""
+        """A warning for the user if the quantized model differs much from the float model.
+
+        The text is empty if the cosine similarity, the share of equal choices and the relative
+        error of the output are all within their bounds.
+        """
         chosen = self.agreement
         far = self.output_error > MOST_ERROR
         near = self.cosine >= LEAST_COSINE and (chosen is None or chosen >= LEAST_AGREEMENT)
@@ -89,7 +93,10 @@ class Parting:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return a dictionary from name to measured value; it also has the warning, or None."""
+        """Return a dictionary from the names of fields to their values, for a report.
+
+        The entry ``warning`` is the text of :attr:`warning`, or None if that is empty.
+        """
         return {
             "inputs": self.inputs,
             "cosine": self.cosine,

@@ -55,10 +55,11 @@ def quantize_calibrated(
     options: Quantization | None = None,
     progress: Progress | None = None,
 ) -> Graph[D]:
-    """Return a model quantized for a configuration, from the values of its tensors in calibration.
+    """Return a quantized model, with scales from the tensors' values in ``calibration``.
 
-    ``config`` is None for a model of texts, which has INT8 operands on every configuration.
-    ``progress`` is called with the number of converted nodes and the number of all nodes.
+    ``config`` is the configuration for which an encoder is quantized. It is None for a decoder or
+    an encoder-decoder, which has INT8 operands on every configuration. ``progress`` is called with
+    the number of converted nodes and the number of all nodes.
 
     Raises :class:`InputError` if the model does not support an option, or one of its values cannot
     be represented in integers.
@@ -106,9 +107,11 @@ def quantize_stepped(
     options: Quantization,
     progress: Progress | None = None,
 ) -> Graph[D]:
-    """Return a model quantized with the scales ``steps``, which do not depend on weight formats.
+    """Return a model quantized with the scales that ``steps`` chooses.
 
-    Raises :class:`InputError` if a value of the model cannot be represented in integers.
+    The scales of tensors do not depend on weight formats. So a caller can use the same ``steps``
+    with different weight formats in ``options``. Raises :class:`InputError` if a value of the model
+    cannot be represented in integers.
     """
     graph = network.network(model)
     whole = Quantizer(model, weights, steps, options, graph, progress).graph()

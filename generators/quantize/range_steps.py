@@ -127,12 +127,13 @@ class RangeSteps(Steps[ModelDescription]):
         return bound or 1.0
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scale of the weights of each of a linear layer's n outputs, [n].
+        """Return the scales [n] of a linear layer's weights, one for each of its n outputs.
 
-        ``scaled`` [n, k] are the float weights times the scales of their inputs. If all weights of
-        an output are 0, their scale is the output's scale in ``out``, so that the bias stays exact.
-        If the option ``per_channel`` is false, all other outputs share the largest scale. Scales
-        are at least ``abs(bias) / 2**30``, so that the integer bias stays below that bound.
+        ``scaled`` [n, k] are the float weights times the scales of their inputs. If the option
+        ``per_channel`` is false, all outputs share the largest scale. If all weights of an output
+        (or of all outputs that share a scale) are 0, the scale is that of the output in ``out``.
+        Then the integer bias has the unit of the integer output. Scales are at least ``abs(bias) /
+        2**30``, so that the integer bias does not exceed 2**30.
         """
         largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:

@@ -11,7 +11,7 @@ from celosia.sim.matmul import WIDE_LONGEST
 
 
 def check_finite(model: Description, weights: Weights) -> None:
-    """Refuse a model with weights that are not finite."""
+    """Raise :class:`InputError` if a weight of a model is not finite."""
     for name, values in weights.items():
         if not np.isfinite(values).all():
             place = tuple(int(index) for index in np.argwhere(~np.isfinite(values))[0])
@@ -22,7 +22,10 @@ def check_finite(model: Description, weights: Weights) -> None:
 
 
 def check_tensor(model: Description, name: str, values: Floats) -> None:
-    """Refuse a tensor whose calibration values exceed the range of 32-bit floats."""
+    """Raise :class:`InputError` if a tensor's calibration values exceed the range of 32-bit floats.
+
+    ``name`` is the tensor's name for the message.
+    """
     largest = float(np.abs(values).max())
     if not largest <= float(np.finfo(np.float32).max):
         raise InputError(
@@ -32,7 +35,7 @@ def check_tensor(model: Description, name: str, values: Floats) -> None:
 
 
 def check_options(model: Description, options: Quantization) -> None:
-    """Refuse options that a model does not support."""
+    """Raise :class:`InputError` if a model does not support one of the options of quantization."""
     if options.activations == MIXED:
         _check_mixed(model)
     if not isinstance(model, TextDescription):

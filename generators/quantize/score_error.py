@@ -32,13 +32,15 @@ def score_errors(
 ) -> Iterator[Floats]:
     """Yield an array of absolute errors of scores for each attention of a model, [heads, pairs].
 
-    There is a pair for each token and each token that it attends to. A token of a text attends to
-    itself and to earlier tokens. Attentions with deferred norms (later products apply the row
-    factors), cross-attentions, and attentions with keys of fewer than 8 bits are skipped.
-    ``tensors`` is the result of :func:`evaluate` for ``inputs``, a whole text or an encoder's
-    input. The exact scores are computed from the residual stream in ``tensors``, without any
-    rounding, with the integer weights and parameters. The unit of errors is that of scores, 2**-8
-    octaves.
+    A pair is a token and one of the tokens to which it attends. A token of a text attends to itself
+    and to earlier tokens. Some attentions are skipped: cross-attentions, attentions with keys of
+    fewer than 8 bits, and attentions with deferred norms. A deferred norm leaves the multiplication
+    by its rows' factors to the next products.
+
+    ``inputs`` is a whole text or an encoder's input, and ``tensors`` is the result of
+    :func:`evaluate` for it. The scores in ``tensors`` are compared with exact scores. Exact scores
+    are computed without any rounding from the residual stream in ``tensors``, with the integer
+    weights and parameters. Scores are exponents of 2, and errors have the unit of scores, 2**-8.
 
     Exact scores of a text are clamped to the range of INT16 before the comparison. Therefore, low
     scores that saturate do not count as errors.

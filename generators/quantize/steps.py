@@ -1,4 +1,4 @@
-"""Functions that choose the quantization scales of values, most for the least squared error."""
+"""Functions that choose quantization scales, most of them by the least squared error."""
 
 import math
 
@@ -30,13 +30,14 @@ def wide_step(values: Floats) -> float:
 def best_step(values: Floats, most: int) -> float:
     """Return the scale at which integers from -``most`` to ``most`` represent ``values`` best.
 
-    It has the least squared error of several candidates. For zeros it is ``1 / most``.
+    The function tries several scales, and returns the one with the least squared error. If all
+    values are 0, it returns ``1 / most``.
     """
     return float(best_steps(values.reshape(-1, 1), most)[0])
 
 
 def best_steps(values: Floats, most: int) -> Floats:
-    """Return the scale that :func:`best_step` chooses for each column of values [m, n], [n]."""
+    """Return the scales [n] that :func:`best_step` chooses for the columns of values [m, n]."""
     largest = np.abs(values).max(axis=0)
     largest[largest == 0] = 1.0
     steps, least = largest / most, np.full(len(largest), np.inf)
@@ -50,11 +51,11 @@ def best_steps(values: Floats, most: int) -> Floats:
 
 
 def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the middle (real value of the integer 0) and the scale of each column, [n] each.
+    """Return the middle (real value of the integer 0) and the scale of each column, two arrays [n].
 
     Values [m, n] become ``round((value - middle) / scale)``, clamped to signed ``bits`` bits. The
-    returned middle and scale have the least squared error of the candidates. Groups of ``together``
-    neighbouring columns share a scale, but not a middle.
+    function tries several middles and scales, and returns those with the least squared error.
+    Groups of ``together`` neighbouring columns share a scale, but not a middle.
     """
     least = np.full(values.shape[1], np.inf)
     middle, steps = np.zeros_like(least), np.ones_like(least)
@@ -66,13 +67,13 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the middle (real value of 0) and the scale of each column, [n] each, for upper bits.
+    """Return the middle and scale of each column, two arrays [n], if only upper bits are stored.
 
-    A value becomes the INT8 integer ``round((value - middle) / scale)``. Only the upper ``bits``
-    bits of the integer are stored. They represent the mean of all INT8 integers with these upper
-    bits. The returned middle and scale have the least squared error of the candidates. Groups of
-    ``together`` neighbouring columns share a scale. If ``bits`` is 8, the result is that of
-    :func:`best_range`.
+    The middle is the real value of the integer 0. A value becomes the INT8 integer ``round((value -
+    middle) / scale)``. Only the upper ``bits`` bits of the integer are stored. They represent the
+    mean of all INT8 integers with these upper bits. The function tries several middles and scales,
+    and returns those with the least squared error. Groups of ``together`` neighbouring columns
+    share a scale. If ``bits`` is 8, the result is that of :func:`best_range`.
     """
     middle, steps = best_range(values, bits, together)
     if bits == NARROW_BITS:
@@ -82,12 +83,12 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the mean and the INT8 scale of each column of values [m, n], [n] each.
+    """Return the mean and the INT8 scale of each column of values [m, n], as two arrays [n].
 
-    The scale is proportional to the column's standard deviation, so that columns that share an
+    The scale is the column's standard deviation times a factor, so that columns that share an
     exponent use similar integer ranges. The factor is the same for all columns: the smallest one
     with which INT8 can represent all values. Groups of ``together`` neighbouring columns share a
-    deviation and a scale. If all columns of a group are constant, 1 replaces their deviation.
+    deviation and a scale. If all columns of a group are constant, their deviation is replaced by 1.
     """
     middle = values.mean(axis=0)
     deviation = (values - middle).reshape(len(values), -1, together)

@@ -33,11 +33,15 @@ def choose(
 ) -> tuple[Stored, Ints, Floats]:
     """Convert a layer's weights [n, k] to a format of few bits; return (codes, operands, scales).
 
-    Operands [k, n] are the INT8 integers that the codes select, and scales [n] are those of the
-    outputs. ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales.
-    If they are None, errors are not compensated. If ``group`` is not 0, each ``group`` successive
-    weights of an output share a further integer scale. If it is 0 and the model was trained for the
-    format, its weights are values of codes already, and do not change.
+    Operands [k, n] are the INT8 integers that the codes select. Scales [n] are those of the
+    outputs: a weight is approximately its operand times its output's scale. ``inputs`` are samples
+    [count, k] of the layer's input, in units of the input's scales. If they are None, rounding
+    errors are not compensated.
+
+    If ``group`` is not 0, each ``group`` successive weights of an output also share an integer
+    scale, by which the values of their codes are multiplied. If ``group`` is 0 and the model was
+    trained for the format, each weight is already a code's value times its output's scale. Such
+    weights do not change.
     """
     weights = np.array(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape

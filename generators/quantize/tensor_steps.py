@@ -27,8 +27,9 @@ class Steps(abc.ABC, Generic[D]):
     """Chooses the quantization scales of a model's tensors and weights.
 
     ``rows`` is a dictionary from a tensor's name to rows of its values in calibration, [count,
-    columns]. The array's operands have ``operand_width`` bits, from ``operand_min`` to
-    ``operand_max``. ``balance`` replaces the option of this name if that is None.
+    columns]. The array's operands are integers of ``operand_width`` bits, from ``operand_min`` to
+    ``operand_max``. The argument ``balance`` is the default for the option ``balance``: it is used
+    if the option is None.
     """
 
     zeros_in_biases: bool
@@ -84,7 +85,7 @@ class Steps(abc.ABC, Generic[D]):
 
     @abc.abstractmethod
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scale of the weights of each of a linear layer's n outputs, [n].
+        """Return the scales [n] of a linear layer's weights, one for each of its n outputs.
 
         ``scaled`` [n, k] are the float weights times the scales of their inputs. ``bias`` [n] is
         the float bias, and ``out`` [n] are the scales of the outputs.
@@ -94,9 +95,10 @@ class Steps(abc.ABC, Generic[D]):
         """Return (input scale, offset, table) of a linear layer's activation function.
 
         ``offset`` is the input scale times the zero point of the table's inputs. The caller adds it
-        to the layer's float bias; it may differ from layer to layer. The table has the outputs for
-        INT8 inputs or, if the options say so, polynomials of INT16 inputs. If the table is None,
-        the function is ReLU, which requantization computes without a table.
+        to the layer's float bias; it may differ from layer to layer. The table has an output for
+        each INT8 input. If :meth:`Quantization.wide` is true for the function, the table has
+        polynomials of INT16 inputs instead. If the table is None, the function is ReLU, which
+        requantization computes without a table.
         """
         assert node.sums is not None
         if node.activation == "relu" and self.relu_in_sums:

@@ -76,9 +76,13 @@ def calibration_texts(
     """Return the calibration of a decoder: ranges and rows of its tensors for calibration texts.
 
     The texts are ``texts``, lists of token numbers. If ``texts`` is None, they are sampled from the
-    model, with first token ``begin``. For an encoder-decoder, ``texts`` are sources; if it is None,
-    sources are random. The model then processes answers that it samples for the sources. Raises
-    :class:`InputError` if :func:`sample_answers`, :func:`given_texts` or :func:`sample_texts` does.
+    model. Sampled texts begin with the token ``begin`` or, if it is None, with random tokens. For
+    an encoder-decoder, ``texts`` are sources; if it is None, sources are random. The model then
+    processes answers that it samples for the sources. ``options`` sets the number of texts or
+    sources to sample, the length of texts, and the seed of random numbers.
+
+    Raises :class:`InputError` in the same cases as the function that processes the texts:
+    :func:`sample_answers`, :func:`given_texts` or :func:`sample_texts`.
     """
     length, seed = min(options.length, model.positions), options.seed
     if model.source_layers:
@@ -159,11 +163,12 @@ def sample_answers(
     seed: int,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return the calibration of an encoder-decoder for an answer to each source.
+    """Return the calibration of an encoder-decoder that answers each of ``sources``.
 
-    The answers have ``length`` tokens, and are sampled from the model. ``progress`` receives the
-    number of processed sources, and of all. Raises :class:`InputError` if there is no source, or if
-    a source is empty, is too long or has a token that is not in the vocabulary.
+    The answers have ``length`` tokens, and are sampled from the model. ``progress`` is called with
+    the number of answered sources and the number of all sources. Raises :class:`InputError` if
+    there is no source, or if a source is empty, is too long or has a token that is not in the
+    vocabulary.
     """
     if not sources:
         raise InputError("Calibration needs at least one source")
@@ -197,9 +202,10 @@ def given_texts(
 ) -> Calibration:
     """Return the calibration of a decoder for ``texts``, which are lists of token numbers.
 
-    All texts become as long as the longest text, but at most ``length`` tokens. Longer texts are
-    cut at the end. The tokens of the next texts are appended to shorter texts. ``progress``
-    receives the number of processed texts, and of all.
+    All texts get the same length: the length of the longest text, but at most ``length`` tokens. A
+    longer text is cut at the end. A shorter text is extended by the tokens of the texts that follow
+    it in the list; the first text follows the last. ``progress`` is called with the number of
+    processed texts and the number of all texts.
 
     Raises :class:`InputError` if there is no text, a text is empty, or a token is not in the
     model's vocabulary.

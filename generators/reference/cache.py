@@ -85,9 +85,10 @@ class KvCache:
         return self.kept[name]
 
     def seen(self, count: int) -> NDArray[np.bool_]:
-        """Return a mask of the tokens that each of the last ``count`` tokens attends to.
+        """Return a mask [count, length] of the tokens to which the last ``count`` tokens attend.
 
-        The mask is [count, length]; ``length`` includes the last ``count`` tokens.
+        Element [i, j] is true if token i of the last ``count`` tokens attends to token j of the
+        text. The text's ``length`` includes the last ``count`` tokens.
         """
         token = np.arange(self.length)
         last = token[self.length - count :, None]  # [count, 1]

@@ -50,8 +50,8 @@ def forward(
 
     Arrays are [batch, rows, columns]. For an encoder, ``inputs`` is [batch, tokens, features], or
     token numbers [batch, tokens]; all inputs of a batch have the same length. In the dictionary,
-    ``input`` is the machine's input. ``output`` is the model's result, with rows of length 1 if the
-    model requires it.
+    ``input`` is the machine's input. ``output`` is the model's result. If the field ``unit`` of the
+    model's description is true, rows of the result are scaled to Euclidean length 1.
 
     For a decoder, ``inputs`` is token numbers [batch, n] that continue the text in ``cache``; their
     keys and values are added to ``cache``. If ``cache`` is None, the tokens begin a text. If a text
@@ -63,11 +63,11 @@ def forward(
     sources of equal length. Their keys and values are stored in ``cache``, and texts evaluated
     later with this cache attend to them.
 
-    Names of values in layer i start with ``layers.i.``. ``scores`` and ``probabilities`` are
-    [batch, heads, rows, all tokens], with scores of -inf at future tokens. Raises
-    :class:`InputError` if inputs have another shape, a token is not in the vocabulary, or a text is
-    longer than the model allows. The same error is raised if ``source`` is true and the model has
-    no encoder of sources.
+    Names of values in layer i start with ``layers.i.``. Values whose names end in ``.scores`` or
+    ``.probabilities`` are [batch, heads, rows, all tokens]. Scores are -inf at tokens to which a
+    row does not attend. Raises :class:`InputError` if inputs have another shape, a token is not in
+    the vocabulary, or a text is longer than the model allows. The same error is raised if
+    ``source`` is true and the model is not an encoder-decoder.
     """
     cache, graph = KvCache() if cache is None else cache, network(model)
     chosen = graph.source if source else graph
