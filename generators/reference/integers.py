@@ -54,28 +54,32 @@ from celosia.sim.table import lookup
 def evaluate(
     model: IntegerGraph, inputs: ArrayLike, cache: KvCache | None = None
 ) -> dict[str, Ints]:
-    """Return a dictionary from each tensor's name to its integers [rows, columns] in the machine.
+    """Return a dictionary from each tensor's name to the integers that the machine computes for it.
 
     For an encoder, ``inputs`` are the real values that the host quantizes, [tokens, features]. For
-    a decoder ``inputs`` are token numbers [n] that continue the text in ``cache``; their keys and
-    values are added to ``cache``. If ``cache`` is None, the tokens begin a text. A text evaluated
-    in several calls has the same results as in a single call. ``logits`` are the scores after each
-    token, INT16 [n, vocabulary]; the greedy choice is the lowest-numbered token with the largest
-    logit. For the encoder of an encoder-decoder ``inputs`` are all token numbers [n] of a source,
-    and the keys and values for the decoder are stored in ``cache``.
+    a decoder, ``inputs`` are token numbers [n] that continue the text in ``cache``. The evaluation
+    adds the keys and values of these tokens to ``cache``. If ``cache`` is None, the tokens begin a
+    text. A text evaluated in several calls has the same results as in a single call. For the
+    encoder of an encoder-decoder, ``inputs`` are all token numbers [n] of a source. The keys and
+    values for the decoder are then stored in ``cache``.
 
-    ``scores`` and ``probabilities`` of layer i are [heads, rows, all tokens]. Raises
-    :class:`InputError` if a token is not in the vocabulary, or the text is longer than the position
-    tables.
+    The tensors ``scores`` and ``probabilities`` of a layer's attention are [heads, rows, all
+    tokens], other tensors [rows, columns]. A decoder's ``logits`` are the scores after each token,
+    INT16 [n, vocabulary]. A greedy host chooses the token with the largest logit, and of several
+    such tokens the one with the lowest number.
+
+    Raises :class:`InputError` if a token is not in the vocabulary, or the text is longer than the
+    position tables.
     """
     return _Evaluation(model, np.asarray(inputs), KvCache() if cache is None else cache).run()
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the names of the tensors that a machine with the unit ``fused`` need not store.
+    """Return the names of the tensors that need not be stored if the configuration has ``fused``.
 
-    On such a machine softmax and norm read the sums, from which these tensors are requantized,
-    directly from the accumulators. Other machines store the tensors in the scratchpad.
+    These tensors are the inputs of softmax and norm. With ``fused``, softmax and norm read the sums
+    directly from the accumulators, and requantize them to these tensors. Without ``fused``, the
+    requantized sums are stored in the scratchpad.
     """
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)

@@ -1,4 +1,7 @@
-"""Computes a model's outputs with transformers or ONNX Runtime, to compare Celosia's with them."""
+"""Functions that compute a model's outputs with transformers or ONNX Runtime, as a reference.
+
+Celosia's outputs of the same model are compared with these outputs.
+"""
 
 import logging
 import warnings
@@ -34,10 +37,14 @@ _INPUTS = {
 def folder_reference(path: Path) -> Callable[..., Array]:
     """Return a function that computes a Hugging Face model's output with transformers.
 
-    The function takes one input; for an encoder-decoder it takes a source and the answer's tokens.
-    It returns the output in float64, [rows, columns]. The model uses the implementation "eager" of
-    attention. Raises :class:`InputError` if torch or transformers is missing, if they cannot read
-    the folder, or if its file lacks tensors, which transformers would fill with random numbers.
+    The function takes one input of the model as an array without a batch axis. For an
+    encoder-decoder it takes two arrays: the token numbers of a source, and those of the answer. It
+    returns the output in float64, [rows, columns]. The model computes attention with the
+    implementation that transformers calls "eager".
+
+    Raises :class:`InputError` if torch or transformers is missing, or if they cannot read the
+    folder. It is also raised if the folder's file of weights lacks tensors, which transformers
+    would fill with random numbers.
     """
     torch = library("torch", "A reference of a folder needs", extra="zoo")
     transformers = library("transformers", "A reference of a folder needs", extra="zoo")
@@ -101,9 +108,10 @@ def folder_reference(path: Path) -> Callable[..., Array]:
 def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
     """Return a function that computes an ONNX file's output with ONNX Runtime.
 
-    The function takes one input, and returns the graph's output that Celosia imports. ``tokens`` is
-    the number of the input's tokens; if the graph fixes this number, it may be 0. Raises
-    :class:`InputError` if ONNX Runtime is missing or cannot run the file.
+    The function takes one input: an array, or a dictionary from each input's name to its array. A
+    graph may have several outputs; the function returns the one that Celosia imports, in float64.
+    ``tokens`` is the number of the input's tokens. It may be 0 if the graph fixes this number.
+    Raises :class:`InputError` if ONNX Runtime is missing or cannot run the file.
     """
     runtime = library("onnxruntime", "A reference of an ONNX file needs", "onnxruntime")
     graph = read_graph(path, tokens, lambda made: made)

@@ -34,9 +34,11 @@ class Sampling:
 
 
 def draw(logits: ArrayLike, sampling: Sampling, rng: np.random.Generator) -> int:
-    """Return a token drawn from real logits [n] by nucleus sampling (Holtzman et al. 2020).
+    """Return the number of a token, drawn by nucleus sampling (Holtzman et al. 2020).
 
-    If ``sampling`` is greedy, the result is the one with the largest logit, without a random draw.
+    ``logits`` are the real scores of all tokens in the vocabulary, [n]. ``rng`` makes the random
+    draw. If ``sampling`` is greedy, the result is the token with the largest logit, and ``rng`` is
+    not used.
     """
     values = np.asarray(logits, np.float64)
     if sampling.greedy:

@@ -74,28 +74,29 @@ class EncoderHost(Executable):
         return AGAIN in self.entries
 
     def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
-        """Return the name of a run's entry point.
+        """Return the name of the entry point at which a run starts.
 
-        If ``again`` is true and weights stay on the chip, the program at this entry point does not
-        load them. Otherwise it loads all weights. If weights are nested, it then loads only the
-        upper ``bits`` bits of each weight (8, 4 or 2); else ``bits`` must be 8.
+        If ``again`` is true and weights stay on the chip, the program at this entry point loads no
+        weights. Otherwise it loads all weights. It then reads only the upper ``bits`` bits of each
+        weight (8, 4 or 2) if weights are nested; if they are not, ``bits`` must be 8.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
         """Return the predicted cycles of a run that loads all weights, on the longest input.
 
-        External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
-        word. If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are
-        read; else ``bits`` must be 8.
+        External memory returns the first word ``latency`` cycles after a request, then one every
+        ``interval`` cycles. If weights are nested, the run reads only the upper ``bits`` bits of
+        each weight (8, 4 or 2). If they are not, ``bits`` must be 8.
         """
         registers = self.beside(self.input.rows).registers
         return self.expect(self.entry(again=False, bits=bits), registers, latency, interval).cycles
 
     def runs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return a list with one array for each run: the concatenated rows of a batch of inputs.
+        """Return a list of arrays; each has the rows of all inputs that one run processes.
 
-        If the last batch has fewer inputs than the others, its last input is repeated.
+        A run processes a batch of ``batch`` inputs, whose rows are concatenated. If too few inputs
+        are left for the last batch, its last input is repeated until the batch is full.
         """
         groups = (inputs[at : at + self.batch] for at in range(0, len(inputs), self.batch))
         return [np.concatenate([*one, *[one[-1]] * (self.batch - len(one))]) for one in groups]
@@ -126,19 +127,19 @@ class EncoderHost(Executable):
         return self.output.rows // self.batch - missing
 
     def beside(self, rows: int) -> Request:
-        """Return the memory contents and register values that an input of ``rows`` rows needs.
+        """Return the memory contents and register values that a host writes besides the input.
 
-        The bytes of the input are not included.
+        They depend on ``rows``, the number of rows of the input.
         """
         return self.requests[rows]
 
     def request(self, values: NDArray[np.floating]) -> Request:
         """Return the memory contents and register values that a host writes before an inference.
 
-        ``values`` are the rows of one input, [tokens, features]. If the model allows variable
-        lengths, ``values`` may have fewer rows than ``input``. For a model without linear
-        embedding, they are the rows that :func:`lookup` returns. For a batch ``values`` has the
-        rows of all inputs. Raises :class:`InputError` if the shape is wrong.
+        ``values`` are the rows of the run's input, [tokens, features]; for a batch, they are the
+        rows of all its inputs. If the model allows variable lengths, ``values`` may have fewer rows
+        than ``input``. If the model has no linear embedding, ``values`` are the rows that
+        :func:`lookup` computes on the host. Raises :class:`InputError` if the shape is wrong.
         """
         rows, shape, source = len(values), np.shape(values), self.input
         least, longest = self.least_rows, source.rows
@@ -155,7 +156,10 @@ class EncoderHost(Executable):
         return Request(((self.input_addr, integers.tobytes()), *other.writes), other.registers)
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
-        """Return a run's output bytes as integers, [rows, columns], with the rows of all inputs."""
+        """Return the bytes of a run's output as integers, [rows, columns].
+
+        For a batch, these are the rows of all its outputs.
+        """
         values = np.frombuffer(data, "<i2" if self.output.wide else np.int8)
         return values.reshape(self.output.rows, self.output.columns).astype(np.int64)
 

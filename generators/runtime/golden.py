@@ -28,11 +28,12 @@ class GoldenModel:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[NDArray[np.float64], Report]:
-        """Run one input; return the real numbers of the output, [rows, columns], and the report.
+        """Run one input; return the output's real numbers [rows, columns], and a report of the run.
 
         ``values`` is the argument of
         :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. If weights are nested,
-        only the upper ``bits`` bits of each weight (8, 4 or 2) are read; else ``bits`` must be 8.
+        a run that loads them reads only the upper ``bits`` bits of each weight (8, 4 or 2). If they
+        are not, ``bits`` must be 8.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report
@@ -40,9 +41,10 @@ class GoldenModel:
     def tensors(self, values: NDArray[np.floating], bits: int = OPERAND_BITS) -> dict[str, Ints]:
         """Run one input; return a dictionary from the name of each tensor to its integers.
 
-        Scores and probabilities are [heads, sequence, sequence], other tensors [rows, columns].
-        Rows after the input's last row are not computed, and are 0 here. The arguments are those of
-        :meth:`run`.
+        The tensors are those that vector instructions write to the scratchpad. Scores and
+        probabilities are [heads, sequence, sequence], other tensors [rows, columns]. If the input
+        is shorter than the longest one, the machine does not compute the rows after its last row;
+        they are 0 in the result. The arguments are those of :meth:`run`.
         """
         written_order = self.compiled.entries[ENCODE].written
         parts: list[int] = []

@@ -25,7 +25,10 @@ class Machine(Protocol):
         """Return the value of a host port register."""
 
     def start(self, pc: int = 0) -> Report:
-        """Run the program from word address ``pc`` to HALT, and return the report."""
+        """Run the program from word address ``pc`` to HALT; return a report of the run.
+
+        The report has the run's cycles and counters.
+        """
 
     def unbroken(self) -> bool:
         """Return whether all runs since this method's last call ended without error or reset."""

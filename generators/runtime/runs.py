@@ -26,13 +26,13 @@ class Runs:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[bytes, Report, bool]:
-        """Run one input; return the output's bytes, the report, and a flag.
+        """Run one input; return the output's bytes, a report of the run, and a flag.
 
         The flag is true if the run has loaded no weights, because the previous run has left them on
         the chip. ``values`` is the argument of
         :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. If weights are nested,
-        a run that loads them reads only the upper ``bits`` bits of each weight (8, 4 or 2); else
-        ``bits`` must be 8. Raises :class:`RunError` if the run ends with an error.
+        a run that loads them reads only the upper ``bits`` bits of each weight (8, 4 or 2). If they
+        are not, ``bits`` must be 8. Raises :class:`RunError` if the run ends with an error.
         """
         compiled, machine = self.compiled, self.machine
         # Called after failed runs too, because it reports a failure only once.

@@ -30,7 +30,10 @@ SCORES = "scores"
 
 
 class Index(enum.StrEnum):
-    """Names of a run's numbers, such as its first position, from which register values follow."""
+    """Names of the numbers that describe a run, for example the position of its first token.
+
+    A host computes the values of registers from these numbers.
+    """
 
     TOKEN = "token"
     """Number of the run's token in some row; 0 if the run has fewer."""
@@ -54,10 +57,11 @@ class Index(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Value:
-    """The rule by which a host computes a register's value for a run from a number of the run.
+    """A register's value, which a host computes before a run from one number that describes it.
 
-    The value is ``number % modulo // divide * times``. ``index`` names the number, for example the
-    first token's position. If ``modulo`` is 0, there is no modulo operation.
+    The value is ``number % modulo // divide * times``. ``index`` is the name of the number, for
+    example that of the first token's position. If ``modulo`` is 0, the number is used without the
+    modulo operation.
     """
 
     index: Index
@@ -70,9 +74,9 @@ class Value:
     def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
         """Return the register's value for a run.
 
-        ``numbers`` is a dictionary that has the number for :attr:`index`. But if :attr:`index` is
-        TOKEN, the number is that of the token in row :attr:`row` of ``tokens``, or 0 if there is no
-        such row.
+        If :attr:`index` is TOKEN, the value is computed from the number of the token in row
+        :attr:`row` of ``tokens``, or from 0 if there is no such row. Otherwise it is computed from
+        the entry :attr:`index` of ``numbers``.
         """
         if self.index == Index.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0
@@ -129,11 +133,12 @@ class TextHost(Executable):
     def step_registers(
         self, positions: Sequence[int], tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return a dictionary from register to value, for a run with one token of each text.
+        """Return a dictionary from register to value, for a run with a token of each text.
 
-        ``positions`` has the position of each text's token, and ``tokens`` its number; if
-        ``tokens`` is empty, the registers of token numbers are omitted. Raises :class:`InputError`
-        if a position is out of range.
+        The run processes one token of each text. For each text, ``positions`` has the position of
+        its token, and ``tokens`` the token's number. If ``tokens`` is empty, the result omits the
+        registers whose values depend on token numbers. Raises :class:`InputError` if a position is
+        beyond the longest text.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         return {
@@ -150,10 +155,10 @@ class TextHost(Executable):
         *,
         bits: int = OPERAND_BITS,
     ) -> int:
-        """Return the predicted cycles of processing one token of each text, and all scores.
+        """Return the predicted cycles of a step that processes one token of each text.
 
-        ``positions`` has the position of each text's token. The other arguments are those of
-        :meth:`predict`.
+        They include the separate program that computes the scores of the second text. ``positions``
+        has the position of each text's token. The other arguments are those of :meth:`predict`.
         """
         registers = self.step_registers(positions)
         step = self.expect(entry_at("step", bits), registers, latency, interval)
@@ -165,8 +170,9 @@ class TextHost(Executable):
         """Return a dictionary from register to value, for a run of ``rows`` tokens of one text.
 
         The first token has the position ``position``. The tokens attend to a source of ``source``
-        tokens; 0 stands for the longest source. If ``tokens`` is empty, the registers of token
-        numbers are omitted. Raises :class:`InputError` if a position is out of range.
+        tokens; 0 stands for the longest source. If ``tokens`` is empty, the result omits the
+        registers whose values depend on token numbers. Raises :class:`InputError` if a position is
+        beyond the longest text.
         """
         if position + rows > self.places:
             raise InputError(
@@ -184,16 +190,18 @@ class TextHost(Executable):
         return self._given("step" if rows == 1 else "chunk", numbers, tokens)
 
     def words_registers(self, tokens: Sequence[int], position: int) -> dict[int, int]:
-        """Return the register values with which ``words`` looks up the embeddings of a chunk.
+        """Return a dictionary from register to value, for a run of ``words``.
 
-        The result is a dictionary from register to value. ``position`` is that of the first token.
+        The run looks up the embeddings of ``tokens``, the tokens of a chunk. ``position`` is the
+        position of the first one.
         """
         return self._given("words", {Index.POSITION: position}, tokens)
 
     def lookup_registers(self, tokens: Sequence[int], first: int) -> dict[int, int]:
         """Return a dictionary from register to value, for a run of ``lookup``.
 
-        The run looks up at most ``lookups`` of the source's ``tokens``, from index ``first`` on.
+        ``tokens`` are all tokens of the source. The run looks up the embeddings of at most
+        ``lookups`` of them, from index ``first`` on.
         """
         return self._given("lookup", {Index.FIRST: first}, tokens[first : first + self.lookups])
 
@@ -222,8 +230,8 @@ class TextHost(Executable):
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
         """Return the predicted cycles of processing a token at :attr:`last_position`.
 
-        If a run has several texts, it processes one token of each text, and all scores are
-        computed. The arguments are those of :meth:`predict`.
+        If a run has several texts, these are the cycles of processing one token of each text, and
+        of computing the scores of all texts. The arguments are those of :meth:`predict`.
         """
         position = self.last_position
         if self.texts > 1:
@@ -231,7 +239,11 @@ class TextHost(Executable):
         return self.predict(position, latency, interval, bits=bits).cycles
 
     def predict_source(self, source: int, latency: int, interval: int = 1) -> int:
-        """Return the predicted cycles of processing a source of ``source`` tokens."""
+        """Return the predicted cycles of processing a source of ``source`` tokens.
+
+        These are the cycles of all runs of ``lookup`` and of the run of ``encode``. ``latency`` and
+        ``interval`` are those of :meth:`predict`.
+        """
         runs = [
             ("lookup", self.lookup_registers([0] * source, first))
             for first in range(0, source, self.lookups)
@@ -249,15 +261,17 @@ class TextHost(Executable):
         source: int = 0,
         bits: int = OPERAND_BITS,
     ) -> Prediction:
-        """Return the predicted cycles of processing the token at ``position``, also by engine.
+        """Return the predicted cycles of processing the token at ``position``.
 
-        If ``rows`` is above 1, the prediction is for a chunk of that number of tokens, which begins
+        The result has the cycles of the whole run, and those in which each engine works. If
+        ``rows`` is above 1, the prediction is for a chunk of that number of tokens, which begins
         with this token. If a run has several texts, each text has a token at this position. The
         cycles then do not include the separate program that computes the scores of the second text.
+
         Tokens attend to a source of ``source`` tokens; 0 stands for the longest source. External
-        memory takes ``latency`` cycles to the first word, and ``interval`` cycles per word. If
-        weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are read; else
-        ``bits`` must be 8.
+        memory returns the first word ``latency`` cycles after a request, then one every
+        ``interval`` cycles. If weights are nested, the run reads only the upper ``bits`` bits of
+        each weight (8, 4 or 2). If they are not, ``bits`` must be 8.
         """
         registers = self.registers(position, rows, source)
         if self.texts > 1:

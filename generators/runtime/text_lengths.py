@@ -7,7 +7,7 @@ from celosia.arch.errors import InputError
 
 
 class Lengths(Protocol):
-    """Limits of the lengths of texts, for a language model or for its compiled program."""
+    """A language model or its compiled program, with the limits of its tokens and sources."""
 
     @property
     def name(self) -> str:
@@ -19,15 +19,16 @@ class Lengths(Protocol):
 
     @property
     def source_positions(self) -> int:
-        """Most tokens of a source; 0 for a decoder without an encoder."""
+        """Largest number of tokens in a source; 0 for a decoder without an encoder."""
 
 
 def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
-    """Raise :class:`InputError` if ``tokens`` are too many, or one is not in the vocabulary.
+    """Raise :class:`InputError` if a model cannot process ``tokens``.
 
-    A prompt and ``steps`` generated tokens must fit ``places`` positions; the last generated token
-    needs no position. For an encoder-decoder, ``tokens`` are a source, which must not be empty;
-    ``steps`` and ``places`` then have no effect.
+    Every token must be in the model's vocabulary. For an encoder-decoder, ``tokens`` are a source.
+    It must not be empty, and must not have more than ``source_positions`` tokens; ``steps`` and
+    ``places`` have no effect. For a decoder, ``tokens`` are a prompt. The prompt and ``steps``
+    generated tokens must fit ``places`` positions; the last generated token needs no position.
     """
     wrong = next((token for token in tokens if token >= model.vocabulary), None)
     if wrong is not None:

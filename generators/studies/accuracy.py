@@ -52,25 +52,26 @@ _TABLE_SCALES, _WIDE_SCALES = _SCALES["tables"], _SCALES["wide"]
 
 
 def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | None = None) -> Report:
-    """Return the largest error of each unit and number format, compared with float64.
+    """Return the largest error of each nonlinear function, norm and number format.
 
-    The result is a dictionary from name to a dictionary with three entries. ``max_lsb`` is the
-    largest error in steps of the output; an exact value outside of the output's range counts as the
-    nearest bound. ``bound_lsb`` is the bound that the documentation states for this error.
-    ``cases`` is the number of measured inputs, rows or ranges.
+    Errors are measured against float64. The result is a dictionary from name to a dictionary with
+    three entries. ``max_lsb`` is the largest error in steps of the output; an exact value outside
+    of the output's range counts as the nearest bound. ``bound_lsb`` is the bound that the
+    documentation states for this error. ``cases`` is the number of measured inputs, rows or ranges.
 
     INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``, ``relu``, ``sigmoid``, ``tanh``, ``exp``)
     are measured at all 256 inputs with several scales. Functions of 16-bit operands, for example
     ``gelu_erf_16``, are measured at all 65,536 inputs. An entry such as ``gelu_erf_16_ranges``
-    samples many ranges of inputs; each range has its own bound (:func:`polynomial_bound`). The
+    samples many ranges of inputs; each range has a separate bound (:func:`polynomial_bound`). The
     entry has the error and bound of the range with the largest ratio of error to bound.
     ``softmax``, ``layernorm`` and ``rmsnorm`` process ``rows`` random and adversarial rows, which
     ``seed`` determines; their results are requantized to INT8. Number formats are measured on
     ``rows`` random rows or columns, in the units that
     :func:`celosia.generators.studies.format_accuracy.format_measures` states.
 
-    If ``progress`` is given, it is called with the entry's name, the cases done and the cases to
-    do. Raises :class:`InputError` if ``rows`` is not positive.
+    If ``progress`` is given, it is called during the measurement of each entry. Its arguments are
+    the entry's name, the number of cases measured, and the number of all cases of the entry. Raises
+    :class:`InputError` if ``rows`` is not positive.
     """
     if rows < 1:
         raise InputError(f"Accuracy rows must be a positive integer, not {rows!r}")
@@ -136,11 +137,15 @@ def polynomial_bound(
 ) -> float:
     """Return the error bound (output steps) of a piecewise polynomial in a range of operands.
 
-    The range is from ``low`` to ``high``, in the unit of the function's operand. See equation (17)
-    of ``docs/numerics.md``. The bound is a sum of three parts. The first is the rounding error. The
-    second is the interpolation error at the largest third derivative in the range's segments. The
-    third is 0 up to function values of :data:`FUNCTION_BOUND` steps, and increases in proportion to
-    the excess of larger values. The bound is valid for functions without a kink.
+    The range is from ``low`` to ``high``, in the unit of the function's operand. ``x_scale`` is the
+    operand's step, ``y_scale`` the output's step, and ``y_zero`` the output's zero point. See
+    equation (17) of ``docs/numerics.md``.
+
+    The bound is a sum of three parts. The first is the rounding error. The second is the
+    interpolation error at the largest third derivative in the range's segments. The third is
+    proportional to the amount by which the largest output in these segments exceeds
+    :data:`FUNCTION_BOUND` in magnitude. It is 0 if no output exceeds it. The bound is valid for
+    functions without a kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)

@@ -1,4 +1,7 @@
-"""Distance between a quantized model and its float model, with INT8 and with INT16 activations."""
+"""Errors of a quantized model's outputs, with INT8 and with INT16 activations.
+
+They are the differences from the outputs of its float model.
+"""
 
 from pathlib import Path
 
@@ -29,13 +32,13 @@ OPTIONS = {
 def closeness(
     model: str, tokenizer: Path | None, config: Config, count: int, progress: Progress
 ) -> dict[str, Parting]:
-    """Return a dictionary from option name to the distance of the quantized from the float model.
+    """Return the errors of a quantized model's outputs for each option in ``OPTIONS``.
 
-    The distance is that between the outputs of both models. The model is quantized with each option
-    in ``OPTIONS``; the option ``wide`` is skipped if the activation function is not smooth. The
-    distance is measured on ``count`` test images for a digits model, and for a language model on
-    ``count`` generated texts that calibration does not use. ``tokenizer`` is the file of a language
-    model's tokenizer, or None if this file is in the model's folder.
+    The result is a dictionary from the option's name to a :class:`Parting`, which compares the
+    outputs with those of the float model. The option ``wide`` is skipped if the activation function
+    is not smooth. A digits model is compared on ``count`` test images. A language model is compared
+    on ``count`` generated texts that calibration does not use. ``tokenizer`` is the file of a
+    language model's tokenizer, or None if this file is in the model's folder.
 
     Raises :class:`InputError` if the model is neither a language model nor a digits model, or if it
     is an encoder-decoder.

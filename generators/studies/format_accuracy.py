@@ -42,11 +42,13 @@ Floats = NDArray[np.float64]
 def format_measures() -> Iterator[tuple[str, float, Measure]]:
     """Yield a tuple for each number format: its name, its error bound, and a measuring function.
 
-    The function takes a number of rows and a random generator, and measures errors. Errors of
-    weights, keys and values are in steps of INT8 operands; errors of ``values_block`` are in steps
-    that a block's shared exponent defines. The other errors are errors of the sums of a matrix
-    product; each is divided by a reference, which depends on the column. For ``low_rank`` the
-    reference is the sum of the magnitudes in the column of the correction's second matrix. For
+    The function takes a number of rows and a random generator. It yields the number of cases of
+    each batch of rows, and the largest error among them.
+
+    Errors of weights, keys and values are in steps of INT8 operands; errors of ``values_block`` are
+    in steps that a block's shared exponent defines. The other errors are errors of the sums of a
+    matrix product; each is divided by a reference, which depends on the column. For ``low_rank``
+    the reference is the sum of the magnitudes in the column of the correction's second matrix. For
     ``activations_int16`` it is the sum of the magnitudes in the column of weights. For
     ``products_int16`` it is 256 times the number of products in a sum.
     """
@@ -66,7 +68,10 @@ def format_measures() -> Iterator[tuple[str, float, Measure]]:
 
 
 def batches(rows: int) -> Iterator[int]:
-    """Yield the sizes of batches that together have ``rows`` rows."""
+    """Yield the number of rows in each batch, which is at most :data:`ROWS_PER_BATCH`.
+
+    The numbers add up to ``rows``.
+    """
     for start in range(0, rows, ROWS_PER_BATCH):
         yield min(ROWS_PER_BATCH, rows - start)
 

@@ -117,7 +117,10 @@ def check_operands(config: Config, count: int) -> None:
 
 
 def product_model(gemm: Gemm) -> QuantizedModel:
-    """Return a product as a quantized model of one linear layer with the weights B."""
+    """Return a quantized model that computes the matrix product ``gemm``.
+
+    The model is a single linear layer. Its input is A, its weights are B, and its output is C.
+    """
     (m, k), n = gemm.a.shape, gemm.b.shape[1]
     description = ModelDescription(
         name="product",
@@ -177,7 +180,7 @@ def bench_gemm(
     n: int,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Compile and run a random matrix product; return measurements as a dictionary by name.
+    """Compile and run a random matrix product; return a dictionary with measurements.
 
     ``make_machine`` takes the configuration and the number of bytes of external memory that the
     program needs. It returns the machine that runs the product. The machine reads operands and
@@ -191,9 +194,12 @@ def bench_gemm(
     result.
 
     The product is [m, k] times [k, n]. ``ideal_cycles`` is m * k * n divided by the number of the
-    array's processing elements, rounded up. ``utilization`` is the number of computed products
-    divided by elements times ``cycles``; ``total_utilization`` is calculated with ``total_cycles``
-    instead. Raises :class:`InputError` if the product does not fit the configuration, or if the
+    array's processing elements, rounded up. ``utilization`` is the number of products that the
+    array has computed, divided by the number that its processing elements could compute in
+    ``cycles``. ``total_utilization`` is calculated with ``total_cycles`` instead. ``mismatches`` is
+    the number of wrong elements in the result.
+
+    Raises :class:`InputError` if the product does not fit the configuration, or if the
     configuration has no counters.
     """
     if not config.control.counters:
@@ -229,11 +235,12 @@ def bench_shapes(
     seed: int = 1,
     update: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Any]:
-    """Run products of several shapes; return a dictionary with all measurements.
+    """Run a random product of each shape; return a dictionary with all measurements.
 
-    Its entry ``shapes`` is a list of dictionaries, one for each shape, with the name and the
-    ``SHAPE_FIGURES``. Other entries are the lowest utilization and the sum of mismatches.
-    ``update`` is called with the number of shapes that have run and the number of all shapes.
+    Its entry ``shapes`` is a list of dictionaries, one for each shape. Each has the shape's name
+    and those measurements of :func:`bench_gemm` that ``SHAPE_FIGURES`` lists. Other entries are the
+    lowest utilization over all shapes, and the sum of their mismatches. ``update`` is called with
+    the number of shapes that have run and the number of all shapes.
     """
     measured_shapes = []
     for done, shape in enumerate(shapes):

@@ -7,7 +7,7 @@ from celosia.arch.errors import InputError
 
 @dataclass(frozen=True)
 class Shape:
-    """An INT8 matrix product [m, k] x [k, n] in a layer; for attention, it is one head's."""
+    """An INT8 matrix product [m, k] x [k, n] in a layer; attention has one for each head."""
 
     name: str
     m: int
@@ -16,10 +16,11 @@ class Shape:
 
 
 def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape]:
-    """Return the matrix products of an encoder layer.
+    """Return a list with the shapes of the matrix products in one encoder layer.
 
-    Queries, keys and values are computed by one product. ``dim`` is the width of the model, ``ffn``
-    that of the hidden feed-forward layer, and ``head`` that of an attention head (columns).
+    The names of the shapes begin with ``name``. Queries, keys and values are computed by one
+    product. ``tokens`` is the number of input rows, ``dim`` the width of the model, ``ffn`` that of
+    the hidden feed-forward layer, and ``head`` that of an attention head (columns).
     """
     return [
         Shape(f"{name} qkv", tokens, dim, 3 * dim),
@@ -32,10 +33,11 @@ def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape
 
 
 def decoder(name: str, tokens: int, dim: int, keys: int, ffn: int) -> list[Shape]:
-    """Return the different shapes of the linear layers in a decoder layer that has a gated MLP.
+    """Return a list with the shapes of the linear layers in one decoder layer with a gated MLP.
 
-    ``dim`` is the width of the model, ``keys`` that of all key heads together, and ``ffn`` that of
-    the hidden feed-forward layer (columns).
+    Linear layers of equal shape are listed once. The names of the shapes begin with ``name``.
+    ``tokens`` is the number of input rows, ``dim`` the width of the model, ``keys`` that of all key
+    heads together, and ``ffn`` that of the hidden feed-forward layer (columns).
     """
     return [
         Shape(f"{name} query", tokens, dim, dim),

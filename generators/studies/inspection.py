@@ -48,12 +48,15 @@ class Part:
 def inspect(source: Source | TextSource) -> dict[str, Any]:
     """Return a summary of a model before compilation, as a dictionary.
 
-    ``parts`` is a list of dictionaries with the fields of :class:`Part`. Blocks with equal shapes
-    share one dictionary, whose name has the number of blocks. ``parameters`` and ``products`` are
-    the sums of these fields over all parts; ``host_products`` is the sum of products over the parts
-    that the host computes. ``unused`` are the tensors of the file that do not affect the output.
-    ``compared`` is False if the import of a graph was not compared with a run of the graph, because
-    the run takes long.
+    ``parts`` is a list of dictionaries with the fields of :class:`Part`. Equal parts of all layers
+    share one dictionary; its name contains the number of layers, for example ``12 x``.
+    ``parameters`` and ``products`` are the sums of these fields over all parts. ``host_products``
+    is the sum of products over the parts that the host computes. ``unused`` is a list of the file's
+    tensors that do not affect the output.
+
+    The import of an ONNX graph is usually checked: the imported model's output is compared with
+    that of the graph. ``compared`` is False if this check was skipped because running the graph
+    takes long. Otherwise it is True.
     """
     parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
     model = source.description
@@ -75,11 +78,11 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
 def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
     """Return a dictionary with the memory that a model needs, or the reason why it does not fit.
 
-    The model is calibrated on random inputs. ``program_words`` is the size of the program,
-    ``memory_bytes`` that of the external memory. These sizes are None if the model does not fit the
-    configuration. The program neither stores nor loads ``zero_tiles_left_out`` weight tiles, which
-    contain only zeros. ``refused`` is None if the model fits, otherwise a sentence with the reason
-    and, if possible, a remedy.
+    The model is calibrated on random inputs. ``program_words`` is the size of the program, and
+    ``memory_bytes`` that of the external memory. ``zero_tiles_left_out`` is the number of weight
+    tiles that contain only zeros, which the program neither stores nor loads. These three numbers
+    are None if the model does not fit the configuration. ``refused`` is None if the model fits,
+    otherwise a sentence with the reason and, if possible, a remedy.
     """
     figures = dict.fromkeys(("program_words", "memory_bytes", "zero_tiles_left_out"))
     report: dict[str, Any] = {"config": config.name, **figures}

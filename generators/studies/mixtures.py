@@ -1,4 +1,4 @@
-"""Search for small weight formats whose loss exceeds that of INT8 by at most a bound."""
+"""Search for small weight formats that increase a model's loss over INT8 by at most a bound."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -45,12 +45,17 @@ def search_formats(
     bound: float | None,
     show: Show,
 ) -> tuple[_Options, str]:
-    """Return ``options`` with the smallest weight formats found, and a summary for the user.
+    """Search for small weight formats; return ``options`` with the formats, and a summary.
 
-    The loss of the model with these formats exceeds the loss of INT8 by at most ``bound``, in
-    accuracy points or nats per token. If ``bound`` is None, the options are returned unchanged with
-    an empty summary. ``name`` is the name or path of the model, ``source`` the model if it is a
-    language model, else None. Raises :class:`InputError` if the model has no measurable loss.
+    The search chooses a format for each weight matrix. With these formats, the loss of the model
+    exceeds its loss with INT8 weights by at most ``bound``. The unit is accuracy points for a
+    digits model, and nats per token for a language model. If ``bound`` is None, there is no search:
+    the options are returned unchanged, and the summary is empty. Otherwise the summary is a text
+    for the user, and a ``balance`` of None is replaced by the default balance.
+
+    ``name`` is the name or path of the model. ``source`` is the model itself if it is a language
+    model, otherwise None. ``show`` is called with a title, and shows the progress of the search.
+    Raises :class:`InputError` if the model is neither a language model nor a digits model.
     """
     if bound is None:
         return options, ""
@@ -78,8 +83,9 @@ def mix_digits(
 ) -> Mixture:
     """Search for small weight formats for a digits model; return the smallest mixture found.
 
-    The mixture's loss exceeds that of INT8 by at most ``bound``. The loss is the percentage of
-    wrong answers, measured on images of the training split that calibration does not use.
+    A mixture is a choice of one format for each weight matrix. Its loss exceeds that of INT8 by at
+    most ``bound``. The loss is the percentage of wrong answers, measured on images of the training
+    split that calibration does not use.
     """
     check_measured(model)
     source = load_source(model)
@@ -126,9 +132,10 @@ def mix_text(
 ) -> Mixture:
     """Search for small weight formats for a language model; return the smallest mixture found.
 
-    The mixture's loss exceeds that of INT8 by at most ``bound`` (nats per token). The loss is
-    measured on generated texts that calibration does not use. The loss at each position is the mean
-    over all tokens of the vocabulary, weighted by the float model's probabilities.
+    A mixture is a choice of one format for each weight matrix. Its loss exceeds that of INT8 by at
+    most ``bound`` (nats per token). The loss is measured on generated texts that calibration does
+    not use. The loss at each position is the mean over all tokens of the vocabulary, weighted by
+    the float model's probabilities.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
     model.refuse_source("A search for formats")

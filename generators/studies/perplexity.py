@@ -37,7 +37,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Foresight:
-    """Losses of a language model on texts (nats per token), and agreement with the float model."""
+    """Losses of a quantized language model and of its float model on texts (nats per token).
+
+    It also has the share of positions at which both models predict the same token.
+    """
 
     nll: float
     """Negative log-likelihood of a token (natural units)."""
@@ -81,12 +84,14 @@ def measure(
     sinks: int = 0,
     progress: Progress | None = None,
 ) -> Foresight:
-    """Return the mean loss (nats per token) of a quantized language model and of its float model.
+    """Measure how well a quantized language model and its float model predict the tokens of texts.
 
-    The loss is measured on ``texts``. ``decoder`` is the quantized model; if it is None, both
-    losses are those of the float model. Each text begins with an empty cache. A text's tokens after
-    the model's last position are ignored. ``slots`` and ``sinks`` are the parameters of the
-    quantized model's :class:`KvCache`.
+    The result has the mean loss of each model (nats per token), and the share of positions at which
+    both predict the same token. ``decoder`` is the quantized model; if it is None, the float model
+    is used instead, so that both losses are equal. Each text begins with an empty cache. If a text
+    has more tokens than the model has positions, its last tokens are ignored. ``slots`` and
+    ``sinks`` are the parameters of the quantized model's :class:`KvCache`. ``progress`` is called
+    with the number of predicted tokens and the number of all tokens to predict.
 
     Raises :class:`InputError` if no text has a second token, if the sinks occupy all slots, or if
     the tokenizer does not accept a text.

@@ -31,12 +31,15 @@ def remedies(
 ) -> list[dict[str, Any]]:
     """Return the error of each layer, and the quantization option that reduces it most.
 
-    The result is a list with a dictionary for each layer; the option is None if no option reduces
-    the error by more than 5 %. A layer's error is the difference between its output and the float
-    model's output of this layer on prepared ``inputs``, relative to the float values. The model is
-    quantized with ``options`` and calibrated on ``samples``, which are prepared inputs or token
-    numbers. Each other option is tried alone, as a change of ``options``; options that the model or
-    the configuration refuses are skipped.
+    The result is a list with a dictionary for each layer. ``layer`` is the layer's name, ``error``
+    its error, ``option`` the best option, and ``error with it`` the error with this option. The
+    last two are None if no option reduces the error by more than 5 %.
+
+    A layer's error is the difference between its output in the quantized model and its output in
+    the float model, relative to the float values. Both models process the prepared ``inputs``. The
+    model is quantized with ``options`` and calibrated on ``samples``, which are prepared inputs or
+    token numbers. Each other option is tried alone, as a change of ``options``. An option that the
+    model or the configuration refuses is skipped.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {

@@ -25,7 +25,11 @@ def summary(thing: object) -> str:
 
 
 def parameters(component: wiring.Component) -> dict[str, str]:
-    """Return a dictionary from constructor parameters, except a Config, to their values as text."""
+    """Return a dictionary from the name of each constructor parameter to its value as text.
+
+    Parameters are omitted unless their value is an integer, a text, a truth value, an enumeration
+    member, a shape, or a short list of integers. So a :class:`Config` is omitted.
+    """
     texts = {}
     for name in inspect.signature(type(component)).parameters:
         value = getattr(component, name, getattr(component, f"_{name}", None))
@@ -47,8 +51,9 @@ def configuration(component: wiring.Component) -> Config | None:
 def meanings(component: wiring.Component) -> dict[str, str]:
     """Return a dictionary from the name of each port in Verilog to the port's description.
 
-    It also has the clock and the reset. A component with too many ports for its docstring describes
-    them in its attribute ``port_meanings`` instead.
+    The dictionary includes the clock and the reset. A description is the clause of the component's
+    docstring that mentions the port. A component that does not describe its ports in its docstring
+    has their descriptions in the attribute ``port_meanings``.
     """
     texts = dict(_IMPLICIT)
     for path, text in _walk(component.signature, _own_doc(component), ()):
@@ -57,7 +62,12 @@ def meanings(component: wiring.Component) -> dict[str, str]:
 
 
 def groups(component: wiring.Component) -> dict[str, str]:
-    """Return a dictionary from the prefix of each interface's port names to its purpose."""
+    """Return a dictionary from the name of each interface of a component to its description.
+
+    The names of the interface's ports begin with this name. Streams are omitted. The description is
+    the clause of the component's docstring that mentions the interface. If there is none, it is the
+    first sentence of the docstring of the interface's signature.
+    """
     doc = _own_doc(component)
     return {
         name: _mention(doc, name)
