@@ -92,13 +92,16 @@ _STATE = 15
 
 
 class Guarded(Component):
-    """A component whose control registers have redundant copies; its ports are the component's.
+    """A component whose control registers have redundant copies.
 
-    If ``level`` is ``detect``, each register has two copies, and the circuit uses the first. An
-    additional output ``differs`` is 1 for one cycle, two cycles after the copies begin to differ.
-    If ``level`` is ``correct``, each register has three copies, and the circuit uses the majority
-    of their values. A wrong copy becomes right with the next write of the register. The class of
-    the component decides which registers are control registers.
+    Its ports are those of ``component``, the component without copies. If ``level`` is ``detect``,
+    each register has two copies, and the circuit uses the first. A further output ``differs`` is 1
+    for one cycle, two cycles after the copies begin to differ. If ``level`` is ``correct``, each
+    register has three copies, and the circuit uses the majority of their values. A wrong copy
+    becomes right with the next write of the register.
+
+    The registers of data path components are not copied. In every other component a register is a
+    control register if it is not wider than a limit, which depends on the component's class.
     """
 
     def __init__(self, component: wiring.Component, level: str):

@@ -45,17 +45,20 @@ class PowerOn(Component):
     """Executes the power-on image (``celosia.arch.power_on``) at address ``addr`` of the flash.
 
     The image is read twice, so that no part of a damaged image is executed. The first pass checks
-    the CRC-32 of the whole image; if that is right, the second pass executes the records.
-    ``o_read`` requests bytes from the flash reader, which arrive on ``i``. ``request`` sends
-    requests to the host link, and ``i_answer`` receives the link's answers. ``status`` is the value
-    that the link has last read from the register STATUS. ``o`` is text for the serial line.
+    the CRC-32 of the whole image; if that is right, the second pass executes the image's records.
+    ``o_read`` requests bytes from the flash reader, and ``i`` receives these bytes. ``request``
+    sends requests to the host link, and ``i_answer`` receives the link's answers. ``status`` is the
+    value that the link has last read from the register STATUS. ``o`` is text for the serial line.
     ``active`` is 1 until the image is executed or refused; afterwards the link is free for the
     host. If the image is refused, ``refused`` is 1 from then on, and ``o`` sends the line of
     ``celosia.arch.power_on.REFUSALS`` for the reason.
 
-    After the answer to a request that starts a run, ``status`` must report the run before the flash
-    delivers ``RECORD_HEADER`` further bytes. ``configuration`` is the fingerprint of the machine's
-    configuration, and ``size`` the number of readable bytes of the flash.
+    A record that starts a run may be followed by a record WAIT, which reads ``status`` to find the
+    end of the run. The link must therefore update ``status`` in time. After its answer to the
+    start, ``status`` must report the run before the flash delivers ``RECORD_HEADER`` further bytes.
+
+    ``configuration`` is the fingerprint of the machine's configuration, and ``size`` the number of
+    readable bytes of the flash.
     """
 
     i: stream.Interface

@@ -19,9 +19,11 @@ _COMMAND = 8  # bits
 class FlashPins(wiring.Signature):
     """The pins of an SPI flash, seen from the reader; all outputs are registers.
 
-    ``sck`` is the clock and ``cs_n`` the select line. ``dq_o`` is driven if ``dq_oe`` is 1;
-    ``dq_i`` is an input. If the reader has one lane, line 0 is the data input of the flash and line
-    1 the data output; lines 2 and 3 are the inputs WP and HOLD, driven to 1.
+    ``sck`` is the clock and ``cs_n`` the select line. The other ports have a bit for each of the
+    four data lines. The reader drives a line with its bit of ``dq_o`` while its bit of ``dq_oe`` is
+    1; ``dq_i`` is the value of the lines. If the reader has one lane, data line 0 is the data input
+    of the flash and line 1 the data output. Lines 2 and 3 are then the inputs WP and HOLD of the
+    flash, driven to 1.
     """
 
     def __init__(self) -> None:
@@ -49,22 +51,25 @@ def _of(stage: Signal, values: Sequence[int], width: int) -> Value:
 
 
 class FlashReader(Component):
-    """Reads bytes from a flash in SPI mode 0 (clock idles low, flash samples as it rises).
+    """Reads bytes from an SPI flash ``chip``, on 1 or 4 data lines (``lanes``).
 
     ``i`` receives read requests, and ``o`` returns the bytes in order; the flash clock stops while
-    a byte waits on ``o``. ``clock`` is the frequency of the machine (Hz). Half a period of the
-    flash clock takes ``half`` cycles, computed by :class:`celosia.arch.flash.FlashTiming`. A byte
-    takes ``16 * half / lanes`` cycles (one more if ``half`` is 1), and the first byte of a request
-    takes about ``80 * half`` cycles more. The next request is accepted after the last byte of a
-    request and the time for which the flash must then be deselected.
+    a byte waits on ``o``. ``clock`` is the frequency of the machine's clock (Hz). From it and
+    ``chip`` follows ``half``, the number of machine cycles in half a period of the flash clock
+    (:class:`celosia.arch.flash.FlashTiming`). A byte takes ``16 * half / lanes`` cycles (one more
+    if ``half`` is 1), and the first byte of a request takes about ``80 * half`` cycles more. After
+    the last byte of a request the flash must be deselected for some time; then the reader accepts
+    the next request.
 
     The reader first sends the commands of :func:`celosia.arch.flash.start_up`. They wake the flash,
     which an iCE40 leaves in power-down, and end every other mode in which the flash may be. If
     ``lanes`` is 1, the read command is Fast Read. If ``lanes`` is 4, it is Fast Read Quad Output,
     which needs the flash's bit QE set. Both are as in the data sheets of W25Q128JV and IS25LP128F.
-    The reader samples data lines as the clock falls. The flash also changes them as the clock
-    falls, so a bit has a whole period to travel. Raises :class:`InputError` if ``lanes`` is not 1
-    or 4.
+
+    The SPI mode is 0: the flash clock is low when idle, and the flash samples its inputs when the
+    clock rises. The reader samples data lines when the clock falls. The flash also changes them
+    when the clock falls, so a bit has a whole period to travel. Raises :class:`InputError` if
+    ``lanes`` is not 1 or 4.
     """
 
     i: stream.Interface

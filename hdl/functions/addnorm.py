@@ -23,7 +23,10 @@ SCALE_LATENCY = 2
 
 
 def input_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of a beat: elements ``x`` and ``r`` of two rows, ``last`` and ``mask``."""
+    """Return the layout of an input beat: elements of two rows, ``last`` and ``mask``.
+
+    ``x`` has the elements of the first row, and ``r`` those of the second row.
+    """
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"x": elements, "r": elements, "last": 1, "mask": lanes})
 
@@ -52,10 +55,12 @@ def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
 
 
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
-    """Place a register for the sums ``x + r`` of a beat of ``i``; return a valid bit and the beat.
+    """Place a register for the sum of the rows of ``i``; return a valid bit and the sum.
 
-    The sums are saturated to 16 bits. If ``add`` is 0, the beat has the elements of ``x`` alone.
-    The register holds the beat until ``moves`` is 1, when the next circuit accepts the beat.
+    The register loads a beat of ``i``, and holds it until ``moves`` is 1, when the next circuit
+    accepts the beat. The returned bit is 1 while the register has a beat. The returned beat has the
+    layout of :func:`sum_layout`. Its sums are ``x + r`` if ``add`` is 1, else ``x``. They are
+    saturated to 16 bits, and 0 in masked lanes.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))
@@ -113,29 +118,31 @@ class NormalizeLane(Component):
 
 
 class AddNormUnit(Component):
-    """Add two rows, normalize the sum, and output both, reading the input once.
+    """Add two rows, and output their sum and the normalized sum, reading the input once.
 
-    Input stream ``i``: ``x`` and ``r`` have ``lanes`` 16-bit elements each; ``mask`` bits are 1 for
-    elements of the row; ``last`` is 1 for the last beat of a row. ``n`` is the length of the row,
-    from 1 to ``max_row``. If ``add`` is 1, the row is ``s = sat16(x + r)``, else ``s = x``. If
-    ``rms`` is 1, the mean of the row is taken as 0, so that the result is the RMS norm. ``eps`` is
-    added to ``n**2`` times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the
-    first accepted input beat to the last output beat.
+    The input stream is ``i``. ``x`` and ``r`` have ``lanes`` 16-bit elements each; ``mask`` bits
+    are 1 for elements of the row; ``last`` is 1 for the last beat of a row. ``n`` is the length of
+    the row, from 1 to ``max_row``. If ``add`` is 1, the sum is ``s = sat16(x + r)``, else it is
+    ``s = x``. If ``rms`` is 1, the unit uses 0 instead of the mean of ``s``, so that the result is
+    the RMS norm; otherwise it is the layer norm. ``eps`` is added to ``n**2`` times the variance.
+    ``n``, ``add``, ``rms`` and ``eps`` must hold from the first accepted input beat to the last
+    output beat.
 
     Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
-    ``last``. ``o_sum`` is the row ``s``, 0 where the mask is 0. ``o`` is the normalized ``value``
-    (32 bits, 16 fraction bits), undefined where the mask is 0. Both streams equal
-    ``celosia.sim.norm.normalize`` bit for bit. The variance is an exact integer, and its inverse
-    root has 17 bits; the value is rounded to nearest, ties up. The value's magnitude is at most the
-    root of ``n``; the value is 0 if variance and ``eps`` are 0.
+    ``last``. ``o_sum`` outputs the elements of ``s``, which are 0 where the mask is 0. ``o``
+    outputs the normalized elements ``value`` (32 bits, 16 fraction bits), which are undefined where
+    the mask is 0. Both streams equal ``celosia.sim.norm.normalize`` bit for bit. ``n**2`` times the
+    variance is an exact integer, and its inverse root has 17 bits; a value is rounded to nearest,
+    ties up. The value's magnitude is at most the root of ``n``; the value is 0 if variance and
+    ``eps`` are 0.
 
     Throughput is one beat per cycle on all streams, for rows of any length. The first value of a
-    row appears ``latency`` cycles after the last beat of the row. A stalled ``o_sum`` stalls the
-    input at once. A stalled ``o`` stalls the input when the row buffer is full; this buffer has
-    space for the longest row and about ``latency`` more beats. If ``parity`` is true, words of the
-    row buffer have parity bits, and bit 1 of the output ``errors`` reports that a wrong word was
-    read. Raises :class:`InputError` if ``lanes`` is not positive, or ``max_row`` not from 1 to
-    8192.
+    row appears ``latency`` cycles after the last beat of the row. If the receiver of ``o_sum``
+    stalls, the input stalls at once. If the receiver of ``o`` stalls, the input stalls when the row
+    buffer is full; this buffer has space for the longest row and about ``latency`` more beats. If
+    ``parity`` is true, words of the row buffer have parity bits, and bit 1 of the output ``errors``
+    reports that a wrong word was read. Raises :class:`InputError` if ``lanes`` is not positive, or
+    ``max_row`` not from 1 to 8192.
     """
 
     i: stream.Interface

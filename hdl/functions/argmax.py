@@ -1,4 +1,4 @@
-"""The largest element of a row and its column."""
+"""Argmax: the largest element of a row, and the column of this element."""
 
 from amaranth.hdl import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data
@@ -20,13 +20,14 @@ def largest_layout() -> data.StructLayout:
 
 
 class ArgmaxUnit(Component):
-    """Finds the largest element of a row and its column; of equal elements, the lowest column.
+    """Finds the largest element of a row and the column of this element.
 
-    In a cycle with ``valid`` at 1, the first ``count`` lanes of ``i`` have the elements from column
-    ``column`` on; columns arrive in ascending order, one beat per cycle. ``fresh`` is 1 for the
-    first beat of a row, and discards the result of earlier beats. ``o`` is the result of all beats
-    that entered at least ``latency`` cycles ago. Raises :class:`InputError` if ``lanes`` is not
-    positive.
+    If several elements are the largest, the result has the lowest of their columns. In a cycle with
+    ``valid`` at 1, the first ``count`` lanes of ``i`` have the elements of consecutive columns, the
+    first of them column ``column``. The beats of a row arrive in ascending order of columns, at
+    most one per cycle. ``fresh`` is 1 for the first beat of a row, and discards the result of
+    earlier beats. ``o`` is the result of all beats that entered at least ``latency`` cycles ago.
+    Raises :class:`InputError` if ``lanes`` is not positive.
     """
 
     def __init__(self, lanes: int):

@@ -57,7 +57,11 @@ class FunctionLane(Component):
         )
 
     def elaborate(self, _platform):
-        """Place a memory of 8-byte words (one segment each), a byte multiplexer, Horner's rule."""
+        """Place a memory, a multiplexer of function values, and a polynomial evaluator.
+
+        A word of the memory has 8 bytes: eight function values, or the coefficients of one segment
+        of a piecewise polynomial. The evaluator uses Horner's rule.
+        """
         m = Module()
         width, depth = 8 * ROW_BYTES, self.slots * FUNCTION_SEGMENTS
         m.submodules.ram = ram = protected_ram(width, depth, self.level, part=8, parts=True)
@@ -94,16 +98,18 @@ class FunctionLane(Component):
 class FunctionTable(Component):
     """``slots`` tables of 256 bytes: tables of an 8-bit function, or coefficients of polynomials.
 
-    If ``polynomial`` is 0, ``value[lane]`` is byte ``index[lane] + 128`` of table ``slot``, as in
+    Each of the ``lanes`` lanes has a copy of all tables. If ``polynomial`` is 0, ``value[lane]`` is
+    byte ``index[lane] + 128`` of table ``slot``, as in
     :class:`celosia.hdl.functions.table.LookupTable`, after ``TABLE_LATENCY`` cycles with ``en`` at
     1. If ``polynomial`` is 1, the table has the coefficients of a piecewise polynomial: equation
     (17) of docs/numerics.md. ``result[lane]`` is the polynomial's value at the 16-bit
     ``index[lane]``, clamped to ``operand_width`` signed bits, after ``latency`` cycles with ``en``
     at 1. All registers hold while ``en`` is 0.
 
-    ``write`` sets a byte in the copies of all lanes. In the cycle of the write, a read of the same
-    aligned 8 bytes is undefined. Throughput is one value per lane and one write in every cycle.
-    Each lane uses two multipliers.
+    The port ``write`` writes a byte of a table to all copies. In the cycle of the write, a read of
+    the same aligned 8 bytes is undefined. ``level`` is the protection level of the memories:
+    ``none``, ``detect`` or ``correct``. Throughput is one value per lane and one write in every
+    cycle. Each lane uses two multipliers.
     """
 
     latency = POLYNOMIAL_LATENCY

@@ -1,4 +1,4 @@
-"""Rotary embedding, and products with a second input: docs/numerics.md, equations (9) and (10)."""
+"""Rotary embedding, and products of two inputs: equations (9) and (10) of docs/numerics.md."""
 
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data
@@ -18,18 +18,19 @@ NARROW_FRACTION = 8
 
 
 class RotaryUnit(Component):
-    """Rotates ``lanes / 2`` pairs of elements per cycle, or multiplies ``lanes`` pairs of numbers.
+    """Rotates pairs of elements of ``y``, or multiplies the elements of ``y`` by those of ``r``.
 
-    ``y`` holds 16-bit elements. Lanes 2j and 2j + 1 of ``pairs`` are the cosine and sine, in Q1.15,
-    that rotate lanes 2j and 2j + 1 of ``y``. If ``times`` is 1, the unit does not rotate: each lane
-    of ``y`` is multiplied by ``r - r_zero``, where ``r`` is the 8-bit element of the second input
-    in the same lane. ``o`` is rounded to nearest, ties up. It is clamped to 16 bits if ``wide`` is
-    1, else to ``operand_width`` bits. ``times``, ``wide`` and ``r_zero`` must hold while elements
-    are in flight.
+    ``y`` holds ``lanes`` 16-bit elements. If ``times`` is 0, the unit rotates ``lanes / 2`` pairs
+    of elements per cycle. Lanes 2j and 2j + 1 of ``pairs`` are the cosine and sine, in Q1.15, that
+    rotate lanes 2j and 2j + 1 of ``y``. If ``times`` is 1, the unit does not rotate, but multiplies
+    each lane of ``y`` by the same lane of ``r`` minus ``r_zero``; the elements of ``r`` have 8
+    bits. The results ``o`` are rounded to nearest, ties up. They are clamped to 16 bits if ``wide``
+    is 1, else to ``operand_width`` bits. ``times``, ``wide`` and ``r_zero`` must hold while
+    elements are in flight.
 
-    Latency is ``latency`` cycles with ``en`` at 1, throughput one beat per enabled cycle; all
-    registers hold in other cycles. Each pair of lanes needs three multipliers of at most 17x17
-    bits, because the product ``c * (y0 + y1)`` is part of both results (Gauss). Raises
+    Latency is ``latency`` cycles with ``en`` at 1, throughput one beat per cycle with ``en`` at 1.
+    All registers hold while ``en`` is 0. Each pair of lanes needs three multipliers of at most
+    17x17 bits, because the product ``c * (y0 + y1)`` is part of both results (Gauss). Raises
     :class:`InputError` if ``lanes`` is not positive and even.
     """
 

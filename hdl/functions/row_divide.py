@@ -60,9 +60,10 @@ class DivideLane(Component):
 
 
 class RowDivide(Component):
-    """Multiplies a row's weights by the reciprocal of their sum, rounded to nearest in Q0.24.
+    """Multiplies a row's weights by the reciprocal of their sum, which gives probabilities.
 
-    Latency is ``DIVIDE_LATENCY`` cycles, throughput one beat per cycle.
+    A probability is rounded to nearest in unsigned Q0.24. Latency is ``DIVIDE_LATENCY`` cycles,
+    throughput one beat per cycle.
     """
 
     i: stream.Interface

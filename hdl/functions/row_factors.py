@@ -29,16 +29,16 @@ def numbered_layout(factors: int) -> data.StructLayout:
 
 
 class RowFactors(Component):
-    """Add two rows; output the sum and the factor that normalizes it, reading the input once.
+    """Add two rows; output the sum and its normalization factor, reading the input once.
 
     Input stream ``i``, ``n``, ``add`` and ``eps`` are those of
     :class:`celosia.hdl.functions.addnorm.AddNormUnit` with ``rms`` at 1. Each output stream has a
-    beat for each input beat, in input order, with the same ``mask`` and ``last``. ``o_sum`` is the
-    sum ``s``, and ``o`` has the elements of ``s`` as 32-bit values. A beat leaves both streams in
-    the same cycle, at least one cycle after it entered. ``factor`` is the row's factor, ``latency``
-    cycles after the last beat of the row has left. Results equal ``celosia.sim.norm.row_factors``
-    bit for bit, except that ``right`` may differ if the mantissa of the factor is 0. Throughput is
-    one beat per cycle.
+    beat for each input beat, in input order, with the same ``mask`` and ``last``. ``o_sum`` outputs
+    the sum ``s``, and ``o`` the same elements as 32-bit integers. A beat leaves both streams in the
+    same cycle, at least one cycle after it entered. The port ``factor`` outputs the normalization
+    factor of the row. It does so ``latency`` cycles after the last beat of the row has left the two
+    streams. Results equal ``celosia.sim.norm.row_factors`` bit for bit, except that ``right`` may
+    differ if the mantissa of the factor is 0. Throughput is one beat per cycle.
     """
 
     i: stream.Interface

@@ -19,8 +19,9 @@ SCORE_WIDTH = 16
 def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
     """Return the layout of a beat: ``lanes`` scores ``q``, their ``mask``, and the bit ``last``.
 
-    If ``factors`` is not 0, the layout also has ``number``: the index, below ``factors``, at which
-    the row's factor will be stored.
+    ``factors`` is the number of row factors that the machine stores. A row factor is the reciprocal
+    of the sum of a row's exponentials. If ``factors`` is not 0, the layout also has ``number``: the
+    index, below ``factors``, at which the factor of this row will be stored.
     """
     scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
     number = {"number": range(factors)} if factors else {}
@@ -68,9 +69,10 @@ class RowMaximum(Component):
 
     The maximum of a row without unmasked columns is -32,768. Latency from the last input beat of a
     row to the first output beat is ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle.
-    If ``factors`` is not 0, ``o`` outputs with the maximum also ``number``, the index at which the
-    row's factor will be stored (:func:`score_layout`). If ``parity`` is true, words of the row
-    buffer have parity bits, and bit 1 of the output ``errors`` reports that a wrong word was read.
+    If ``factors`` is not 0, each beat on ``i`` also has ``number``, the index at which the row's
+    factor will be stored (:func:`score_layout`); ``o`` then outputs ``number`` together with the
+    maximum. If ``parity`` is true, words of the row buffer have parity bits, and bit 1 of the
+    output ``errors`` reports that a wrong word was read.
     """
 
     i: stream.Interface
@@ -96,7 +98,7 @@ class RowMaximum(Component):
         )
 
     def elaborate(self, platform):
-        """Place the maximum over the lanes of a beat, then over the beats of a row."""
+        """Place the comparators of a beat's scores, the maximum of the row so far, and a queue."""
         m = Module()
         m.submodules.queue = queue = self.queue
         gather(m, self, errors_of([queue]))

@@ -22,17 +22,17 @@ CHUNK_WIDTH = 17
 class RowStatistics(Component):
     """Sum each row and compute ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
 
-    A beat enters in each cycle with ``valid_i`` at 1. ``s`` has its ``lanes`` 16-bit elements,
-    which must be 0 past the row's end; ``last`` is 1 for the last beat of a row. ``n`` is the
-    length of the row; it must be at least the number of elements that arrive. If ``rms`` is 1, the
-    unit uses and outputs 0 in place of the sum. ``n``, ``rms`` and ``eps`` must hold while a row is
-    in the unit.
+    A beat enters in each cycle with ``valid_i`` at 1. ``s`` has the beat's ``lanes`` 16-bit
+    elements, which must be 0 past the row's end; ``last`` is 1 for the last beat of a row. ``n`` is
+    the length of the row; it must be at least the number of elements that arrive. If ``rms`` is 1,
+    the unit uses and outputs 0 in place of the sum. ``n``, ``rms`` and ``eps`` must hold while a
+    row is in the unit.
 
     The result leaves ``latency`` cycles after the last beat of a row. ``valid_o`` is then 1 for one
     cycle, ``total`` is the sum, and ``mantissa`` and ``right`` represent the inverse root. To
     multiply a number by the inverse root, multiply it by ``mantissa`` and shift the product right
-    by ``right``; the result has 16 fraction bits. The scaled variance is an exact integer;
-    :class:`celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt` inverts its root.
+    by ``right``; the result has 16 fraction bits. The number below the root is an exact integer;
+    :class:`celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt` computes the inverse root.
 
     Throughput is one beat per cycle, even for rows of one beat; inputs are never refused.
     """
@@ -67,7 +67,7 @@ class RowStatistics(Component):
         return 3 + -(-ceil_log2(self.lanes) // 2)
 
     def elaborate(self, _platform):
-        """Place the sums over a row, their combination, and the inverse root."""
+        """Place the sums of elements and of squares, the variance, and the inverse root."""
         m = Module()
         m.submodules.root = root = self._root
         total, squares, done = self._sum(m)

@@ -24,7 +24,11 @@ ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
 
 
 def scored_layout(lanes: int, factors: int) -> data.StructLayout:
-    """Return the layout of a ``beat`` of softmax scores with the largest score of its ``row``."""
+    """Return the layout of a beat of softmax scores, with the largest score of the beat's row.
+
+    The field ``beat`` has the scores, and ``row`` the largest score. ``factors`` is as in
+    :func:`celosia.hdl.functions.row_maximum.maximum_layout`, the layout of ``row``.
+    """
     return data.StructLayout({"beat": score_layout(lanes), "row": maximum_layout(factors)})
 
 
@@ -54,10 +58,10 @@ class WeightLanes:
     def place(self, m, i, accepted, weights, mask, row):
         """Place the pipeline: the exponentials of scores, their sum over a row, and its reciprocal.
 
-        A beat of ``i`` enters in a cycle with ``accepted`` at 1. The pipeline drives ``weights``
-        (the exponentials), ``mask`` and ``row``. A weight in ``weights`` is
-        ``mantissa * 2**(-16 - shift)``; it is 0 in the columns whose bit of ``mask`` is 0. The
-        reciprocal of the sum in ``row`` is ``inverse * 2**(-16 - scale)``.
+        A beat of ``i`` enters in a cycle with ``accepted`` at 1. The pipeline drives the signals
+        ``weights`` (the exponentials), ``mask`` and ``row``. A weight in ``weights`` is
+        ``mantissa * 2**(-16 - shift)``; it is 0 in the columns whose bit of ``mask`` is 0. ``row``
+        has the reciprocal of the row's sum: ``inverse * 2**(-16 - scale)``.
 
         Returns a tuple of four. The first is a list with the weight of each lane in Q1.28, lower
         bits dropped, one cycle after ``weights``. The others are single bits. The second is 1 when
@@ -105,13 +109,14 @@ class WeightLanes:
 
 
 class RowWeights(Component):
-    """Turns the scores of a row into weights, and outputs these with the reciprocal of their sum.
+    """Turns a row's scores into weights, and outputs each weight with the reciprocal of their sum.
 
     Weights, ``inverse`` and ``scale`` are those of :class:`WeightLanes`. Latency from the last
     input beat of a row to the first output beat is
     ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
-    cycle. If ``parity`` is true, words of the row buffer have parity bits, and bit 1 of the output
-    ``errors`` reports that a wrong word was read.
+    cycle. ``sum_width`` is the width of the sum of a row with ``max_beats`` beats. If ``parity`` is
+    true, words of the row buffer have parity bits, and bit 1 of the output ``errors`` reports that
+    a wrong word was read.
     """
 
     i: stream.Interface
@@ -160,12 +165,13 @@ class RowWeights(Component):
 class DeferredWeights(Component):
     """Turns scores into exponentials (weights), and outputs the reciprocal of each row's sum.
 
-    The weights are not divided by their sum; instead a later command multiplies by the reciprocal
-    (the row's factor), equation (23) of docs/numerics.md. ``o`` has weights in unsigned Q0.24,
-    lower bits dropped, in the layout of probabilities; the largest weight of a row is ``2**24``.
-    ``factor`` outputs the factor together with ``number``, the index, below ``factors``, at which
-    the factor will be stored. The unit copies ``number`` from the row's beats on ``i``. Latency is
-    ``latency`` cycles from an input beat to its output beat, throughput one beat per cycle.
+    The weights are not divided by their sum. Instead a later command multiplies the results
+    computed from the weights by the reciprocal, the row's factor: equation (23) of
+    docs/numerics.md. ``o`` has weights in unsigned Q0.24, lower bits dropped, in the layout of
+    probabilities; the largest weight of a row is ``2**24``. The port ``factor`` outputs the factor
+    together with ``number``, the index at which the factor will be stored. ``number`` is below
+    ``factors``, and is copied from the row's beats on ``i``. Latency is ``latency`` cycles from an
+    input beat to its output beat, throughput one beat per cycle.
     """
 
     i: stream.Interface

@@ -27,16 +27,19 @@ class SoftmaxUnit(Component):
 
     Throughput is one beat per cycle for rows of any length, even of one beat. The first result of a
     row of n beats follows the row's last beat by ``latency + n - 1`` cycles. ``latency`` is
-    ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``; ``sum_width`` is 28 plus the
-    bits of the largest number of columns. If ``parity`` is true, words of the row buffers have
-    parity bits, and bit 1 of the output ``errors`` reports that a wrong word was read.
+    ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``. ``sum_width`` is 28 plus the bit
+    length of C, which is ``max_row`` rounded up to a multiple of ``lanes``. If ``parity`` is true,
+    words of the row buffers have parity bits, and bit 1 of the output ``errors`` reports that a
+    wrong word was read.
 
     If ``factors`` is not 0, the unit does not divide by the sum: ``p`` are the exponentials of a
     row's scores, scaled so that the largest is 1, as in :func:`celosia.sim.softmax.row_weights`.
-    The output ``factor`` is the reciprocal of each row's sum, by which a later command multiplies.
-    With each factor, ``number`` is the index, below ``factors``, at which the factor will be
-    stored; it is copied from the last beat of the row. ``latency`` is then
-    ``ceil_log2(lanes) + 8``; the last result of a row still follows the first by ``n - 1`` cycles.
+    The output ``factor`` is the reciprocal of each row's sum. A later command multiplies the
+    results computed from the exponentials by it. With each factor, the unit outputs ``number``, the
+    index, below ``factors``, at which the factor will be stored; it is copied from the last beat of
+    the row. ``latency`` is then ``ceil_log2(lanes) + 8``. The first result of a row follows the
+    row's last beat by ``latency`` cycles, and the last result follows the first by ``n - 1``
+    cycles.
 
     Raises :class:`InputError` if ``lanes`` is not positive or ``max_row`` not from 1 to 65,536.
     """
@@ -76,7 +79,10 @@ class SoftmaxUnit(Component):
         return self.maximum.latency + self.weights.latency + behind
 
     def rows(self, beats: int) -> int:
-        """Return the cycles that a row of ``beats`` beats takes in addition to a one-beat row."""
+        """Return the cycles that a row of ``beats`` beats takes in addition to a one-beat row.
+
+        The cycles of a row are counted from its last input beat to its last result.
+        """
         return softmax_beat_cycles(deferred=self._deferred) * (beats - 1)
 
     def elaborate(self, platform):

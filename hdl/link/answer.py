@@ -13,10 +13,11 @@ ANSWER = data.StructLayout({"status": unsigned(8), "tag": unsigned(8), "length":
 
 
 class AnswerSender(Component):
-    """Sends answers of ``celosia.arch.link``: the header from ``i``, the payload from ``i_bytes``.
+    """Sends the host link's answers (``celosia.arch.link``) as frames, byte by byte.
 
-    ``o`` offers the bytes of a frame one by one, as fast as they are accepted and the payload
-    arrives. There are two idle cycles between frames.
+    ``i`` receives the header of an answer, and ``i_bytes`` the payload; the sender adds the sync
+    byte and the CRC. ``o`` outputs the bytes of the frame. A byte of the payload is offered as soon
+    as it arrives on ``i_bytes``. There is at least one idle cycle between frames.
     """
 
     i: In(stream.Signature(ANSWER))

@@ -29,13 +29,15 @@ class LinkExecutor(Component):
 
     ``i`` receives a request. The payload of the request is read byte by byte: ``payload_data`` is
     the byte at ``payload_addr`` of the previous cycle. ``o`` outputs the header of the answer, and
-    ``o_bytes`` the payload of the answer. External memory is accessed one word at a time. ``owns``
-    is 1 during an access, in which the link uses the memory port instead of the machine; this never
-    occurs during a run. Between requests STATUS is read repeatedly, and ``status`` is the value
-    last read.
+    ``o_bytes`` the payload of the answer.
 
-    ``identity`` is the payload of the answer to the request HELLO. If the previous request was an
-    executed START, a START with the same tag is answered but not executed again.
+    External memory is accessed one word at a time. ``owns`` is 1 during such an access: the memory
+    port then belongs to the link, not to the machine. During a run the link never accesses external
+    memory. Between requests the link reads STATUS repeatedly, and ``status`` is the value last
+    read.
+
+    ``identity`` gives the payload of the answer to the request HELLO. If the previous request was
+    an executed START, a START with the same tag is answered but not executed again.
     """
 
     def __init__(self, memory: Memory, *, program_depth: int, identity: Identity):

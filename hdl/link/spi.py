@@ -20,18 +20,20 @@ cycles of a half; the rest is for pads, wires in both directions, and the host's
 
 
 class SpiPeripheral(Component):
-    """Converts SPI lines to bytes and back, in mode 0 (clock idles low, data sampled at its rise).
+    """Converts SPI lines to bytes and back, in mode 0.
 
-    ``sck``, ``cs_n`` and ``copi`` may change at any time; they pass two synchronizing registers.
-    The host must give ``sck`` a period of at least ``CYCLES`` cycles, and set ``cs_n`` to 0 half a
-    period before the first. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls. It is
-    driven even if ``cs_n`` is high, so the peripheral must be alone on its line.
+    In mode 0, ``sck`` is low when idle, and both sides sample data when ``sck`` rises: CPOL = CPHA
+    = 0 of Motorola's SPI Block Guide V03.06. ``sck``, ``cs_n`` and ``copi`` may change at any time;
+    they pass two synchronizing registers. The host must give ``sck`` a period of at least
+    ``CYCLES`` cycles. It must set ``cs_n`` to 0 at least half a period before ``sck`` rises for the
+    first time. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls. It is driven even if
+    ``cs_n`` is high, so the peripheral must be alone on its line.
 
-    After eight periods of ``sck`` a byte was received, which ``o`` outputs, and a byte of ``i`` was
-    sent, or ``FILL`` if ``i`` had no byte when the periods began. While ``cs_n`` is high no bit is
-    received. If ``cs_n`` rises within a byte, the received part is output with ``broken`` at 1, and
-    the byte being sent is lost. The next byte, which ``i`` still offers, is not lost. The mode is
-    CPOL = CPHA = 0 of Motorola's SPI Block Guide V03.06.
+    In eight periods of ``sck`` the peripheral receives a byte, which ``o`` then outputs, and sends
+    a byte of ``i``. It sends ``FILL`` if ``i`` has no byte when the peripheral begins to send.
+    While ``cs_n`` is high no bit is received. If ``cs_n`` rises within a byte, the received part is
+    output with ``broken`` at 1, and the byte being sent is lost. The next byte, which ``i`` still
+    offers, is not lost.
     """
 
     sck: In(1)

@@ -1,4 +1,4 @@
-"""Ports and parameters shared by both multiplier arrays, systolic array and adder trees."""
+"""Ports and parameters of both kinds of multiplier array, systolic array and adder trees."""
 
 from typing import Any
 
@@ -18,12 +18,13 @@ from celosia.hdl.stream.pipeline import delay, domain_of
 
 
 def array_members(config: Config) -> dict[str, Any]:
-    """Return an array's ports as a dictionary: activations ``i``, lines ``i_weights``, sums ``o``.
+    """Return the ports of an array as a dictionary from name to port.
 
-    If the configuration has ``operand_gating``, output ``zeros`` is the number of zeros among the
-    activations of two cycles before. If weight slots store scales, output ``scales`` has each
-    column's scale for the sums on ``o`` in the same cycle. If output ``scaled`` is 1, the receiver
-    must multiply the sums by these scales.
+    ``i`` receives vectors of activations, ``i_weights`` lines of weights, and ``o`` outputs rows of
+    sums. If the configuration has ``operand_gating``, output ``zeros`` is the number of zeros among
+    the activations that entered two cycles before. If weight slots store scales, output ``scales``
+    has each column's scale for the sums on ``o`` in the same cycle. If output ``scaled`` is 1, the
+    receiver must multiply the sums by these scales.
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -114,10 +115,10 @@ def part_member(config: Config) -> dict[str, Any]:
     """Return a dictionary from name to shape: the optional fields of a vector of activations.
 
     A field is absent if the machine lacks the unit that reads it. ``part`` selects the bits of each
-    weight to multiply by. ``scaled`` is 1 if the sums must be multiplied by scales of the slot.
-    ``lower`` is 1 if the weights are keys whose lower bits are stored in the last rows of the slot.
-    ``block`` is 1 if the two values in each byte of a row, and all bytes of the row, share an
-    exponent.
+    weight to multiply by. ``scaled`` is 1 if the sums must be multiplied by the scales that the
+    slot stores. ``lower`` is 1 if the weights are attention keys whose lower bits are stored in the
+    last rows of the slot. ``block`` is 1 if each byte of the slot holds two values, and all values
+    in a row of bytes share an exponent.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),
@@ -130,12 +131,13 @@ def part_member(config: Config) -> dict[str, Any]:
 def weight_layout(config: Config) -> data.StructLayout:
     """Return the layout of a line of weights: a row of a tile, or a column if ``column`` is 1.
 
-    ``index`` is the number of the row or column in the tile.
+    ``data`` has the weights, and ``slot`` is the number of the weight slot to write. ``index`` is
+    the number of the row or column in the tile.
 
-    If columns are far apart (:func:`is_far`), ``strobe`` has for each column a mask of the rows
-    that are written, 0 in cycles without a line. ``far`` has copies of the line: the first
-    ``NEAR_COLUMNS`` columns use the line itself, each further group of ``NEAR_COLUMNS`` columns
-    uses one of the copies.
+    If columns are far apart (:func:`is_far`), there are two more fields. ``strobe`` has a mask for
+    each column, with a 1 for each row that the line writes; all masks are 0 in cycles without a
+    line. ``far`` has copies of the line: the first ``NEAR_COLUMNS`` columns use the line itself,
+    each further group of ``NEAR_COLUMNS`` columns uses one of the copies.
     """
     rows, cols, far = config.array.rows, config.array.cols, is_far(config)
     line = {"data": data.ArrayLayout(signed(config.element_width), config.line_elements)}

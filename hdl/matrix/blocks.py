@@ -14,13 +14,14 @@ from celosia.hdl.component import Component
 
 
 class BlockEncoder(Component):
-    """Encodes two rows of values with a shared exponent: equation (22) of docs/formats.md.
+    """Encodes two rows of values as 4-bit mantissas and one exponent.
 
-    If ``first`` is 1, ``elements`` are the first row, with ``count`` valid elements; the caller
-    must repeat this row on ``held`` from the next cycle on, as long as it reads ``o``. In a later
-    cycle ``second`` is 1, and ``elements`` are the second row. From the cycle after that on, ``o``
-    has the 4-bit mantissas of both rows; those of the first row are in the low halves of the bytes.
-    ``exponent`` is their shared exponent minus 1. Bytes of ``o`` from ``count`` on are undefined.
+    The format is that of equation (22) of docs/formats.md. If ``first`` is 1, ``elements`` are the
+    first row, which has ``count`` valid elements. The caller must repeat this row on ``held`` from
+    the next cycle on, as long as the caller reads ``o``. In a later cycle ``second`` is 1, and
+    ``elements`` are the second row. From the cycle after that on, ``o`` has the mantissas of both
+    rows; those of the first row are in the low halves of the bytes. ``exponent`` is the exponent of
+    both rows minus 1. Bytes of ``o`` from ``count`` on are undefined.
     """
 
     def __init__(self, *, rows: int, cols: int):
