@@ -22,14 +22,16 @@ class BusAccelerator(Component):
     """A Transformer accelerator with its external memory on a standard bus.
 
     ``host`` is the register bus (``celosia.arch.registers``) for loading and starting programs;
-    ``irq`` is 1 if a bit is 1 in both registers INTERRUPT and INTERRUPT_ENABLE. ``bus`` is ``axi4``
-    or ``wishbone``; :class:`Axi4Bridge` and :class:`WishboneBridge` define the signals and their
-    timing.
+    ``irq`` is 1 if a bit of the register INTERRUPT and the same bit of INTERRUPT_ENABLE are 1.
+    ``bus`` is ``axi4`` or ``wishbone``; :class:`Axi4Bridge` and :class:`WishboneBridge` define the
+    signals and their timing.
 
-    ``mem_error`` is 1 from the first error response of the memory until reset, also in later runs;
-    register STATUS reports an error only if it occurs in the latest run. The bus must be reset
-    whenever its bridge is reset: by ``rst``, and when the host writes FORGET to the register
-    CONTROL. If the configuration has ``trace``, the port ``trace`` reports each write of the vector
+    ``mem_error`` is 1 from the first error response of the memory until reset, and a new run does
+    not clear it. The register STATUS, in contrast, reports an error only if it occurs in the latest
+    run. The bridge to the bus is reset by ``rst``, and when the host writes FORGET to the register
+    CONTROL. The bus must be reset at the same time as the bridge.
+
+    If the configuration has ``trace``, the port ``trace`` reports each write of the vector
     engine to the scratchpad, and the port ``events`` reports the activity of every engine.
     Otherwise there are no such ports. Raises :class:`InputError` if the bus is unknown.
     """

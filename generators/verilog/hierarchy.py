@@ -1,8 +1,9 @@
 """Conversion of a component to RTLIL, with one module for each distinct subcomponent.
 
-Amaranth's conversion of a design makes a module for each instance, without the ports that this
-instance leaves unused. Here each distinct :class:`celosia.hdl.component.Component` is converted
-separately, with all ports of its signature, and its uses become instances of this module.
+Amaranth's conversion of a design makes a separate module for each instance, and omits the ports
+that this instance does not use. The conversion here makes one module for each distinct
+:class:`celosia.hdl.component.Component`, with all ports of its signature. Each use of this
+component in a design becomes an instance of this one module.
 """
 
 import gc
@@ -25,9 +26,10 @@ from celosia.generators.verilog.rtlil import tidy
 class ModuleSource:
     """A distinct module: its name, its RTLIL, and the first component that was converted to it.
 
-    ``parameters`` are the constructor parameters with the same value in all components that use
-    this module, as text by name. ``text`` is the RTLIL; it includes submodules that are not
-    components, as modules whose names begin with ``name``.
+    ``parameters`` is a dictionary from the names of constructor parameters to their values as text.
+    It has only parameters that are equal in all components that use this module. ``text`` is the
+    RTLIL of the module, and of those of its submodules that are not components. The names of these
+    submodules begin with ``name``.
     """
 
     name: str
@@ -39,12 +41,13 @@ class ModuleSource:
 def distinct_modules(
     component: Component, top: str, prefix: str, *, places: bool = False
 ) -> list[ModuleSource]:
-    """Return the modules of a component and all its subcomponents, the top module first.
+    """Return a list of the modules of a component and all its subcomponents, the top module first.
 
-    The top module has the name ``top``. Every other module's name is the prefix and the class name.
-    If components of a class have different parameters, a number is added to the names of all
-    modules of the class but the first. If ``places`` is true, each cell has the attribute ``src``:
-    the Python file and line that created it. Otherwise no cell has this attribute.
+    The top module has the name ``top``. The name of every other module is ``prefix``, an underscore
+    and the name of the component's class. If a class has several distinct modules, the names of all
+    but the first also have a number. If ``places`` is true, each cell in the RTLIL has the
+    attribute ``src``: the Python file and line that created it. Otherwise no cell has this
+    attribute.
     """
     with _no_collection():
         hierarchy = _Hierarchy(prefix, top, places)
@@ -120,10 +123,11 @@ class _Hierarchy:
 
 
 def circuit_key(component: Component) -> Any:
-    """Return a key that is equal only for components with the same module, or None.
+    """Return a dictionary key that identifies a component's circuit, or None.
 
-    The result is None if an attribute of the component has a type that cannot be compared. The key
-    has the class, the attributes and the ports, without private attributes of Amaranth.
+    Components with equal keys have equal circuits, and can share a module. The key is a tuple of
+    the component's class, attributes and ports; Amaranth's private attributes are not in it. The
+    result is None if the component has an attribute whose type cannot be compared.
     """
     ports = set(component.signature.members)
     bases = (base for base in type(component).mro() if base.__module__.startswith("amaranth."))

@@ -18,10 +18,13 @@ from celosia.hdl.micro.machine import MicroMachine
 
 
 def manifest(component: Component, name: str, config: Config) -> str:
-    """Return JSON text: an object with a module's name, meaning, configuration and ports.
+    """Return a JSON text, an object that describes a generated module.
 
-    The object of an accelerator also has ``registers``, ``operands`` and ``instructions``. It has
-    ``bus`` if the external memory is on a bus, and ``control`` if the host port is on a bus.
+    The object has ``module`` (the name), ``meaning`` (a short description), ``configuration`` (the
+    value of each field) and ``ports`` (a list with an object for each port). For an accelerator it
+    also has the lists ``registers`` and ``instructions``, and ``operands``, a description of each
+    operand. If external memory is on a standard bus, ``bus`` describes that bus. If the host port
+    is on a standard bus, ``control`` describes it.
     """
     result: dict[str, Any] = {
         "module": name,

@@ -34,7 +34,11 @@ _PROCESS = re.compile(r"^(?=  always @\(posedge \w+\)\n    (\w+) <= )", re.MULTI
 
 
 class ModuleText:
-    """A module of Yosys's Verilog, made readable."""
+    """A Verilog module that Yosys wrote, rewritten as readable text.
+
+    ``name`` is the module's name, ``ports`` its list of port names, and ``body`` all lines from the
+    port list to ``endmodule``. All three are texts from Yosys's output.
+    """
 
     def __init__(self, name: str, ports: str, body: str):
         self.name = _plain(f"{name} ").strip()
@@ -92,8 +96,9 @@ class ModuleText:
     def text(self, comment: str, texts: dict[str, str], interfaces: dict[str, str]) -> str:
         """Return the module's Verilog with ``comment`` before it, and a comment for each port.
 
-        ``texts`` has the meanings of ports by name, ``interfaces`` those of interfaces by prefix of
-        the ports' names.
+        ``texts`` is a dictionary from a port's name to its comment, and its order is the order of
+        the ports. ``interfaces`` is a dictionary from the prefix that an interface's ports have in
+        common to a comment, which precedes these ports. A port without an entry has no comment.
         """
         ports = list(self._ports)
         if texts:

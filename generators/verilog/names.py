@@ -265,7 +265,12 @@ _TAKEN = {"std": "SystemVerilog's own package", "TOP": "Verilator's own module"}
 
 
 def check_module_name(label: str, name: str) -> None:
-    """Raise :class:`InputError` if ``name`` is no valid module name or prefix of names."""
+    """Raise :class:`InputError` if ``name`` cannot be a module's name, or the prefix of such names.
+
+    A valid name has only ASCII letters, digits and underscores, and its first character is not a
+    digit. It is not a reserved word of SystemVerilog. ``label`` is the subject of the error
+    message.
+    """
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise InputError(
             f"{label} must be letters, digits and underscores, no digit first, not {name!r}"
@@ -278,9 +283,12 @@ def check_module_name(label: str, name: str) -> None:
 
 
 def check_top_name(label: str, name: str, component: Component) -> None:
-    """Raise :class:`InputError` if a name is invalid for a component's top module.
+    """Raise :class:`InputError` if ``name`` cannot be the name of a component's top module.
 
-    Verilator refuses a top module with the name of one of the module's ports.
+    Names that :func:`check_module_name` refuses are invalid. The names of the component's ports,
+    ``clk`` and ``rst`` are invalid too, because Verilator refuses a top module that has the name of
+    one of its ports. ``std`` and ``TOP`` are invalid because SystemVerilog and Verilator use these
+    names. ``label`` is the subject of the error message.
     """
     check_module_name(label, name)
     if name in _TAKEN:

@@ -1,4 +1,4 @@
-"""The circuits that can be generated separately, by unit name."""
+"""The circuits that can be generated separately; each has a unit name, which selects it."""
 
 from collections.abc import Callable
 
@@ -45,8 +45,8 @@ _FORMATS = "int4,ternary"
 def sparse_lanes(config: Config) -> int:
     """Return the number of lanes of a zero-skip unit that is generated separately.
 
-    If the configuration has no such unit, the result is the number of sparse entries that a memory
-    line holds.
+    This is the configuration's ``sparse_lanes``. If ``sparse_lanes`` is 0, the configured machine
+    has no zero-skip unit. The result is then the number of sparse entries that a memory line holds.
     """
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
@@ -103,9 +103,9 @@ UNITS: dict[str, Callable[[Config], Component]] = {
 
 
 def make_unit(name: str, config: Config) -> Component:
-    """Return the unit with a name, made from a configuration.
+    """Return the circuit of the unit ``name``, constructed for a configuration.
 
-    Raises :class:`InputError` if the unit is unknown.
+    Raises :class:`InputError` if ``name`` is not a key of ``UNITS``.
     """
     check_known("unit", name, UNITS)
     return UNITS[name](config)
@@ -124,10 +124,12 @@ def make_accelerator(
 ) -> Component:
     """Return the accelerator whose memory port is on ``bus`` and whose host port is on ``control``.
 
-    Both are names of buses, or ``native`` for the port without a bus. ``addr_width`` is the width
-    of the memory bus's byte address (bits), ``base`` the bus address of the memory's first byte.
-    Both have no effect if ``bus`` is ``native``. Raises :class:`InputError` if a bus is unknown, or
-    the memory does not fit the bus.
+    ``bus`` is one of ``BUSES``, ``control`` one of ``CONTROL_BUSES``. With the name ``native``, the
+    accelerator has the port itself, without a bridge to a bus. ``addr_width`` is the width of a
+    byte address on the memory bus (bits). ``base`` is the bus address of the first byte of external
+    memory. If ``bus`` is ``native``, ``addr_width`` and ``base`` have no effect. Raises
+    :class:`InputError` if a bus is unknown, if ``addr_width`` is too small for the memory, or if
+    ``base`` is not a multiple of the memory's size.
     """
     check_known("bus", bus, BUSES)
     check_known("control", control, CONTROL_BUSES)

@@ -20,10 +20,11 @@ SHIFT_WIDTH = exact_log2(OCTAVE_LIMIT)
 class OctaveExponential(Component):
     """Compute ``2**(-distance / 256)`` as approximately ``mantissa * 2**(-16 - shift)``.
 
-    Both outputs equal :func:`celosia.sim.exponential.octave_exponential` bit for bit. ``mantissa``
-    comes from a table of 256 values rounded to Q1.16; ``shift`` is the number of whole octaves in
-    the distance. ``mantissa`` is 0 for distances of 32 octaves or more, and if ``keep`` is 0. The
-    relative error is at most ``2**-16``.
+    Both outputs equal :func:`celosia.sim.exponential.octave_exponential` bit for bit. ``distance``
+    is in steps of 1/256 octave, and each octave halves the result. ``shift`` is the number of whole
+    octaves in the distance. ``mantissa`` comes from a table of 256 values in Q1.16, one for each
+    fraction of an octave. If the distance is 32 octaves or more, or if ``keep`` is 0, ``mantissa``
+    is 0. The relative error is at most ``2**-16``.
 
     Latency is ``EXPONENTIAL_LATENCY`` cycles with ``en`` at 1; all registers hold in other cycles.
     Throughput is one distance per enabled cycle.
@@ -36,7 +37,10 @@ class OctaveExponential(Component):
     shift: Out(unsigned(SHIFT_WIDTH))
 
     def elaborate(self, platform):
-        """Place the table in block RAM with an output register, and gates to clear ``mantissa``."""
+        """Place the table in block RAM with an output register, and the gates at ``mantissa``.
+
+        The gates make ``mantissa`` 0 if ``keep`` was 0 or the distance was too large.
+        """
         m = Module()
         entries = octave_table().tolist()
         m.submodules.table = table = Memory(

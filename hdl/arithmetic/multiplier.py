@@ -13,18 +13,19 @@ from celosia.hdl.stream.pipeline import data_register
 class Multiplier(Component):
     """A signed multiplier with a register at each operand and a register at the product.
 
-    ``p`` is ``a * b`` of two cycles before. If ``gating`` is true, the operand registers load only
-    in cycles with ``en`` at 1, and the product register becomes 0 after a cycle with ``clear`` at
-    1. If ``stalling`` is true, all registers load only in cycles with ``en`` at 1. No register is
-    reset: outputs within two cycles of a reset are stale.
+    ``p`` is ``a * b`` of two cycles before. By default, all registers load in every cycle. If
+    ``gating`` is true, the operand registers load only in cycles with ``en`` at 1. With ``gating``,
+    the product register also becomes 0 after a cycle with ``clear`` at 1. If ``stalling`` is true,
+    all registers load only in cycles with ``en`` at 1. No register is reset: outputs within two
+    cycles of a reset are stale.
 
     It is a separate module without Verilog parameters, so that a build can replace it by a hardware
     multiplier that has these registers (``celosia.fpga.multipliers``). This circuit defines its
     behaviour.
 
-    ``width`` is the width of ``a`` (bits), ``b_width`` that of ``b``, which is ``width`` by
-    default. Raises :class:`InputError` if a width is not a positive integer, or if both ``gating``
-    and ``stalling`` are set.
+    ``width`` is the width of ``a`` (bits). ``b_width`` is the width of ``b`` (bits); by default,
+    ``b`` is as wide as ``a``. Raises :class:`InputError` if a width is not a positive integer, or
+    if both ``gating`` and ``stalling`` are true.
     """
 
     def __init__(
@@ -108,12 +109,13 @@ class PackedMultiplier(Component):
     in the bits above. If ``p[0]`` is negative, the upper bits are ``p[1] - 1``; an adder after the
     product register corrects this.
 
-    ``factor_width`` is the operand width of a hardware multiplier (bits). If the second operand
-    would be wider than that (:func:`overlaps`), ``b[1]`` is packed closer to ``b[0]``, so that the
-    products overlap. The second operand is then the sum of ``b[1] * 2**(factor_width - b_width)``
-    and the unsigned ``b[0] + 2**(b_width - 1)``. To separate the products, adders compute the
-    lowest bits of ``p[1]``, and a further register delays both products by one cycle. If the
-    products must overlap, :class:`InputError` is raised if ``b_width`` is more than half of
+    ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the second
+    operand would be wider than ``factor_width`` (:func:`overlaps`), ``b[1]`` is shifted by fewer
+    bits, and the two products overlap. The second operand is then the sum of
+    ``b[1] * 2**(factor_width - b_width)`` and the unsigned ``b[0] + 2**(b_width - 1)``. Adders
+    compute the lowest bits of ``p[1]`` a second time; with these bits, the overlapping products can
+    be separated. A further register then delays both products by one cycle. Raises
+    :class:`InputError` if the products overlap and ``b_width`` is more than half of
     ``factor_width``.
     """
 

@@ -21,10 +21,11 @@ def horner(
 ) -> Signal:
     """Place a pipeline in ``m`` for ``c0 + ((c1 + (c2 * t >> len(t))) * t >> len(t))``.
 
-    The returned signal has the result. ``coefficients`` are (c0, c1, c2), and ``t`` is unsigned.
-    The result follows these inputs by ``POLYNOMIAL_LATENCY - 1`` cycles with ``en`` at 1.
-    ``slope_width`` and ``sum_width`` are the widths (bits) of the signed inner sum with c1 and the
-    signed outer sum with c0.
+    Returns the signal with the result. ``coefficients`` is the tuple (c0, c1, c2), and ``t`` is
+    unsigned. The result follows these inputs by ``POLYNOMIAL_LATENCY - 1`` cycles with ``en`` at 1;
+    in other cycles the pipeline holds. ``slope_width`` is the width (bits) of the signed sum in the
+    inner parentheses, ``c1 + (c2 * t >> len(t))``. ``sum_width`` is the width (bits) of the
+    result, which is signed.
     """
     c0_0, c1_0, c2_0 = coefficients
     t_width = len(t)
@@ -52,10 +53,11 @@ def horner(
 class PiecewisePolynomial(Component):
     """A polynomial of degree 2 whose coefficients depend on the segment of the operand.
 
-    ``y`` equals the result of ``polynomial``, a :class:`Polynomial`, for an operand with the bits
-    ``x``. Latency is ``POLYNOMIAL_LATENCY`` cycles with ``en`` at 1; the pipeline holds in other
-    cycles. Throughput is one operand per enabled cycle. The multipliers have registers at operands
-    and product.
+    The upper bits of the operand ``x`` are the number of its segment, and the lower bits are its
+    position in the segment. ``y`` is the result that ``polynomial``, a :class:`Polynomial`, has for
+    this operand. Latency is ``POLYNOMIAL_LATENCY`` cycles with ``en`` at 1; the pipeline holds in
+    other cycles. Throughput is one operand per enabled cycle. The multipliers have registers at
+    operands and product.
     """
 
     def __init__(self, polynomial: Polynomial):

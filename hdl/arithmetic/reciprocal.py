@@ -143,10 +143,12 @@ class _Inverse(Component):
 class Reciprocal(_Inverse):
     """Compute ``1 / x`` as approximately ``mantissa * 2**exponent`` for integers of ``width`` bits.
 
-    ``mantissa`` and ``exponent`` equal :func:`celosia.sim.reciprocal.reciprocal` bit for bit: the
-    mantissa is ``2**17`` divided by the normalized operand, approximated by a piecewise polynomial
-    and rounded. A result of ``2**17`` is halved and its exponent raised by one. The relative error
-    is at most ``1.13 * 2**-17``; powers of two are exact; 0 gives 0.
+    ``mantissa`` and ``exponent`` equal :func:`celosia.sim.reciprocal.reciprocal` bit for bit. The
+    operand is first normalized: divided by the power of two that makes it at least 1 and less than
+    2. The mantissa is ``2**17`` divided by this number, approximated by a piecewise polynomial and
+    rounded. A mantissa of ``2**17``, which has a bit too many, is halved, and the exponent is
+    raised by one. The relative error is at most ``1.13 * 2**-17``. The reciprocals of powers of two
+    are exact. For an operand of 0, both outputs are 0.
 
     ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles with ``en`` at 1; all registers hold in
     other cycles. Throughput is one operand per enabled cycle; ``valid_o`` is ``valid_i`` after this

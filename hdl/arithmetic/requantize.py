@@ -18,9 +18,9 @@ class RoundingShift(Component):
     """A right shift that rounds to nearest, ties away from zero.
 
     The rounded quotient ``x / 2**amount`` is the sum of the outputs ``floor`` and ``up``, as in
-    gemmlowp's RoundingDivideByPOT. The unit that reads the outputs must add them, so that it can
-    combine this addition with another one. ``width`` is the width of the signed ``x`` (bits);
-    ``amount`` is from 0 to 31.
+    gemmlowp's RoundingDivideByPOT. This component does not add the two outputs. The circuit that
+    uses it must do so, and can combine this addition with another one. ``width`` is the width of
+    the signed ``x`` (bits); ``amount`` is from 0 to 31.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
     registers hold in other cycles. ``up`` is computed from registers through two LUTs. Raises
@@ -75,9 +75,11 @@ class RoundingShift(Component):
 
 
 def bounds_layout() -> data.StructLayout:
-    """Return the layout of a zero point, two clamp bounds, and the zero point minus each bound.
+    """Return the layout of the zero point and the two clamp bounds of a :class:`Requantizer`.
 
-    A requantizer adds the zero point and clamps its result to the bounds.
+    A requantizer adds the zero point ``zero``, and then clamps its result to the bounds ``low`` and
+    ``high``. The layout also has two differences: ``above_low`` is ``zero - low``, and
+    ``above_high`` is ``zero - high``.
     """
     return data.StructLayout(
         {
@@ -101,20 +103,21 @@ class Requantizer(Component):
 
     Inputs: ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30) are
     sampled together and may change every cycle. ``bounds`` holds the zero point and the clamp
-    bounds ``low <= high``, which make the result 8 or 16 bits wide. Because bounds rarely change,
+    bounds ``low <= high``, which limit the result to 8 or 16 bits. Because bounds rarely change,
     no registers delay them: the bounds of a sum are sampled ``bounds_delay`` cycles with ``en`` at
     1 after the sum.
 
-    Output: ``y`` between the bounds. ``x + bias`` and its left shift wrap at 32 bits; later steps
-    do not wrap. Rounding is TFLite's double rounding: the doubled high product rounds ties up, the
-    right shift rounds ties away from zero.
+    Output: ``y`` is the result, clamped to the bounds. ``x + bias`` and its left shift wrap at 32
+    bits; later steps do not wrap. A result is rounded twice, as in TFLite. First, the product with
+    the multiplier is divided by ``2**31`` and rounded, ties upwards. Then the right shift rounds,
+    ties away from zero.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
-    registers hold in other cycles. It uses four hardware multipliers of 17x17 bits, or two if
-    ``multiplier_width`` is 16; the low 16 bits of ``multiplier`` are then taken as 0. If
-    ``registered`` is true, there is a further register between the left shift and the hardware
-    multipliers, which are far apart on large devices. If ``sleep`` is true, a sum and its
-    parameters are sampled only if ``take`` is 1; otherwise the input registers hold.
+    registers hold in other cycles. A requantizer has four hardware multipliers of 17x17 bits. If
+    ``multiplier_width`` is 16, it has only two, and the low 16 bits of ``multiplier`` count as 0.
+    If ``registered`` is true, there is a further register between the left shift and the hardware
+    multipliers, which are far apart on large devices. If ``sleep`` is true, a sum, its bias, its
+    multiplier and its shift are sampled only if ``take`` is 1; otherwise the input registers hold.
     """
 
     def __init__(
@@ -148,10 +151,11 @@ class Requantizer(Component):
         return self.latency - 1
 
     def elaborate(self, platform: object) -> Module:
-        """Place one pipeline stage per operation; a signal's suffix is the stage that writes it.
+        """Place a pipeline stage for each operation.
 
-        If ``registered`` is true, the signals after the left shift are written one stage later than
-        their suffix.
+        The number at the end of a signal's name, such as ``doubled_4``, is that of the stage that
+        writes the signal. If ``registered`` is true, the stage of each signal after the left shift
+        is one later than this number.
         """
         m = Module()
         m.submodules.rounding = rounding = RoundingShift(33)

@@ -28,7 +28,10 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["axi4"]
 
 
 def axi4_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
-    """Return a dictionary from name to port of an AXI4 manager, without clock and reset."""
+    """Return a dictionary from the name of each AXI4 signal of a manager to its port member.
+
+    A name is, for example, ``m_axi_awaddr``. The dictionary has no clock and no reset.
+    """
     address = {"id": 1, "addr": addr_width, "len": 8, "size": 3, "burst": 2, "lock": 1}
     address |= {"cache": 4, "prot": 3, "qos": 4}
     members = {}
@@ -57,10 +60,11 @@ def axi4_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
 class Axi4Bridge(Component):
     """Turns the external memory port into an AXI4 manager (AMBA AXI, IHI 0022).
 
-    ``read`` and ``write`` are the halves of the memory port, seen from the memory. A burst has at
-    most 256 words within a 4096-byte block, and becomes one INCR burst of full-width beats. Every
-    channel has a register slice: one beat per cycle, delayed by one cycle. Reads and writes are
-    independent. Any number of reads, and 16 write bursts, may be outstanding.
+    ``read`` and ``write`` are the halves of the memory port, seen from the memory. A burst of the
+    memory port has at most 256 words within a 4096-byte block. It becomes one AXI burst of type
+    INCR with full-width beats. Every channel passes one beat per cycle through registers, which
+    delay it by one cycle. Reads and writes are independent. Any number of reads, and 16 write
+    bursts, may be outstanding.
 
     ``failed`` is 1 for one cycle for each read beat or write burst with an error response. If a
     read and a write response with errors arrive in the same cycle, ``failed`` is 1 for only one

@@ -27,7 +27,10 @@ class CycleType(enum.Enum, shape=unsigned(3)):
 
 
 def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
-    """Return a dictionary from name to port of a Wishbone master; clock and reset are left out."""
+    """Return a dictionary from the name of each Wishbone signal of a master to its port member.
+
+    A name is, for example, ``wbm_adr_o``. The dictionary has no clock and no reset.
+    """
     return {
         "wbm_cyc_o": Out(1),
         "wbm_stb_o": Out(1),
@@ -46,9 +49,10 @@ def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member
 class BurstCutter(Component):
     """Cuts a memory request into bursts of at most ``longest`` words.
 
-    The next ``request`` is accepted when all bursts of the previous one have been taken. While
+    The next ``request`` is accepted when the bridge has taken all bursts of the previous one. While
     ``valid`` is 1, the current burst has ``words`` words from byte address ``addr`` on; ``final``
-    is 1 for the last burst of the request. ``take`` advances to the next burst.
+    is 1 for the last burst of the request. The bridge takes the current burst by ``take`` at 1,
+    and in the next cycle the next burst of the request follows, if there is one.
     """
 
     def __init__(self, memory: Memory, longest: int):

@@ -10,8 +10,9 @@ from celosia.hdl.component import Component
 class ArrayAccount(Component):
     """Classifies each cycle of a run as work of the array, or by the cause for which it is idle.
 
-    The outputs describe the previous cycle. If ``running`` was 1 in that cycle, exactly one output
-    is 1: the first output in this table whose condition was true.
+    The outputs describe the previous cycle. Each line of this table has an output and its
+    condition; the output fill has two lines. If ``running`` was 1 in the previous cycle, exactly
+    one output is 1: that of the first line whose condition was true. Otherwise all outputs are 0.
 
     ============ ==========================================================================
     product      a vector of activations enters the array (``sends``)
@@ -51,7 +52,10 @@ class ArrayAccount(Component):
 
     @staticmethod
     def sources() -> list[Engine]:
-        """Return a list of the engines for whose tokens a matrix engine command can wait."""
+        """Return a list of all engines except the matrix engine.
+
+        A command of the matrix engine can wait for dependency tokens from each of them.
+        """
         return [engine for engine in Engine if engine != Engine.MATRIX]
 
     def elaborate(self, _platform):

@@ -19,10 +19,10 @@ class Counters(Component):
     ``widths`` maps the name of each counter to the width of its increment (bits). A short register
     for each counter accumulates increments. One adder adds these registers to the counters in a
     memory, one counter per cycle in turn: separate wide counters would cost more than all other
-    control logic. So a counter is complete ``len(widths) + 3`` cycles after its last increment. The
-    circuit that counts events must set ``hold`` to 1 during a run: increments may be nonzero only
-    in such a cycle and in the next one. ``settled`` is 1 once all counters are complete. ``clear``
-    sets all counters to 0.
+    control logic. So a counter is complete ``len(widths) + 3`` cycles after its last increment.
+    ``hold`` must be 1 during a run. Increments may be nonzero only in a cycle with ``hold`` at 1
+    and in the cycle after it. ``settled`` is 1 when the run has ended and all counters are
+    complete. ``clear`` sets all counters to 0.
 
     ``index`` is the position (a number) of the counter to read; one cycle later, ``value`` is the
     content of that counter. ``places`` lists the positions of the counters in the order of

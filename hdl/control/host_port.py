@@ -25,7 +25,10 @@ _PLACES = 1 << (len(COUNTERS) - 1).bit_length()
 
 
 def counter_names(config: Config) -> list[str]:
-    """Return a list of the names of a machine's counters; the host reads 0 from all others."""
+    """Return a list of the names of the counters that a configuration's machine has.
+
+    The host reads 0 from the registers of all other counters.
+    """
     absent = {
         name for name, units in _UNITS.items() if not any(config.read(unit) for unit in units)
     }
@@ -37,15 +40,15 @@ class HostRegisters(Component):
     """The registers of ``celosia.arch.registers``, on the bus ``host``.
 
     If ``program_en`` is 1, the host writes ``program_data`` to word ``program_addr`` of the program
-    memory. If ``register_en`` is 1, the host writes ``register_data`` to the register
-    ``register_index`` of the program (R1 to R15). ``start`` is 1 for one cycle when a run begins at
+    memory. If ``register_en`` is 1, the host writes ``register_data`` to the sequencer's register
+    ``register_index`` (R1 to R15). ``start`` is 1 for one cycle when a run begins at
     program address ``pc``. The input ``count_NAME`` is added to counter NAME in each cycle, and
     ``start`` clears the counters. ``widths`` maps the name of a counter to the width of its
     ``count_NAME`` (bits); if a counter is not in ``widths``, the width is 1. ``faults``, ``abort``,
-    ``recovered`` and ``irq`` are those of :class:`celosia.hdl.control.outcome.Outcome`. STATUS
-    reports the end of a run when the counters are complete, a few cycles after ``busy`` falls.
-    ``largest`` is the largest element that the vector engine found and its column; the host reads
-    it in the registers ARGMAX and ARGMAX_VALUE.
+    ``recovered`` and ``irq`` are the ports of :class:`celosia.hdl.control.outcome.Outcome` with
+    these names. STATUS reports the end of a run when the counters are complete, a few cycles after
+    ``busy`` falls. ``largest`` has the value and the column of the largest element that the vector
+    engine found. The host reads the column in the register ARGMAX, the value in ARGMAX_VALUE.
     """
 
     def __init__(self, config: Config, widths: Mapping[str, int]):

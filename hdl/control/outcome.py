@@ -12,19 +12,23 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 class Outcome(Component):
     """Begins and ends runs; implements the bits of the registers CONTROL, STATUS and INTERRUPT.
 
-    If ``control_en`` is 1, the host writes ``control`` to the register CONTROL. A requested run
-    begins once the input ``recovered`` reports that recovery has finished; ``start`` is then 1 for
-    one cycle. The run ends when the input ``working`` is 0, which reports that the core has no work
-    left and the counters are complete. ``faults`` has a bit for each
+    If ``control_en`` is 1, the host writes ``control`` to the register CONTROL, and can so request
+    a run. The run begins once the input ``recovered`` reports that recovery has finished; ``start``
+    is then 1 for one cycle. The run ends when the input ``working`` is 0, which reports that the
+    core has no work left and the counters are complete. ``faults`` has a bit for each
     :class:`celosia.arch.registers.Cause`. If a bit is 1, or the host aborts the run, the run stops
     and ``abort`` is 1. ``outside`` is 1 while the program counter is not in the program memory: a
-    requested run then ends with the fault PROGRAM instead of beginning. The fault SILENCE (external
-    memory does not answer) also cancels a run that waits for recovery. From then on ``busy`` is 0
-    even if recovery has not finished, so that ``busy`` falls after every requested run.
+    requested run then ends with the fault PROGRAM instead of beginning.
+
+    ``busy`` is 1 from the request of a run to its end, and while recovery has not finished. If
+    external memory does not answer, recovery may never finish. The fault SILENCE reports this case:
+    it cancels a run that waits for recovery, and ``busy`` becomes 0 without the end of recovery. So
+    ``busy`` falls after every requested run.
 
     Bit 0 of ``interrupt`` records that a run has ended normally, bit 1 that a fault or an abort has
-    stopped a run. A bit remains 1 until the host clears it by the same bit of ``take``. ``irq`` is
-    1 if a bit is 1 in both ``interrupt`` and ``enable``.
+    stopped a run. A bit remains 1 until the host clears it by the same bit of ``take``. ``enable``
+    is the register INTERRUPT_ENABLE. ``irq`` is 1 if a bit of ``interrupt`` and the same bit of
+    ``enable`` are 1.
     """
 
     def __init__(self) -> None:

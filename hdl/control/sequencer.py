@@ -116,15 +116,18 @@ class Sequencer(Component):
     """Sends the words of engine instructions to ``o``, one per cycle; runs control instructions.
 
     ``start`` starts the program at word ``pc``. ``busy`` is 1 until the instruction HALT ends: HALT
-    sets ``halted`` to 1 and waits until the input ``idle`` is 1 (no engine works). Headers are sent
-    unchanged; an operand is sent as the sum of its immediate and its register, in the low 28 bits.
+    sets ``halted`` to 1 and waits until the input ``idle`` is 1 (no engine works). An instruction
+    is a header word and its operand words. Headers are sent unchanged. An operand word contains an
+    immediate and the number of a register; it is sent as the sum of the immediate and the
+    register's value, in the low 28 bits.
 
     There are two stages, so that memory reads and decisions are in different cycles. The first
-    stage reads a word from memory. It then prepares both kinds of words: it reads the register
-    whose number an operand contains, and decodes the word as if it were a header. The second stage
-    executes the word. In a ``registered`` machine the header is decoded when the host writes the
-    word, and the decoded header is stored with the word. A control instruction takes one cycle per
-    word, and one more if a loop returns to its start.
+    stage reads a word from memory. It does not know yet whether the word is an operand or a header,
+    so it prepares both: it reads the operand's register, and decodes the word as if it were a
+    header. The second stage executes the word. In a ``registered`` machine each word is decoded as
+    a header when the host writes the word, and the result is stored with the word. A control
+    instruction takes one cycle per word. An ENDLOOP takes one cycle more if the loop's body runs
+    again.
 
     These errors stop the run:
 
@@ -133,14 +136,14 @@ class Sequencer(Component):
     - an ENDLOOP without LOOP, or a SET of a register other than 1 to 15;
     - the program continues after the last word of the program memory.
 
-    ``error`` and ``cause`` then hold until the next start. ``error`` is 1 from the second cycle
-    after the wrong word was executed; in the cycle between, no word is sent and no instruction
-    writes a register. ``advance`` is 1 in a cycle in which a word is executed. If ``scrub`` is 1
-    and ``register_en`` is 0, register 0, which is a word of a memory, is set to 0. The host writes
-    the program through the ports ``program_*`` and registers through ``register_*`` while no
-    program runs; registers keep their values from run to run. If the program memory has the
-    protection level ``correct``, a corrected word takes one cycle more
-    (``celosia.hdl.memory.late_ram``).
+    ``cause`` is the :class:`celosia.arch.registers.Cause` of the latest error. ``error`` is 1 from
+    the second cycle after the wrong word was executed until the next start. In the cycle before
+    ``error`` becomes 1, no word is sent and no instruction writes a register. ``advance`` is 1 in a
+    cycle in which a word is executed. If ``scrub`` is 1 and ``register_en`` is 0, register 0, which
+    is a word of a memory, is set to 0. The host writes the program through the ports ``program_*``
+    and registers through ``register_*`` while no program runs; registers keep their values from run
+    to run. If the program memory has the protection level ``correct``, a corrected word takes one
+    cycle more (``celosia.hdl.memory.late_ram``).
     """
 
     def __init__(self, control: Control, instructions: Sequence[Definition]):
