@@ -18,16 +18,20 @@ from celosia.hdl.stream.fields import inputs, outputs
 class ElementColumn(Component):
     """A column of processing elements; ``sum_o`` is the sum of their products.
 
-    Signals that move along the rows enter on ports ``NAME_i`` and leave on ``NAME_o``: arrays with
-    an entry for each row. These are the activations ``a_i``, their slots ``slot_i``, and ``live_i``
-    if ``gating`` is true. They are also the strobes ``row_strobe_i``, which write ``column_data``
-    to the slots ``row_slot_i``. If ``transpose`` is true, ``column_strobe_i`` moves down the column
-    and writes ``row_data`` to ``column_slot_i``. The element of row r adds its product one cycle
-    after the element above, to a sum of ``sum_widths[r]`` bits.
+    Signals that move along the rows enter on ports ``NAME_i`` and leave on ``NAME_o``. These ports
+    are arrays with an entry for each row. ``a_i`` are the activations, and ``slot_i`` are the
+    weight slots to multiply them by. If ``gating`` is true, ``live_i`` has a bit for each
+    activation, which is 0 if the activation is zero. ``row_strobe_i`` are strobes; the strobe of a
+    row writes ``column_data`` to slot ``row_slot_i`` of the row. If ``transpose`` is true,
+    ``column_strobe_i`` moves down the column and writes ``row_data`` to slot ``column_slot_i``. The
+    element of row r adds its product one cycle after the element above it. The new sum has
+    ``sum_widths[r]`` bits.
 
-    All elements have the same ``side``; the ports ``beside`` and ``product`` are arrays with an
-    entry for each row. If ``pass_width`` is below 8, ``part_i`` selects the bits of each row's
-    weight to multiply by. If ``sleep`` is true, the bit ``awake_i`` arrives with the first row's
+    If the column shares multipliers with a neighbour, ``side`` is its position in this pair of
+    columns, ``left`` or ``right``. The ports ``beside`` (weights for the right column) and
+    ``product`` (products for the left column) are then arrays with an entry for each row. If
+    ``pass_width`` is below 8, each activation is multiplied by a group of bits of its weight, which
+    ``part_i`` selects. If ``sleep`` is true, the bit ``awake_i`` arrives with the first row's
     activation and moves down the column. :class:`celosia.hdl.matrix.element.ProcessingElement`
     describes the signals.
     """

@@ -35,7 +35,7 @@ def weight_registers(
 
 
 class ProcessingElement(Component):
-    """Multiplies a passing activation by one of its weights and adds the sum from above.
+    """Multiplies a passing activation by a stored weight, and adds the sum of the element above.
 
     The activation ``a_i`` and the slot of its weight ``slot_i`` leave to the right one cycle later.
     The product is added to the value that ``sum_i`` has three cycles after ``a_i`` arrived. The
@@ -49,19 +49,23 @@ class ProcessingElement(Component):
     arrive after the write use the new weight, earlier activations the old weight. No activation
     that uses the slot may arrive in the cycle of the write.
 
-    If ``gating`` is true, each operand has a bit ``live``, which is 0 if the operand is zero. For a
-    zero operand the multiplier's input registers hold; for a zero activation its register holds
-    too. In both cases the product register is cleared, so that the path from it to the adder needs
-    no gate. If ``sleep`` is true, an activation with ``awake_i`` at 0 is not loaded: the registers
-    of activation and slot hold, and the product is 0. ``awake_i`` leaves below one cycle later.
+    If ``gating`` is true, each activation and each weight has a bit ``live``, which is 0 if the
+    operand is zero. If the activation or the weight is zero, the multiplier's input registers keep
+    their values, which saves power. If the activation is zero, the register of ``a_o`` keeps its
+    value too. In both cases the product register is cleared, so that the path from it to the adder
+    needs no gate. If ``sleep`` is true, an activation with ``awake_i`` at 0 is not loaded: the
+    registers of ``a_o`` and ``slot_o`` keep their values, and the product is 0. ``awake_i`` leaves
+    below one cycle later.
 
     Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has no
     multiplier. Its weight leaves to the right on ``beside`` one cycle later, together with the
-    activation. Its ``product`` returns from the other element, so its sums are one cycle later too.
-    The element with ``side`` ``right`` receives that weight and computes both products. If
-    ``pass_width`` is below 8, an activation is multiplied by a part of its weight, a group of
-    ``pass_width`` bits. The number of the part, ``part_i``, moves along with the activation. Parts
-    of one bit need no multiplier.
+    activation. Its ``product`` returns from the right element, so the left element's sums are one
+    cycle later too. The element with ``side`` ``right`` receives that weight and computes both
+    products. If ``side`` is "", the element shares no multiplier.
+
+    If ``pass_width`` is below 8, an activation is multiplied by only one part of its weight, a
+    group of ``pass_width`` bits. ``part_i`` selects the part, and moves to the right along with the
+    activation. If ``pass_width`` is 1, the element has no multiplier.
     """
 
     def __init__(

@@ -14,13 +14,15 @@ from celosia.hdl.stream.pipeline import delay, spread
 
 
 class ActivationEntry(Component):
-    """Subtracts the zero point from activations; activations that a tile does not use become zero.
+    """Subtracts the zero point from activations, and clears those in rows that a tile does not use.
 
-    ``o`` is the vector for the array, one cycle after ``elements``. ``macs``, two cycles after
-    ``elements``, is the number of products of the vector in rows and columns that the tile uses. A
-    product that takes several passes, for the parts of a weight or the bytes of an INT16 element,
-    counts once. ``gated``, three cycles after ``elements``, is the number of zeros among the valid
-    elements, computed from the array's ``zeros``.
+    ``elements`` are the activations of a vector, and ``note`` has the vector's control fields
+    (:func:`celosia.hdl.matrix.streamer.vector_layout`). ``o`` is the vector for the array, one
+    cycle after ``elements``. ``macs``, two cycles after ``elements``, is the number of rows that
+    the tile uses times the number of its used columns. ``gated``, three cycles after ``elements``,
+    is the number of zero activations in the used rows. It is computed from the array's ``zeros``. A
+    vector can be sent several times: once for each part of the weights, or for each byte of INT16
+    elements. Only one of these passes counts; ``macs`` and ``gated`` are 0 for the others.
     """
 
     def __init__(self, config: Config):

@@ -27,31 +27,34 @@ class MatrixEngine(Component):
     Weights are loaded up to one tile ahead of the activations. A tile takes one cycle for each of
     the ``m`` rows of A if port ``a`` accepts a request in every cycle and the tile's weights have
     been loaded. Loading the weights takes one cycle for each row, or for each of ``cols`` columns
-    if transposed, while the previous tile computes. So a tile takes the cycles of its vectors or
-    those of the next tile's weights, whichever are more; this holds from one command to the next,
-    too. Resident weights need no loading. Port ``b`` must deliver the lines of a tile without a
+    if transposed, while the previous tile computes. So a tile takes ``max(m, L)`` cycles if the
+    weights of the next tile have L lines (rows or columns). The next tile can belong to the next
+    command. Resident weights need no loading. Port ``b`` must deliver the lines of a tile without a
     wait after the first line. If weights are multiplied in several parts (``pass_width``), each row
     of A takes one cycle for each part.
 
-    PRELOAD takes one cycle for each line that it writes. It writes all lines of a tile, or only
-    some lines if the command has the flag ``append``. Lines are read while products on other slots
-    run; each tile of the PRELOAD delays these products by one cycle. A tile waits for the products
-    that use its slot, and line r of the tile waits r cycles more.
+    PRELOAD takes one cycle for each line that it writes, and more for pairs of lines
+    (:class:`celosia.hdl.matrix.weights.WeightFetcher`). It writes all lines of a tile, or only some
+    lines if the command has the flag ``append``. The engine reads these lines while products that
+    use other slots run; each tile of the PRELOAD delays these products by one cycle. A tile of the
+    PRELOAD waits until no product uses its slot. In a systolic array it waits r cycles more if its
+    first line is line r.
 
     From first request to last accumulated sum, a product of T tiles with L lines each takes
     ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles. If the array
-    is an adder tree, the product takes L - 1 cycles more; if the machine is ``registered``, one
-    cycle more. For resident weights L is 1, and the product takes one cycle less. ``working`` is 1
-    in these cycles. The first request follows the acceptance of a command by one cycle, or by two
-    cycles in a ``registered`` machine.
+    is an adder tree, the product takes L - 1 cycles more. If the machine is ``registered``, it
+    takes one cycle more. For resident weights L is 1, and the product takes one cycle less. The
+    output ``working`` is 1 from the first request to the last accumulated sum. The first request
+    follows the acceptance of a command by one cycle, or by two cycles in a ``registered`` machine.
 
     ``status.done`` is timed so that a drain whose first request is ``dispatch_cycles`` later reads
     complete sums (``celosia.hdl.matrix.retirement``). A drain that waits for the command's token is
-    late enough. ``status.stall`` is 1 while a scratchpad port waits. ``macs`` is the number of
-    useful products of a vector, and ``gated`` the number of zeros among the vector's activations.
-    Both are output a few cycles after the vector enters the array. ``sends`` is 1 in each cycle in
-    which a vector enters the array. ``refused`` is 1 if a scratchpad port keeps the next vector
-    waiting. ``filling`` is 1 while an accepted command has vectors that are not sent yet.
+    late enough. ``status.stall`` is 1 while a request to the scratchpad waits. ``sends`` is 1 in
+    each cycle in which the scratchpad accepts the request for a vector. A few cycles later,
+    ``macs`` is the number of the vector's products in rows and columns that its tile uses. One
+    cycle after ``macs``, ``gated`` is the number of zero activations in the used rows. ``refused``
+    is 1 if the next vector is late because the scratchpad does not accept a request. ``filling`` is
+    1 while an accepted command has vectors that have not been requested yet.
     """
 
     def __init__(self, config: Config):

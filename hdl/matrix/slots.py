@@ -17,18 +17,17 @@ class SlotGuard(Component):
     """Decides whether the first line of a tile's weights may be requested.
 
     ``free`` is 1 if line ``line`` may be requested for weight slot ``slot``. ``hold`` is 1 in a
-    cycle in which a tile reserves ``slot`` for its products; tiles reserve their slots in order.
-    ``freed`` is 1 in a cycle in which the oldest of these tiles has requested its last vector. This
-    tile may have reserved its slot in the same cycle. The slot is free from the cycle after
-    ``freed`` on, unless products of another tile use it. For a systolic array there are two more
-    conditions.
+    cycle in which the tile of ``slot`` is sent to the streamer: its products will use the slot.
+    ``freed`` is 1 in a cycle in which the oldest of the sent tiles requests its last vector; the
+    oldest tile may be sent in the same cycle. Its slot is free from the next cycle on, unless
+    products of another sent tile use the slot. For a systolic array there are two more conditions.
 
     First, row r of the array receives vectors r cycles after row 0. So after ``freed`` line r must
     wait r cycles longer than line 0. Second, rows of weights enter the array at the left and
     columns at the top, so a row could reach an element in the same cycle as an earlier column. To
-    prevent that, the cycle of a line's request minus its index must be larger than for the last
-    requested line; ``written`` reports the request of line ``index`` of any slot. A tile that
-    begins with line 0 never waits for this.
+    prevent that, subtract the index of a line from the cycle of its request: this difference must
+    be larger than for the previously requested line. ``written`` is 1 in the cycle in which line
+    ``index`` of any slot is requested. A tile that begins with line 0 always meets this condition.
     """
 
     def __init__(self, config: Config):
@@ -51,10 +50,10 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Do nothing: this class has no ports for the next tile of ``tiles``.
+        """Do nothing, because this class has no inputs for the next tile of ``tiles``.
 
-        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`. Only :class:`StagedSlotGuard`
-        has these ports.
+        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`. The subclass
+        :class:`StagedSlotGuard` has such inputs, and drives them in this method.
         """
 
     def elaborate(self, _platform):
@@ -113,8 +112,9 @@ class SlotGuard(Component):
 class StagedSlotGuard(SlotGuard):
     """A slot guard whose ``free`` comes from a register, because it is computed one cycle ahead.
 
-    If ``moves`` is 1, ``slot`` and ``line`` must be ``next_slot`` and ``next_line`` in the next
-    cycle; otherwise they must not change.
+    The inputs must announce changes of ``slot`` and ``line``. If ``moves`` is 1, ``slot`` must
+    change to ``next_slot`` and ``line`` to ``next_line`` in the next cycle. If ``moves`` is 0, both
+    must keep their values.
     """
 
     def _more_members(self):

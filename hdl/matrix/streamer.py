@@ -44,15 +44,16 @@ class ActivationStreamer(Component):
     """Reads the activations of tiles row by row, and sends them to the array.
 
     ``i`` receives tiles as jobs (:func:`celosia.hdl.matrix.weights.job_layout`). One vector per
-    cycle is sent in the order of the jobs; the array cannot refuse it. ``elements`` are the bytes
-    that port ``a`` returned, and ``note`` has the vector's control fields. For each job of a
-    MATMUL, ``freed`` is 1 for one cycle, which releases the weight slot of the job. Weights that
-    are requested from the next cycle on arrive after the last use of the slot. ``idle`` is 1 if no
-    job is left. ``sends`` is 1 in the cycle in which a vector is requested. In a ``registered``
-    machine a register delays each request by one cycle.
+    cycle is requested in the order of the jobs; the array cannot refuse it. ``sends`` is 1 in the
+    cycle in which port ``a`` accepts the request for a vector. ``sram_latency`` cycles later,
+    ``elements`` are the vector's elements, and ``note`` has its control fields. ``freed`` is 1 when
+    the last vector of a MATMUL's job is requested: it releases the weight slot of the job. Weights
+    that are requested from the next cycle on arrive after the last use of the slot. ``idle`` is 1
+    if no job is left. In a ``registered`` machine a register delays each request by one cycle.
 
-    If weights have parts, or elements have two bytes, the vectors of a job are sent once for each
-    part or byte. Machines for INT16 activations have one more bit in each of ``elements``.
+    If weights are multiplied in parts, or elements have two bytes, the vectors of a job are sent
+    once for each part or byte. In machines for INT16 activations each of ``elements`` has nine
+    bits, because the carry of a low byte is added to the high byte.
     """
 
     def __init__(self, config: Config):

@@ -20,17 +20,18 @@ class SystolicArray(Component):
     """``rows`` x ``cols`` elements that sum products over the rows, one vector per cycle.
 
     ``latency`` cycles after a vector of activations on ``i``, ``o`` has for each column the sum
-    over the rows of activation times weight, modulo 2**acc_width. Operands are from -L to L, with L
-    the largest distance of an operand from its zero point (2**operand_width - 1; 2**(operand_width
-    - 1) without zero points). Internal sums are wide enough for these operands.
+    over the rows of activation times weight, modulo 2**acc_width. Operands are from -L to L. If the
+    array has zero points, L is 2**operand_width - 1, the largest difference between an operand and
+    its zero point. Otherwise L is 2**(operand_width - 1). Internal sums are wide enough for these
+    operands.
 
     ``i_weights`` writes one line of weights per cycle: a row (an element per column), or a column
     (an element per row) if ``column`` is 1. The lines of a tile are all rows or all columns, in
     ascending order from 0. Writes move through the array like activations. So the lines of a tile
     may arrive as soon as one cycle after the last activations that use the old weights of the slot.
-    Activations may use the new weights if every line r arrives at most r - 1 cycles after them. If
-    lines arrive in consecutive cycles, activations may use them from the cycle after the first line
-    on.
+    Activations may arrive before all lines of their weights: line 0 must arrive at least one cycle
+    before them, line r at most r - 1 cycles after them. If lines arrive in consecutive cycles,
+    activations may use them from the cycle after the first line on.
 
     These configuration fields change the array. If ``operand_gating`` is true, zero operands leave
     the multipliers' inputs unchanged, which saves power. If ``packed`` is true, pairs of columns

@@ -23,21 +23,23 @@ def times(value, factor: int):
 
 
 def tile_layout(config: Config) -> data.StructLayout:
-    """Return the layout of one tile: addresses of operands and sums, rows and columns used, flags.
+    """Return the layout of one tile of a MATMUL or PRELOAD.
 
     ``a_addr``, ``b_addr`` and ``acc_addr`` are the addresses of activations, weights B and sums.
     ``slot`` is the weight slot. If the bytes of the slot hold two 4-bit tiles, ``half`` selects one
     of them. ``k`` and ``n`` are the numbers of used rows and columns. Lines ``line`` to ``end - 1``
-    of the tile's weights are loaded. ``onward`` is 1 if the lines of the next tile follow these
-    lines in B. A tile's lines begin at its ``b_addr`` plus the size of the lines of earlier tiles
-    with ``onward`` at 1. These are tiles of the same tile column if the command is :func:`stacked`,
-    else of the command.
+    of the tile's weights are loaded. Products that load weights use slots 0 and 1 alternately.
+
+    ``onward`` is 1 if later tiles' lines are stored after the lines of this tile. The address of a
+    tile's first line is its ``b_addr`` plus the size of all lines of earlier tiles with ``onward``
+    at 1. If the command is :func:`stacked`, only earlier tiles of the same tile column count,
+    otherwise all earlier tiles of the command.
 
     The other fields are flags. ``last`` is 1 for the last tile of a command; ``parity`` alternates
-    between commands. ``product`` is 1 for a tile of a MATMUL, ``loads`` for a tile whose lines are
-    read, ``column`` for a tile whose lines are columns. ``single`` is 1 for a tile with one line,
-    ``vector`` for a tile for which A has one row. Products that load weights use slots 0 and 1
-    alternately.
+    between commands. ``product`` is 1 for a tile of a MATMUL, and ``loads`` is 1 if the tile's
+    lines are read from the scratchpad. ``column`` is 1 if the lines are columns, 0 if they are
+    rows. ``single`` is 1 if the tile has only one line to load, and ``vector`` is 1 if the
+    command's operand A has only one row.
     """
     lines = config.lines
     return data.StructLayout(
@@ -270,8 +272,8 @@ class TileWalker(Component):
 class StagedTileWalker(TileWalker):
     """A :class:`TileWalker` whose tiles pass a register slice, which delays them by one cycle.
 
-    If ``moves`` is 1, the tile on ``o`` changes in the next cycle: it becomes ``following``, if
-    there is another tile.
+    If ``moves`` is 0, the tile on ``o`` stays in the next cycle. If ``moves`` is 1, the next cycle
+    has the tile ``following`` on ``o``, or no valid tile if there is no other tile yet.
     """
 
     def _more_members(self):
@@ -332,10 +334,10 @@ def second_of_pair(config: Config, command):
 
 
 def lower_bits(config: Config, command):
-    """Return 1 if the last rows of a command's key slots hold lower bits of keys, else 0.
+    """Return 1 if a command's weights are attention keys, and their slots also store lower bits.
 
-    A slot then has the upper four bits of keys in its first rows. Its last rows have the lower four
-    bits of the keys' first elements.
+    The first rows of such a slot have the upper four bits of the keys' elements. Its last rows have
+    the lower four bits of each key's first elements. The result is 0 for other commands.
     """
     return flag_if(config.low_rows, command, "lower")
 

@@ -39,24 +39,27 @@ from celosia.hdl.stream.pipeline import delay, spread
 class TreeColumn(Component):
     """A column of elements with weights and multipliers, and the tree that adds their products.
 
-    ``slot`` selects the weights for the activations ``a`` of ``weights_latency`` cycles later.
-    ``o`` is the sum of their products, ``product_latency + ceil(log2(rows))`` cycles after ``a``.
-    ``strobe`` is a mask of rows whose ``weights`` are written to ``write_slot``. Activations whose
-    ``slot`` arrives in a later cycle use these weights; ``slot`` must not be ``write_slot`` in the
-    cycle of the write. For more than ``REGISTER_DEPTH`` slots the column has one memory. A word of
-    this memory has the weights of a slot for all rows, so that block RAM is used at full width.
+    ``slot`` selects the weights to multiply the activations ``a`` by. It must arrive
+    ``weights_latency`` cycles before ``a``. ``o`` is the sum of the products,
+    ``product_latency + ceil(log2(rows))`` cycles after ``a``. ``strobe`` is a mask of rows whose
+    ``weights`` are written to ``write_slot``. Activations whose ``slot`` arrives in a later cycle
+    use these weights; ``slot`` must not be ``write_slot`` in the cycle of the write. For more than
+    ``REGISTER_DEPTH`` slots the column has one memory. A word of this memory has the weights of a
+    slot for all rows, so that block RAM is used at full width.
 
     If the configuration has ``operand_gating``, a bit of ``live``, which arrives with ``slot``, is
     1 if the row's activation is not zero. The uppermost bit of a weight is 1 if the weight is not
-    zero. If one of the two bits is 0, the multiplier's inputs hold.
+    zero. If one of the two bits is 0, the multiplier's inputs keep their values, which saves power.
 
-    If the configuration has ``low_rows``, the last rows can store the lower four bits of keys. If
-    ``lower`` is 1 in the cycle before the sum, ``o`` is 16 times the sum over the first
+    If the configuration has ``low_rows``, the last rows can store the lower four bits of attention
+    keys. If ``lower`` is 1 one cycle before ``o``, ``o`` is 16 times the sum over the first
     ``high_rows`` rows, plus the sum over the other rows. Otherwise ``o`` is the sum over all rows.
 
-    If the configuration has ``block_exponents``, ``exponents`` outputs ``exponent_width`` bits of
-    the exponent of each row of the slot. If ``block`` is 1, each half of a weight byte is a 4-bit
-    mantissa, whose value is twice the mantissa plus one.
+    If the configuration has ``block_exponents``, each row of a slot has an exponent, whose bits are
+    stored in several columns. This column stores ``exponent_width`` of these bits for each row, and
+    outputs them on ``exponents``. If ``block`` is 1, each weight byte consists of two 4-bit
+    mantissas, and ``part`` selects one of them. The activation is then multiplied by
+    ``2 * mantissa + 1``. If ``block`` is 0, it is multiplied by the stored weight itself.
 
     A column with ``side`` ``left`` has no multipliers. Its right neighbour, with ``side``
     ``right``, receives its weights through ``beside`` and computes its ``product``.

@@ -33,10 +33,14 @@ from celosia.hdl.stream.pipeline import KEPT, delay, spread
 def job_layout(config: Config) -> data.StructLayout:
     """Return the layout of a job for the streamer: a tile, and fields of the tile's command.
 
-    A job is the work of the array on one tile. ``parts`` is the number of passes through the array
-    for each vector, minus one. ``wide`` is 1 if activations are INT16. ``paired`` is 1 if the bytes
-    of the slot hold two 4-bit tiles. ``lower``, ``block`` and ``scaled`` are those of
-    :func:`celosia.hdl.matrix.array.part_member`.
+    A job is the work of the array on one tile. ``a_stride`` is the distance between the addresses
+    of two rows of A, ``a_zero`` is the zero point of A, and ``m`` is the number of its rows.
+    ``push`` is a mask of engines that receive a dependency token when the command is done.
+
+    The other fields are absent if the machine lacks the unit that reads them. ``parts`` is the
+    number of passes through the array for each vector, minus one. ``wide`` is 1 if activations are
+    INT16. ``paired`` is 1 if the bytes of the slot hold two 4-bit tiles.
+    :func:`celosia.hdl.matrix.array.part_member` explains ``lower``, ``block`` and ``scaled``.
     """
     return data.StructLayout(
         {
@@ -62,25 +66,30 @@ class WeightFetcher(Component):
 
     A tile's weights are read from ``b`` line by line. A line is a row of B, or a column if B is
     transposed. ``o_weights`` outputs the weights minus their zero point. A MATMUL writes its tiles
-    to slots 0 and 1 alternately, a PRELOAD to the slot that the command gives. A tile takes one
-    cycle for each of its rows, or ``cols`` cycles if transposed; the next tile follows without a
-    pause. Columns past the end of B become zero. If a PRELOAD has the flag ``append``, it writes
-    only the new lines of a slot: one cycle for each line, two cycles for each pair of lines stored
-    in the same bytes, or three cycles if the pair also has shared exponents. A MATMUL by resident
+    to slots 0 and 1 alternately. A PRELOAD writes its tiles to consecutive slots from the command's
+    slot on. A tile takes one cycle for each of its rows, or ``cols`` cycles if transposed; the next
+    tile follows without a pause. Columns past the end of B become zero. A MATMUL by resident
     weights reads no weights.
+
+    If a PRELOAD has the flag ``append``, it writes only some lines of its tiles, and the other
+    lines of the slots are unchanged. Writing takes one cycle for each line. Two lines of elements
+    can be packed into one line of a slot, with four bits of each element. Such a pair takes two
+    cycles, or three cycles if its elements also share exponents.
 
     A tile's lines wait until no product needs its slot (:mod:`celosia.hdl.matrix.slots`), as
     reported by ``freed``. A command is accepted while the last tile of the previous command is
     being read, so the new command's first weights are loaded during the products of that tile.
 
-    ``o`` outputs a tile when its first line has been requested. Activations requested from the next
-    cycle on (up to ``weight_latency - sram_latency`` cycles later) are multiplied by the new
-    weights: row r of the array receives activations r cycles after row 0, and line r arrives r
-    cycles after line 0. This relies on ``b``: **once it has accepted the first line of a tile it
-    must accept the others without a wait.** Before a tile it may wait for any time. An adder tree
-    has no such skew: for a tree, ``o`` outputs a tile when its last line has been requested.
-    ``placed`` is 1 if the tile on ``o`` has resident weights, so that its activations may be
-    requested at once.
+    ``o`` outputs a tile in the cycle in which its first line is requested. The tile's activations
+    may be requested from ``1 + weight_latency - sram_latency`` cycles later on, because the line
+    takes ``weight_latency`` cycles and activations take ``sram_latency`` cycles. The other lines
+    are also in time: line r arrives r cycles after line 0, and row r of the array receives
+    activations r cycles after row 0. This relies on ``b``: **once it has accepted the first line of
+    a tile it must accept the others without a wait.** Before a tile ``b`` may wait for any time. In
+    an adder tree all rows receive activations in the same cycle: for a tree, ``o`` outputs a tile
+    when its last line is requested. ``placed`` is 1 if the tile on ``o`` has resident weights, so
+    that its activations may be requested at once. ``named`` is 1 while there is a tile to load or
+    to output.
 
     A line in a weight format needs new bytes from ``b`` only in some cycles. A group's scales are
     read in a separate cycle before the tile's first line. If the configuration has weight formats,
@@ -261,16 +270,18 @@ class WeightFetcher(Component):
 class WeightWriter(Component):
     """Converts a line of bytes from the scratchpad to a line of weights.
 
-    ``i`` describes a line in the cycle of the request: its destination, its index among ``k`` rows
-    or ``n`` columns (elements beyond these become zero), and its zero point. ``data`` is the line,
-    ``weight_latency`` cycles later. ``o`` are the weights, one cycle after ``data``, or two cycles
-    if the configuration has weight formats.
+    ``i`` describes a line in the cycle in which the line is requested from the scratchpad. Its
+    fields are the weight slot ``slot``, the line's number ``index`` in the tile, and the zero point
+    ``zero``. The tile has ``k`` rows and ``n`` columns; elements past them become zero. ``data`` is
+    the line, ``weight_latency`` cycles later. ``o`` is the line of weights one cycle after
+    ``data``, or two cycles after it if the configuration has weight formats.
 
-    If ``pair`` is 1, two lines are packed into one line of bytes. For the first of the two,
-    ``early`` is 1, and the line is only stored. For the second, ``o`` has the upper four bits of
-    both lines; the bits of the first line are in the low halves of bytes. If ``block`` is 1, the
-    two lines also share exponents, and ``early`` is 1 for both. For the second line, ``second`` is
-    1, and the exponents become complete. ``o`` then follows in a third step, which reads no line.
+    If ``pair`` is 1, two lines are packed into one line of bytes. For the first line ``early`` is
+    1, and the writer only stores the line. For the second line, ``o`` has the upper four bits of
+    each element of both lines; the first line is in the low halves of the bytes. If ``block`` is 1,
+    the elements are instead packed as mantissas with a common exponent. ``early`` is then 1 for
+    both lines, and ``second`` is 1 for the second line, which completes the exponent. The packed
+    line is output in a third step, which reads no line.
     """
 
     def __init__(self, config: Config):

@@ -13,10 +13,10 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: Config) -> dict[str, Any]:
-    """Return the fields of a layout that select a byte of each 16-bit element, from name to shape.
+    """Return a dictionary from name to shape: the fields that select a byte of each element.
 
-    ``wide`` is 1 for INT16 elements, and ``low`` then selects low bytes. The dictionary is empty if
-    the machine has INT8 elements only.
+    ``wide`` is 1 for INT16 elements. Their low bytes are then selected if ``low`` is 1, their high
+    bytes if ``low`` is 0. The dictionary is empty if the machine has INT8 elements only.
     """
     return present(wide=config.array.wide, low=config.array.wide)
 
@@ -46,7 +46,10 @@ def bytes_of(
 
 
 def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
-    """Return each byte of ``words`` plus its carry in ``more``, as signed values of 9 bits."""
+    """Return a list of sums: each signed byte of ``words`` plus its carry bit in ``more``.
+
+    Each sum is a signed value of 9 bits. :func:`bytes_of` returns the two arguments.
+    """
     return [byte.as_signed() + carry_bit for byte, carry_bit in zip(words, more, strict=True)]
 
 
@@ -60,9 +63,10 @@ def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> li
 
 
 def flag_of(command: Any, name: str) -> Value:
-    """Return the flag ``name`` of a matrix engine command; MATMUL defines the flag's position.
+    """Return the flag ``name`` of a matrix engine command, a MATMUL or PRELOAD.
 
-    It is 0 if the command's instruction does not have the flag.
+    Both instructions have their common flags at the same bits. The result is the bit of MATMUL's
+    flag ``name``. This bit is 0 in an instruction that does not have the flag.
     """
     flag: Value = command.flags[DEFINITIONS[Opcode.MATMUL].flag_bit(name)]
     return flag

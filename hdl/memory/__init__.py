@@ -1,1 +1,1 @@
-"""Memories on the chip, and the engines that load and store them."""
+"""Memories on the chip, and the engines that copy data between them and external memory."""

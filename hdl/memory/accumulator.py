@@ -24,22 +24,23 @@ class AccumulatorMemory(Component):
     """``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits.
 
     In a cycle with ``scrub`` at 1, the row at ``scrub_addr`` becomes zero; no request may arrive in
-    this cycle. A row is undefined until it has been cleared by ``scrub`` or drained. ``accumulate``
-    adds a row to the row at ``addr``, modulo 2**acc_width, one row per cycle, even to the same row
-    in consecutive cycles. ``drain`` reads and clears a row: the row appears ``acc_latency`` cycles
-    after the request was accepted, one row per cycle.
+    this cycle. A row is undefined until it has been cleared by ``scrub`` or drained. The port
+    ``accumulate`` adds a row of sums to the stored row at ``addr``, modulo 2**acc_width. It adds
+    one row per cycle, even to the same address in consecutive cycles. The port ``drain`` reads and
+    clears a row: the row appears ``acc_latency`` cycles after the request was accepted, one row per
+    cycle.
 
-    Rows are in two banks by the parity of their address. A drain request waits in every cycle in
-    which the row being accumulated is in the same bank. Consecutive rows alternate between the
-    banks, so half of the cycles of a running array remain for drains of each bank. If the
+    Rows with even addresses are in one bank, rows with odd addresses in another. A drain request
+    waits in every cycle in which a row of the same bank is accumulated. While the array writes
+    consecutive rows, each bank is therefore free for drains in every second cycle. If the
     configuration has ``throttle``, no drain request is accepted in a cycle with ``hold`` at 1, so
     that a hot machine moves less data. :mod:`celosia.hdl.memory.sums` describes the registers
     between the block RAM and the adder.
 
     A drain request at least ``acc_settle`` cycles after the accumulation of a row reads the new
     sum. An access at least ``ACC_SETTLE`` cycles after an accepted drain request of a row finds the
-    row zero. Earlier accesses are undefined; the engine's ``done`` and the program's dependency
-    tokens prevent them. Addresses must be below ``acc_depth``.
+    row zero. The result of an earlier access is undefined; the matrix engine's ``status.done`` and
+    the program's dependency tokens prevent such accesses. Addresses must be below ``acc_depth``.
     """
 
     accumulate: wiring.PureInterface

@@ -41,7 +41,7 @@ def span_layout(config: Config) -> data.StructLayout:
 
 
 def row_layout(config: Config) -> data.StructLayout:
-    """Return the layout of one row of a LOAD or STORE in both memories.
+    """Return the layout of one row of a LOAD or STORE in external memory and in the scratchpad.
 
     The row begins at word ``word_addr`` of external memory; ``span`` (:func:`span_layout`)
     describes it in the scratchpad.

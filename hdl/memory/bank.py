@@ -16,12 +16,13 @@ class Bank(Component):
     """A byte-addressed memory of ``size`` bytes that accesses up to ``line_bytes`` bytes at a time.
 
     Addresses are multiples of ``align``; lower bits are ignored. A row has ``line_bytes`` bytes,
-    and each ``align`` bytes of it are in a separate memory. An access may begin at any offset in a
-    row. Memories whose bytes are before the offset then access the next row.
+    and each group of ``align`` bytes of a row is in a separate memory. An access may begin at any
+    offset in a row. It then continues with the first bytes of the next row.
 
-    ``read_data`` holds the bytes from ``read_addr`` on, two cycles after ``read_en``. If bit ``i``
-    of ``write_mask`` is 1, byte ``i`` of ``write_data`` is written to byte ``i`` of a row: the row
-    of the address or, in memories before the offset, the next row. A read in a later cycle than a
+    ``read_data`` holds the bytes from ``read_addr`` on, two cycles after ``read_en``: byte 0 is the
+    byte at ``read_addr``. Written bytes, however, are not rotated. If bit ``i`` of ``write_mask``
+    is 1, byte ``i`` of ``write_data`` is written to byte ``i`` of a row. This is the row of
+    ``write_addr``, or the next row if ``i`` is less than the offset. A read in a later cycle than a
     write returns the written bytes; these bytes are undefined for a read in the same cycle.
     Throughput is one read and one write per cycle. An access past the last byte continues at the
     first. If ``level`` is not ``none``, words have check bits, and ``errors`` reports wrong words
@@ -94,7 +95,7 @@ class Bank(Component):
 
 
 def together(values: Sequence[Value], count: int) -> Sequence[Value]:
-    """Return a list of words of ``count`` consecutive ``values``, the first in the low bits."""
+    """Return a list of words, each made of ``count`` values: the first value is in its low bits."""
     if count == 1:
         return values
     return [Cat(*values[first : first + count]) for first in range(0, len(values), count)]

@@ -19,8 +19,8 @@ class MemoryGuard(Component):
     The connection is combinational. The guard counts three kinds of outstanding transfers: words
     requested from memory, words that the core has not sent yet for accepted write bursts, and
     bursts that memory has not reported as written. If ``close`` is 1, each of the core's three
-    streams (read requests, write requests, write data) is cut off as soon as it offers no
-    unaccepted transfer. ``closed`` is 1 when all three streams are cut off; the core may then be
+    streams (read requests, write requests, write data) is cut off as soon as no transfer on it
+    waits to be accepted. ``closed`` is 1 when all three streams are cut off; the core may then be
     reset at any time. From then on the guard completes the outstanding transfers; ``owed`` is 1
     while there are any. It receives and drops requested words, sends the missing words of write
     bursts with all bits of the mask at 0, and awaits the reports of written bursts. When ``close``
@@ -31,9 +31,10 @@ class MemoryGuard(Component):
     ``forget`` must be 1 while external memory is being reset or has no power yet, because memory
     then does not answer earlier requests.
 
-    ``waits`` has bit 0 for reading and bit 1 for writing. A bit is 1 in a cycle in which the core
-    waits for memory, and memory does nothing. A request that waits while words of earlier bursts
-    move does not count.
+    ``waits`` reports cycles in which memory is the cause of a delay. Bit 0 is for reading: it is 1
+    if memory offers no word while words are outstanding or a read request is not accepted. Bit 1 is
+    for writing: it is 1 if memory does not accept an offered word. It is also 1 if the core has
+    sent all words, and a write request or the report of a written burst is awaited.
     """
 
     def __init__(self, memory: Memory, *, bank_bytes: int):

@@ -41,7 +41,9 @@ def _any(sources: Iterable[Value]) -> Value:
 def check(word: Value, columns: Sequence[int]) -> Value:
     """Return the check bits of a word: each is the XOR of the data bits that it covers.
 
-    ``columns`` is a list of :func:`celosia.arch.protection.code_columns`.
+    ``columns`` is a list with a mask for each data bit, as returned by
+    :func:`celosia.arch.protection.code_columns`. Bit i of the mask is 1 if check bit i covers the
+    data bit.
     """
     return Cat(bits.xor() for bits in _checked(word, columns))
 
@@ -86,7 +88,7 @@ def errors_found(found: Value, level: str) -> Value:
 
 
 def coded(word: Value, part: int, columns: Sequence[int]) -> Value:
-    """Return ``word`` with check bits inserted after each part, which has ``part`` bits."""
+    """Return ``word`` with check bits inserted after each group of ``part`` bits."""
     parts = (word[low : low + part] for low in range(0, len(word), part))
     return Cat(Cat(bits, check(bits, columns)) for bits in parts)
 
@@ -131,18 +133,20 @@ class WordDecoder(Component):
 
 
 class ProtectedRam(Component):
-    """A :class:`Ram` whose words have check bits for each ``part`` bits.
+    """A :class:`Ram` whose words consist of parts with separate check bits.
 
-    ``level`` is ``detect`` or ``correct``; :mod:`celosia.arch.protection` defines the codes. If
-    ``level`` is ``correct``, one wrong bit of each part is corrected in ``read_data``; the stored
-    word is unchanged. If ``parts`` is true, ``write_en`` has a bit for each part, otherwise one bit
-    for the whole word. Words are initially 0, with right check bits.
+    A part has ``part`` bits; if ``part`` is None, the whole word is one part. ``level`` is
+    ``detect`` or ``correct``; :mod:`celosia.arch.protection` defines the codes. If ``level`` is
+    ``correct``, one wrong bit of each part is corrected in ``read_data``; the stored word is
+    unchanged. If ``parts`` is true, ``write_en`` has a bit for each part, otherwise one bit for the
+    whole word. Words are initially 0, with right check bits.
 
     If ``held`` is false, ``errors`` reports an error one cycle after the word first appears in
     ``read_data``, because the syndrome of each part has a register. If ``held`` is true, an error
-    is reported in the cycle in which the word appears. If then a bit flips before the next read,
-    the error is reported at that time. Each word is reported at most once. A word that was written
-    in the cycle of its read is undefined, and its errors are not reported.
+    is reported in the cycle in which the word appears. If a bit of a right word flips later, while
+    the word is still on ``read_data``, the error is reported in the cycle of the flip. Errors of a
+    word are reported in only one cycle after each read. If a word was written in the cycle of its
+    read, the data read are undefined, and their errors are not reported.
     """
 
     def __init__(
