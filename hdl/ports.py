@@ -35,7 +35,10 @@ class ReadPort(wiring.Signature):
 
 
 def write_layout(access: Access) -> data.StructLayout:
-    """Return the payload layout of a scratchpad write: an address and ``count`` bytes."""
+    """Return the payload layout of a scratchpad write, which has the fields addr, count and data.
+
+    The write stores the first ``count`` bytes of ``data`` from byte address ``addr`` on.
+    """
     return data.StructLayout(
         {
             "addr": unsigned(access.addr_width),
@@ -97,11 +100,12 @@ def burst_layout(memory: Memory) -> data.StructLayout:
 
 
 def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
-    """Return a dictionary from name to port, for the scales of weights.
+    """Return the ports that carry the scales of weights, as a dictionary from name to port.
 
-    The port ``scales`` has a scale for each column. If the port ``scaled`` is 1, each column's sum
-    is multiplied by the column's scale. The dictionary is empty if the argument ``scaled`` is
-    false, which means that weight slots have no scales.
+    If the argument ``scaled`` is true, weight slots have scales, and there are two ports. The port
+    ``scales`` has a scale for each column. In cycles in which the port ``scaled`` is 1, the
+    receiver multiplies each column's sum by the column's scale. If the argument ``scaled`` is
+    false, weight slots have no scales, and the dictionary is empty.
     """
     scales = data.ArrayLayout(SCALE_BITS * scaled, cols)
     return outputs(scaled=scaled, scales=scales)
@@ -159,11 +163,12 @@ WORD = data.StructLayout({"engine": Engine, "first": 1, "last": 1, "word": unsig
 
 
 class EngineStatus(wiring.Signature):
-    """The status of an engine: completion of commands, tokens for other engines, busy, stalled.
+    """The status of an engine: its completed commands, their tokens, and whether it works or waits.
 
     ``done`` is 1 for one cycle when a command completes; the engines in the mask ``push`` then
     receive a dependency token. ``busy`` is 1 while the engine has a command. ``stall`` is 1 while
-    the engine has a command and waits for a memory.
+    the engine has a command and cannot proceed because a memory port does not accept or answer a
+    request.
     """
 
     def __init__(self) -> None:
@@ -209,13 +214,13 @@ whose tokens the next command waits for."""
 
 
 class EventPort(wiring.Signature):
-    """A trace of the events of each cycle: commands sent, begun and completed, and array state.
+    """A trace of each cycle: commands sent, begun and completed, and the array's activity.
 
     If ``word_valid`` is 1, ``word`` enters a command queue. These words are the headers and
-    operands of the commands, in program order. ``engines`` has the events of each engine. ``array``
-    has a bit for each counter ``ARRAY_NAME``, in the order of ``celosia.arch.registers``. At most
-    one bit is 1: it classifies the previous cycle of the array
-    (:class:`celosia.hdl.control.account.ArrayAccount`).
+    operands of the commands, in program order. ``engines`` has an ``ENGINE_EVENT`` for each engine.
+    ``array`` has a bit for each counter with a name ARRAY_..., in the order of
+    ``celosia.arch.registers``. At most one bit is 1: it shows how
+    :class:`celosia.hdl.control.account.ArrayAccount` classified the previous cycle.
     """
 
     def __init__(self) -> None:
@@ -242,16 +247,16 @@ class ThermalPort(wiring.Signature):
 
 
 class MachinePorts(wiring.Signature):
-    """The external ports of an accelerator, with engines or microcoded.
+    """The external ports of an accelerator, either a machine with engines or a microcoded one.
 
     ``host`` is the register bus (``celosia.arch.registers``) for loading and starting programs;
-    ``irq`` is 1 if the same bit is 1 in the registers INTERRUPT and INTERRUPT_ENABLE. ``mem_read``
-    and ``mem_write`` are the external memory port; a cycle with ``mem_error`` at 1 reports a failed
-    access, and ends the run. ``mem_reset`` must be 1 while external memory is reset, and together
-    with ``rst`` at power-up; the machine then awaits no answers to earlier requests. ``mem_forget``
-    is 1 for one cycle when the host writes FORGET to the register CONTROL. If the configuration has
-    ``trace``, the port ``trace`` reports the vector engine's writes, and ``events`` the activity of
-    every engine.
+    ``irq`` is 1 if a bit of the register INTERRUPT and the same bit of INTERRUPT_ENABLE are 1.
+    ``mem_read`` and ``mem_write`` are the external memory port; a cycle with ``mem_error`` at 1
+    reports a failed access, and ends the run. ``mem_reset`` must be 1 while external memory is
+    reset, and together with ``rst`` at power-up. It informs the machine that memory will not answer
+    the requests sent before. ``mem_forget`` is 1 for one cycle when the host writes FORGET to the
+    register CONTROL. If the configuration has ``trace``, the port ``trace`` reports the vector
+    engine's writes, and ``events`` the activity of every engine.
     """
 
     def __init__(self, config: Config):

@@ -15,10 +15,10 @@ class Requests(Component):
     """Sends read requests to the scratchpad, and returns each request's tag with its data.
 
     A request on ``i`` has an address ``addr`` and a tag ``note``. ``port`` returns the data
-    ``2 + stages`` cycles after the request was accepted; in the same cycle the output ``note`` is
-    the tag of that request. If ``stages`` is 1, requests pass a register, because the arbiter of
-    the scratchpad is far away on the device; an answer then arrives one cycle later. Throughput is
-    one request per cycle.
+    ``2 + stages`` cycles after the scratchpad has accepted the request. In the cycle of the data
+    the output ``note`` is the tag of the request. If ``stages`` is 1, a register between ``i`` and
+    ``port`` delays requests by one more cycle, because the scratchpad's arbiter is far away on the
+    device. Throughput is one request per cycle.
     """
 
     def __init__(self, access: Access, note: ShapeLike, *, stages: int):

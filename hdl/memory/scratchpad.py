@@ -28,11 +28,11 @@ def written_bytes(config: Config, writer: str) -> int:
 
 
 class WriteLine(Component):
-    """Moves a write of up to ``width`` bytes to its position in a bank's row.
+    """Rotates the bytes of a write, at most ``width``, to their positions in a row of a bank.
 
-    ``mask`` has a bit for each byte of the row, which is 1 if the byte is written. ``data`` has the
-    values of these bytes at their positions. Both outputs are combinational. Address bits below
-    ``scratchpad_align`` are ignored.
+    ``mask`` has a bit for each byte of the row; it is 1 if ``write`` writes that byte. ``data`` is
+    the row with the written bytes at their positions; its other bytes have any value. Both outputs
+    are combinational. Address bits below ``scratchpad_align`` are ignored.
     """
 
     def __init__(self, access: Access, *, width: int, align: int):
@@ -74,16 +74,17 @@ class Scratchpad(Component):
     order is fixed. The reader ``b`` (weights) is first because the weights of a tile must arrive
     without a gap. ``a`` (activations) is next because an array without activations loses
     ``rows * cols`` products per cycle. No port starves: a port waits at most until a command of an
-    earlier port ends. If weights and activations are in the same bank, the array loses one cycle
-    for each line of weights, for any order of the ports. No write is longer than
+    earlier port ends. If weights and activations are in the same bank, each line of weights delays
+    the array by one cycle, in whichever order the ports are granted. No write is longer than
     :func:`written_bytes`.
 
-    In a ``registered`` machine a bank performs a granted access one cycle later. Requests of the
-    first reader, which never waits, are then granted in the next cycle. Its data arrive after
-    ``weight_latency`` cycles, the data of other readers after ``sram_latency`` cycles. If the
-    configuration has ``throttle``, the input ``hold`` is 1 in cycles in which a hot machine must
-    move no data. The last writer, and all readers except the first, then get no grant. The first
-    reader is granted, because weights must arrive without a gap.
+    If the configuration has ``registered``, a bank performs each access one cycle after its grant.
+    The requests of the first reader, which are accepted at once, are then granted one cycle after
+    their acceptance. The first reader's data arrive ``weight_latency`` cycles after the request was
+    accepted, the data of other readers after ``sram_latency`` cycles. If the configuration has
+    ``throttle``, the input ``hold`` is 1 in cycles in which a machine that is too hot must move no
+    data. In these cycles the last writer, and all readers except the first, get no grant. The first
+    reader is granted all the same, because weights must arrive without a gap.
 
     Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read returns the
     writes of all earlier cycles. A read of bytes written in the same cycle is undefined; the

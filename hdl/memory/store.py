@@ -24,12 +24,13 @@ _EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
 class StoreEngine(Component):
     """Runs STORE commands; each copies ``m`` rows of ``row_bytes`` bytes to external memory.
 
-    Alignment is as in :class:`LoadEngine`; the mask of a row's last word excludes the bytes after
-    the row. Rows are read while earlier bursts are still being written. Throughput is one memory
-    word per cycle. The words of a burst are offered only after its request was accepted. An
-    additional register for scratchpad lines (:func:`lines_wait`) delays them by one cycle.
-    ``status.done`` is 1 for one cycle for each command, in the order of commands. This is the cycle
-    in which ``memory.written`` reports the command's last burst, or a later cycle.
+    The addresses of a command must be aligned as in :class:`LoadEngine`. In the last word of a row,
+    the ``mask`` bits of the bytes after the row's end are 0, so memory keeps these bytes. Rows are
+    read while earlier bursts are still being written. Throughput is one memory word per cycle. The
+    engine offers the words of a burst only after ``memory`` has accepted the burst's request. If
+    :func:`lines_wait` is true, a register delays the words by one more cycle between scratchpad and
+    ``memory``. ``status.done`` is 1 for one cycle for each command, in the order of commands. This
+    is the cycle in which ``memory.written`` reports the command's last burst, or a later cycle.
     """
 
     def __init__(self, config: Config):

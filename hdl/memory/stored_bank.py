@@ -17,13 +17,16 @@ WRITTEN_LATER = 2
 class AccumulatorBank(Component):
     """A bank of accumulator rows, each with a bit ``filled`` that is 0 for a cleared row.
 
-    One row is read and one row written per cycle. A cycle with ``read_en`` at 1 reads the row at
-    ``read_addr``; ``row`` and ``filled`` are its content until the next read. They are undefined
-    for a row that was never written or cleared, or is written in the cycle of its read. A clear
-    (``clear_stb``) writes ``filled`` only, so that no gate is between an adder and the memory.
-    ``write_row`` must arrive ``later`` cycles after ``write_stb`` and ``write_addr``; ``filled``
-    changes without this delay. If ``level`` is not ``none``, rows have check bits, and ``errors``
-    reports wrong words one cycle after they are read.
+    The bank can read one row and write one row in each cycle. A cycle with ``read_en`` at 1 reads
+    the row at ``read_addr``; from the next cycle until the next read, ``row`` has the row's sums
+    and ``filled`` its bit. Both are undefined if the row was never written or cleared, or is
+    written in the cycle in which it is read. If ``clear_stb`` is 1, only the bit ``filled`` of the
+    row at ``write_addr`` is set to 0. The sums are not set to 0, which would need gates between an
+    adder and the memory. If ``write_stb`` is 1, ``filled`` of the row at ``write_addr`` is set to
+    1, and ``write_row`` is written there. ``write_row`` must arrive ``later`` cycles after
+    ``write_stb`` and ``write_addr``; ``filled`` is set without this delay. If ``level`` is not
+    ``none``, rows have check bits. ``errors`` (:func:`error_port`) then reports the errors of a row
+    one cycle after the row appears on ``row``.
     """
 
     read_en: Signal
@@ -86,9 +89,10 @@ class AccumulatorBank(Component):
 class StoredBank(Component):
     """An :class:`AccumulatorBank` that outputs rows uncorrected: its reader corrects them.
 
-    In ``row`` each stored sum is followed by its check bits, those of level ``correct``. ``errors``
-    reports errors of ``filled`` only. ``write_row`` must arrive ``WRITTEN_LATER`` cycles after
-    ``write_stb`` and ``write_addr``; ``filled`` changes without this delay.
+    In ``row`` each stored sum is followed by the check bits of the protection level ``correct``.
+    ``errors`` reports errors of the bit ``filled`` only. ``write_row`` must arrive
+    ``WRITTEN_LATER`` cycles after ``write_stb`` and ``write_addr``; ``filled`` is set without this
+    delay.
     """
 
     def __init__(self, depth: int, layout: data.ArrayLayout):

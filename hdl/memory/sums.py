@@ -1,4 +1,4 @@
-"""Three pipelines of registers between the accumulator rows in block RAM and their adder."""
+"""Registers between the accumulator rows in block RAM and their adder, in three variants."""
 
 from functools import reduce
 from operator import or_
@@ -15,9 +15,10 @@ class DirectSums:
     """Registers of :class:`AccumulatorMemory` between block RAM and adder, with the least delay.
 
     A sum is written in the cycle that computes it. ``later`` is the number of cycles from the
-    computation of a sum to its write. ``latency`` is the number of cycles that a subclass adds
-    between the read of a row and its addition. If ``sleep`` is true, registers hold in cycles
-    without a new value, otherwise they load in every cycle.
+    computation of a sum to its write. ``latency`` is the number of additional cycles between the
+    read of a row and its addition, 0 in this class. If ``sleep`` is true, a register keeps its
+    value in cycles in which it receives no new value, which saves power. Otherwise the register
+    loads in every cycle.
     """
 
     later = 0
@@ -43,24 +44,25 @@ class DirectSums:
     def begin(self, m, marks, early):
         """Return two bits that select the operand to which a column's adder adds a new sum.
 
-        If the first bit is 1, the operand is the column's last sum. Else it is the row from memory
-        if the second bit is 1, and 0 if both bits are 0. ``marks`` are these bits in the cycle of
-        the addition. ``early`` are the same bits one cycle earlier, for pipelines that delay them
-        by a register.
+        If the first bit is 1, the operand is the sum that the column's adder computed last. Else it
+        is the column of the row from :meth:`read` if the second bit is 1, and 0 if both bits are 0.
+        ``marks`` is the pair of these bits in the cycle of the addition. ``early`` is the same pair
+        one cycle earlier, for subclasses that delay the bits by a register.
         """
         return marks
 
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
-        """Return the row for the adder, the row for a drain, and a list of error bits of both rows.
+        """Return the row for the adder, the row for a drain, and a list with their error bits.
 
-        The list has one entry for each of the two rows; it is empty if rows are not corrected. The
-        rows are available one cycle after the banks output them. ``adds`` is the number of the bank
-        with the row for the adder, ``drains`` of the bank with the row for a drain. ``add_1`` is 1
-        if a row is read for the adder, ``drained_1`` if a row is read for a drain; ``add_2`` is
-        ``add_1`` one cycle later. ``total`` is the latest sum. If a sum of the same row has not
-        been written yet, it replaces the row from the bank. ``before`` is a list of bits for such
-        sums. Bit i is 1 if the sum requested i + 2 cycles earlier belongs to the same row. The
-        latest sum with a bit at 1 is used.
+        The list has an entry with the error bits of each of the two rows; it is empty if this class
+        does not correct rows. In this class the rows are available one cycle after ``banks`` output
+        them. ``adds`` and ``drains`` are the numbers of the banks that output the row for the adder
+        and the row for a drain. ``add_1`` is 1 if a row is output for the adder, ``drained_1`` if a
+        row is output for a drain; ``add_2`` is ``add_1`` one cycle later. ``total`` is the row of
+        sums that the adders computed last. The bank's row is outdated if a later sum of this row
+        has not been written yet; the row for the adder is then that sum. ``before`` is a list of
+        bits that report such sums: bit i is 1 if the addition requested i + 2 cycles earlier is to
+        the same row. If several bits are 1, the latest of these sums is used.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)
@@ -73,11 +75,11 @@ class DirectSums:
 
 
 class StagedSums(DirectSums):
-    """A pipeline that writes one cycle later than :class:`DirectSums`, from a register.
+    """A pipeline that writes each sum from a register, one cycle later than :class:`DirectSums`.
 
-    Each bank's output has a register, which is part of the block RAM; the row is selected from
-    these registers. Each column has separate registers for the bits that select the row or the
-    column's last sum.
+    Each bank has an output register, which is part of the block RAM; the row is selected from the
+    output registers of the two banks. Each column has separate registers for its two select bits
+    (:meth:`begin`), so that they can be placed near the column.
     """
 
     later = 1

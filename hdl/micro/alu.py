@@ -27,12 +27,13 @@ ALU_CONTROL = data.StructLayout(
 
 
 class MicroAlu(Component):
-    """A combinational 32-bit ALU for operands ``a`` and ``b``, with the operation in ``control``.
+    """A combinational 32-bit ALU for operands ``a`` and ``b``; ``control`` selects the operation.
 
-    ``sum`` is ``a + b + carry``, or ``a - b - 1 + carry`` if ``subtract`` is 1. ``zero`` is 1 if
-    ``sum`` is 0. If ``subtract`` and ``carry`` are 1, ``less`` is 1 if ``a`` is less than ``b``.
-    The operands are compared as unsigned numbers if ``unsigned`` is 1, else as signed numbers. The
-    bits ``result_1`` and ``result_0`` form a number that selects ``result``:
+    The fields of ``control`` are single bits, from ``subtract`` to ``result_1``. ``sum`` is
+    ``a + b + carry``, or ``a - b - 1 + carry`` if ``subtract`` is 1. ``zero`` is 1 if ``sum`` is 0.
+    If ``subtract`` and ``carry`` are 1, ``less`` is 1 if ``a`` is less than ``b``. The operands are
+    compared as unsigned numbers if ``unsigned`` is 1, else as signed numbers. The bits ``result_1``
+    and ``result_0`` form a number that selects ``result``:
 
     === ============================================================================================
     0   ``sum``

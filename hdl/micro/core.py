@@ -25,16 +25,17 @@ ARRAY_STROBES = ("weight", "weights", "blank", "enter", "enters", "begin", "take
 class MicroCore(Component):
     """Runs ``microcode``, a list of words, from address 0 on, one micro-instruction per cycle.
 
-    While a micro-instruction runs, the registers of the next are read and the one after that is
-    fetched, so a taken branch costs one cycle. ``sp`` is the port of the scratchpad (16-bit words),
-    and ``data`` the port of the data memory (``data_depth`` 32-bit words). In cycles with ``hold``
-    at 1 another unit uses the data memory, and the core stops.
+    While a micro-instruction runs, the core reads the registers of the next one and fetches the one
+    after that. So a branch that is taken costs one additional cycle. ``sp`` is the port of the
+    scratchpad (16-bit words), and ``data`` the port of the data memory (``data_depth`` 32-bit
+    words). In cycles with ``hold`` at 1 another unit uses the data memory, and the core stops.
 
-    ``operand``, ``row``, ``sum``, and the strobes from ``weight`` to ``step``, are connected to a
-    :class:`celosia.hdl.micro.array.MicroArray`, whose ``byte`` is ``operand`` and whose ``word`` is
-    the scratchpad's output. ``waiting`` is 1 during the micro-instruction START, which ends in a
-    cycle with ``go`` at 1 and writes ``pc`` to its destination register. If ``signal`` is 1, the
-    microcode reports the event ``signal_value`` (:class:`celosia.arch.micro.isa.Signal`).
+    ``row``, ``sum`` and the strobes that ``ARRAY_STROBES`` lists must be connected to the ports of
+    a :class:`celosia.hdl.micro.array.MicroArray` with the same names. The array's ``byte`` must be
+    ``operand``, and its ``word`` the scratchpad's output. ``waiting`` is 1 during the
+    micro-instruction START, which ends in a cycle with ``go`` at 1 and writes ``pc`` to its
+    destination register. ``signal`` is 1 for one cycle when the microcode reports an event;
+    ``signal_value`` is then the event's number (:class:`celosia.arch.micro.isa.Signal`).
     """
 
     def __init__(self, config: Config, microcode: list[int], data_depth: int):

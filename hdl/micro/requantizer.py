@@ -13,18 +13,22 @@ class MicroRequantizer(Component):
     """Requantizes one value after another: equations (1) and (2) of docs/numerics.md.
 
     The unit does not look up activation tables or add residuals, which are in equation (2).
-    ``begin`` announces a value, whose inputs arrive in the next three cycles. In the first of
-    these, ``value`` is valid and ``word`` is the bias. In the second, ``word`` is the multiplier,
-    and ``b_en`` is 1: the core's :class:`WideMultiplier` loads ``word`` as its ``b``. In the third,
-    ``word`` is the shift. A left shift takes one cycle per bit and one more. Then ``multiply`` is 1
-    for one cycle: the wide multiplier loads ``product_a``, and two cycles later its output ``p`` is
-    the product plus ``2**30``. ``blocked`` is 1 from the arrival of the shift until the
-    multiplication begins; no other value or multiplication may begin during this time.
+    ``begin`` announces a value, whose inputs arrive in the next three cycles. In the first of these
+    three cycles, ``value`` is the value and ``word`` the bias. In the second, ``word`` is the
+    multiplier, and ``b_en`` is 1: the core's :class:`WideMultiplier` loads ``word`` as its ``b``.
+    In the third, ``word`` is the shift: positive to the left, negative to the right. A left shift
+    is done before the multiplication, and takes one cycle for each bit, plus one cycle.
+    ``multiply`` is then 1 for one cycle: the wide multiplier loads ``product_a``, and two cycles
+    later its output ``p`` is the product plus ``2**30``. A right shift is done after the
+    multiplication, without additional cycles. ``blocked`` is 1 from the arrival of the shift until
+    the multiplication begins. In this time the core must not set ``begin``, and must not use the
+    wide multiplier.
 
-    ``ready`` is 1 from two cycles after the product until ``take``, and ``result`` is the rounded
-    value plus the zero point, clamped to the bounds. A cycle with ``limit`` at 1 loads the bounds
-    and the zero point: the upper half of ``bounds`` is the upper bound, the lower half the lower
-    bound, and ``zero`` the zero point. All registers hold in cycles with ``hold`` at 1.
+    ``ready`` becomes 1 two cycles after the product arrives on ``p``, and is 1 until a cycle with
+    ``take`` at 1. ``result`` is then the rounded value plus the zero point, clamped to the bounds.
+    A cycle with ``limit`` at 1 loads the bounds from ``bounds`` and the zero point from ``zero``.
+    The upper half of ``bounds`` is the upper bound, and the lower half is the lower bound. All
+    registers hold in cycles with ``hold`` at 1.
     """
 
     value: In(32)

@@ -28,12 +28,14 @@ def sum_layout(config: Config) -> data.StructLayout:
 class SparseLane(Component):
     """Multiplies a lane's entries (``celosia.arch.sparse``) and outputs the sums of its columns.
 
-    If bit i of ``begin`` is 1, ``field`` is the lane's field of header beat i. If ``take`` is 1,
-    ``field`` is the lane's next entry. ``product`` is then 1 if the entry has a nonzero weight, and
-    ``zeros`` is the number of zeros that the entry skips. If ``stall`` is 1, ``take`` must be 0,
-    because the entry would complete a column before the sum of the previous column has left on
-    ``o``. If ``finish`` is 1, the sum of the last column is output; this must be at least
-    ``LANE_LATENCY`` cycles after the last entry. ``idle`` is 1 if no sum is in flight.
+    The header beats give the position of the lane's first element: its tile (beat 0), its column in
+    the tile (beat 1), and its row (beat 2). If bit i of ``begin`` is 1, the lane loads its field of
+    header beat i from ``field``. If ``take`` is 1, the lane consumes ``field`` as its next entry.
+    ``product`` is 1 if the entry on ``field`` has a nonzero weight, and ``zeros`` is the number of
+    zero weights that the entry encodes. If ``stall`` is 1, ``take`` must be 0, because the entry
+    would complete a column before ``o`` has accepted the sum of the previous column. If ``finish``
+    is 1, the lane outputs the sum of the last column; this must be at least ``LANE_LATENCY`` cycles
+    after the last entry. ``idle`` is 1 if ``o`` has accepted the sums of all completed columns.
 
     If ``x_en`` is 1, ``x_data`` (``load_bytes`` activations) is written to word ``x_addr`` of bank
     ``x_bank``. The lane multiplies the activations of bank ``bank``, minus the zero point ``zero``.

@@ -26,15 +26,16 @@ class SparseUnit(Component):
     once for each row of A, one beat (an entry for every lane) per cycle. A lane sums the products
     of one column after another. Sums are added to the accumulators one per cycle; if several lanes
     have a sum, the lowest lane is first. All lanes wait if a lane would complete a column before
-    the sum of the lane's previous column has been added. From first request to last accumulated
-    sum, a command takes :func:`sparse_cycles` cycles if its ports do not wait.
+    the sum of the lane's previous column has been added. From its first request to its last
+    accumulated sum, a command takes :func:`sparse_cycles` cycles if the scratchpad accepts every
+    request at once and no lane waits.
 
     A command is accepted while ``busy`` is 0. ``done`` is 1 for one cycle when a command completes,
     and ``push`` is then the mask of engines that receive a dependency token. ``done`` is timed so
     that a drain whose first request is ``dispatch_cycles`` later reads every sum. ``stall`` is 1
-    while a request on ``a`` or ``b`` waits, and ``sends`` in every cycle in which a beat of entries
-    is consumed. ``macs`` is the number of products in a cycle, and ``skipped`` the number of
-    skipped zero weights.
+    while a request on ``a`` or ``b`` is not accepted. ``sends`` is 1 in each cycle in which the
+    lanes consume a beat of entries. ``macs`` is the number of these entries with nonzero weights,
+    and ``skipped`` is the number of zero weights that the entries encode.
     """
 
     def __init__(self, config: Config, lanes: int | None = None):

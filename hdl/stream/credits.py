@@ -12,12 +12,13 @@ from celosia.hdl.stream.flow import Flow
 class CreditQueue(Component):
     """Queues the outputs of a pipeline of ``latency`` cycles, so that the pipeline never stalls.
 
-    ``taken`` must be 1 in the cycle in which a payload enters the pipeline. A payload may enter
-    only while ``room`` is 1, so that the queue has space when the payload arrives on ``i``.
-    ``room`` depends on no input. ``o`` outputs payloads in order, at the earliest in the cycle of
-    arrival. Throughput is one payload per cycle, also after a wait. A payload is written to the
-    queue's memory even if it leaves at once, so that ``o.ready`` is not in the memory's timing
-    path.
+    The user must set ``taken`` to 1 in the cycle in which a payload enters the pipeline. A payload
+    may enter only while ``room`` is 1, so that the queue has space when the payload arrives on
+    ``i``. ``room`` depends on registers only, not on an input of the same cycle. ``o`` outputs
+    payloads in order, and can output a payload in the cycle in which it arrives on ``i``.
+    Throughput is one payload per cycle, also while payloads that had to wait for ``o.ready`` leave.
+    Every payload is written to the queue's memory, even if it leaves in its cycle of arrival. So
+    the memory's write enable does not depend on ``o.ready``.
     """
 
     def __init__(self, payload: ShapeLike, latency: int):

@@ -52,19 +52,26 @@ def has(record: Any, name: str) -> bool:
 
 
 def assign(sink: Any, **values: Any) -> list[Any]:
-    """Return a list of assignments of ``values`` to a sink; fields that it lacks are ignored."""
+    """Return a list of statements that assign each argument NAME to the field NAME of ``sink``.
+
+    A value for an optional field that ``sink`` does not have is ignored.
+    """
     return [getattr(sink, name).eq(value) for name, value in values.items() if has(sink, name)]
 
 
 def carry(sink: Any, source: Any, *names: str) -> list[Any]:
-    """Return a list of assignments from source to sink, of those ``names`` that both have."""
+    """Return a list of statements that assign the fields ``names`` of ``source`` to ``sink``.
+
+    A name is ignored if ``source`` or ``sink`` does not have this optional field.
+    """
     return assign(sink, **{name: getattr(source, name) for name in names if has(source, name)})
 
 
 def chain(sink: Any, source: Any, *names: str) -> list[Any]:
-    """Return assignments from the ports NAME_o of a component to the ports NAME_i of another.
+    """Return a list that assigns ports NAME_o of ``source`` to ports NAME_i of ``sink``.
 
-    A name in ``names`` is ignored if one of the two components lacks its port.
+    NAME stands for each name in ``names``. A name is ignored if ``source`` or ``sink``, both
+    components, does not have its port.
     """
     present_names = [name for name in names if has(source, f"{name}_o")]
     return assign(sink, **{f"{name}_i": getattr(source, f"{name}_o") for name in present_names})

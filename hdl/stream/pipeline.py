@@ -129,7 +129,7 @@ def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Valu
 def stairs(m: Module, values: Sequence[ValueLike], *, reset: bool = False) -> list[Value]:
     """Return a list in which value i of ``values`` is delayed by i + 1 cycles.
 
-    Each cycle of delay is one wide register, which holds all values that need at least this delay.
+    In each cycle of delay, a single wide register holds all values that need at least this delay.
     ``reset`` is as in :func:`delay`.
     """
     rest = [Value.cast(value) for value in values]

@@ -28,22 +28,23 @@ class PsramController(Component):
     """The external memory port on PSRAM with HyperBus, seen from the memory.
 
     ``pins`` are the pins of the chip. ``clock`` is the frequency of ``sync`` (Hz), twice the
-    frequency of the chip's clock. In each cycle a clock edge moves one byte to or from each die;
-    the lowest byte of a word is moved first, and belongs to the first die. If read and write bursts
-    wait, they alternate. A burst is cut into pieces, one for each command, at multiples of
-    ``timing.columns`` columns. So no command delays a refresh too long or crosses the end of a row.
-    A write piece begins when all of its words are available. A read piece begins when there is room
-    for all of its words. The reason is that the clock cannot pause during a piece. The first data
-    of a command move ``begin(chip.latency)`` cycles after the command's first byte, or
-    ``begin(2 * chip.latency)`` if the chip requests this by RWDS.
+    frequency of the chip's clock. The memory consists of ``chip.dies`` dies, which work in
+    parallel. In each cycle a clock edge moves one byte to or from each die; the lowest byte of a
+    word is moved first, and belongs to the first die. If read and write bursts wait, they
+    alternate. A burst is cut into pieces, one for each command, at multiples of ``timing.columns``
+    columns. So no command delays a refresh too long or crosses the end of a row. A write piece
+    begins when all of its words are available. A read piece begins when there is room for all of
+    its words. The reason is that the clock cannot pause during a piece. The first data of a command
+    move ``begin(chip.latency)`` cycles after the command's first byte, or
+    ``begin(2 * chip.latency)`` cycles if the chip requests twice the latency by its pin RWDS.
 
     ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later
-    returns the new data. ``failed`` is 1 for one cycle if the chip sends data without its strobe
-    RWDS.
+    returns the new data. ``failed`` is 1 for one cycle if the chip sends data without the strobe
+    that it must send on RWDS.
 
-    Raises :class:`InputError` if a word is narrower than a column of the chip, or has more columns
-    than one command can move. Raises it too if the memory is larger than the chip, or the chip does
-    not support the clock.
+    Raises :class:`InputError` if a memory word is narrower than a column of the chip, or longer
+    than the columns that one command can move. The same error is raised if the memory is larger
+    than the chip, or if the chip does not support ``clock``.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, clock: float):

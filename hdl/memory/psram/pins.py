@@ -42,10 +42,11 @@ class PsramPins(wiring.Signature):
 class HalfCycles(Component):
     """Registers clocked in the middle of a cycle, for the chip's clock and its data.
 
-    ``ck`` is ``clock`` half a cycle later, and ``ck_n`` the complement of ``ck``. ``dq`` and
-    ``rwds`` are the values that the pins ``dq_i`` and ``rwds_i`` had one and a half cycles before.
-    Data that the chip sends at an edge of ``ck``, in the middle of a cycle, are therefore on ``dq``
-    ``BACK`` cycles after that cycle.
+    In the middle of each cycle ``ck`` is set to ``clock``, ``ck_n`` is set to the complement of
+    ``clock``, and the pins ``dq_i`` and ``rwds_i`` are sampled. In the next cycle ``dq`` and
+    ``rwds`` output the samples. The chip sends data at an edge of ``ck``, and they are sampled one
+    cycle after the edge. So ``dq`` has the data ``BACK`` cycles after the cycle that contains the
+    edge.
     """
 
     def __init__(self, chip: PsramChip):

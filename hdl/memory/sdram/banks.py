@@ -8,15 +8,16 @@ from celosia.hdl.component import Component
 
 
 class Banks(Component):
-    """Tracks the open row of each bank, and the times since the commands of the bank.
+    """Tracks the open row of each bank, and the cycles since the last commands to the bank.
 
-    The inputs report the commands of a cycle. ``activate`` opens row ``opened`` of bank ``target``.
-    ``precharge`` closes the row of bank ``target``, and ``precharge_all`` the rows of all banks.
-    ``write`` writes a column of bank ``written``. The outputs describe row ``row`` of bank
-    ``bank``, before the commands of this cycle take effect. ``accessible`` is 1 if this row is open
-    and may be accessed two cycles later. ``may_activate`` is 1 if this row may be opened one cycle
-    later. ``may_precharge`` is 1 if another row of the bank is open and may be closed one cycle
-    later. ``rested`` is 1 if the rows of all banks may be closed one cycle later.
+    The inputs report the command that the controller sends to the chip in a cycle. If ``activate``
+    is 1, the command opens row ``opened`` of bank ``target``. If ``precharge`` is 1, it closes the
+    row of bank ``target``; if ``precharge_all`` is 1, it closes the rows of all banks. If ``write``
+    is 1, it writes a column of bank ``written``. The outputs describe row ``row`` of bank ``bank``,
+    before the command of the same cycle takes effect. ``accessible`` is 1 if this row is open, and
+    its columns may be read or written two cycles later. ``may_activate`` is 1 if this row may be
+    opened one cycle later. ``may_precharge`` is 1 if another row of the bank is open and may be
+    closed one cycle later. ``rested`` is 1 if the rows of all banks may be closed one cycle later.
     """
 
     def __init__(self, chip: SdramChip, timing: SdramTiming):

@@ -31,10 +31,10 @@ def piece_layout(chip: SdramChip) -> data.StructLayout:
 class PageCutter(Component):
     """Cuts bursts into pieces, each in one row of one bank.
 
-    The address of a byte consists, from the highest bit down, of row, bank, column and byte, so
-    that the next bank follows the end of a row. ``i`` accepts a burst when all pieces of the
-    previous burst have been accepted. The first piece is available one cycle later, each further
-    piece one cycle after the previous piece was accepted.
+    The address of a byte consists, from the highest bit down, of row, bank, column and byte. So a
+    burst that passes the end of a row continues in the next bank. ``i`` accepts a burst when all
+    pieces of the previous burst have been accepted. The first piece is available one cycle later,
+    each further piece one cycle after the previous piece was accepted.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip):

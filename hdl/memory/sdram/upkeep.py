@@ -15,12 +15,13 @@ class Upkeep(Component):
     """Starts an SDRAM chip, and refreshes the chip as often as required.
 
     After power-on or reset, the unit waits ``timing.init`` cycles, closes all rows, refreshes eight
-    times and sets the mode register; then ``ready`` is 1. ``wanted`` is 1 if a refresh is due. The
-    refresh begins in a cycle with ``quiet`` at 1, which the controller sets if no column moves and
-    all rows may be closed. ``working`` is 1 from the next cycle until the end of the refresh, and
-    during the start-up. ``urgent`` is 1 if at least ``URGENT`` refreshes are due; at most
-    ``POSTPONED`` can be due. ``command`` is the command for the chip in cycles with ``working`` at
-    1; a PRECHARGE closes the rows of all banks.
+    times and sets the mode register; then ``ready`` is 1. From then on one more refresh becomes due
+    every ``timing.refresh`` cycles, and ``wanted`` is 1 while a refresh is due. The refresh begins
+    in a cycle with ``quiet`` at 1, which the controller sets if no column moves and all rows may be
+    closed. ``working`` is 1 from the next cycle until the end of the refresh, and during the
+    start-up. ``urgent`` is 1 if at least ``URGENT`` refreshes are due; the unit counts at most
+    ``POSTPONED`` due refreshes. In cycles with ``working`` at 1 the controller sends ``command`` to
+    the chip. If ``command`` is PRECHARGE, it must close the rows of all banks.
     """
 
     def __init__(self, timing: SdramTiming):
