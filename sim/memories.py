@@ -40,10 +40,11 @@ class Memories:
         self._sums = Sums(config)
 
     def read_rows(self, step: Step, name: str, *, wide: bool) -> Ints:
-        """Return the rows of a step's tensor in the scratchpad, [m, n], as signed elements.
+        """Return a tensor of the instruction ``step`` from the scratchpad: signed integers [m, n].
 
-        ``name`` is the tensor's prefix in operands, such as ``o`` in ``o_addr`` and ``o_stride``; m
-        and n are operands of the step. Elements have 16 bits if ``wide`` is true, otherwise 8.
+        ``name`` is the tensor's prefix in operands, such as ``o`` in ``o_addr`` and ``o_stride``.
+        ``m`` and ``n`` are operands of the instruction. Elements have 16 bits if ``wide`` is true,
+        otherwise 8.
         """
         return self._read(step, name, step["m"], step["n"], wide)
 

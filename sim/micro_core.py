@@ -150,9 +150,9 @@ class MicroCore:
         self.run(until)
 
     def start(self, pc: int) -> None:
-        """Let the next :meth:`step` start the host's program from its word address ``pc``.
+        """Let the next :meth:`step` start a run of the program at its word address ``pc``.
 
-        The core must be at the micro-instruction START, in which it waits between runs.
+        The next micro-instruction must be START, at which the core waits between runs.
         """
         self.running, self.pc = True, pc
 

@@ -1,6 +1,7 @@
-"""The microcoded machine with the methods of ``celosia.sim.interpreter.Interpreter``.
+"""Golden model of the microcoded machine.
 
-It runs a program's microcode, so that its results can be compared with those of the interpreter.
+It has the methods of ``celosia.sim.interpreter.Interpreter``, but runs programs by simulating the
+machine's microcode. The results of both can therefore be compared.
 """
 
 from collections.abc import Sequence
@@ -46,7 +47,10 @@ class MicroMachine:
         self.core.data[self._map.program : self._map.program + len(words)] = words
 
     def set_register(self, number: int, value: int) -> None:
-        """Set register ``number`` (0 to 15) to ``value``, which it keeps from run to run."""
+        """Set the program's register ``number`` (0 to 15) to ``value``.
+
+        The register keeps its value from one run to the next.
+        """
         self.core.data[self._map.registers + number] = wrap(value) % (1 << 32)
 
     def start(self, pc: int = 0) -> Report:

@@ -44,12 +44,12 @@ def row_factors(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]:
     """Return (mantissa, right, s): each row's factor for RMS norm, and the rows to multiply by it.
 
-    As in :func:`normalize`, the rows are ``s = sat16(x + r)``, [m, n], or ``x`` if ``r`` is None. A
-    row's factor is ``mantissa / 2**right``: equation (23) of ``docs/numerics.md``. ``mantissa`` [m,
-    1] has 17 bits and is 0 if ``n * sum(s**2) + eps`` is 0; ``right`` [m, 1] is from 0 to 31. ``s``
-    times ``n`` times the factor is the normalized row in Q.16.
+    The rows ``s`` [m, n] are ``sat16(x + r)``, or ``x`` if ``r`` is None, as in :func:`normalize`.
+    The factor of a row is ``mantissa / 2**right``; see equation (23) of ``docs/numerics.md``. A row
+    of ``s``, multiplied by ``n`` and by its factor, is the normalized row in Q.16.
 
-    Raises :class:`InputError` as :func:`normalize`.
+    ``mantissa`` [m, 1] has 17 bits. It is 0 if ``n * sum(s**2) + eps`` is 0. ``right`` [m, 1] is
+    from 0 to 31. Raises :class:`InputError` in the same cases as :func:`normalize`.
     """
     s = _summed(x, r, eps)
     n = s.shape[-1]
@@ -82,15 +82,17 @@ def norm_parameters(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
     """Return bias, multiplier and shift, each [n], of the requantization that ends a norm.
 
-    ``gamma`` and ``beta``, both [n], are the gain and bias of the float norm, and ``y_scale`` is
-    the output's quantization scale. With equation (1) of ``docs/numerics.md``,
-    ``(value + bias) * multiplier * 2**(shift - 31)`` is ``(gamma * v + beta) / y_scale`` for the
-    normalized value ``v = value * 2**-16``. A negative gamma makes a negative multiplier.
+    ``gamma`` and ``beta``, both [n], are the factor and the bias of each column in the float norm.
+    ``y_scale`` is the quantization scale of the output. The integer ``value`` that
+    :func:`normalize` returns stands for the normalized value ``v = value * 2**-16``. Equation (1)
+    of ``docs/numerics.md`` then computes ``(value + bias) * multiplier * 2**(shift - 31)``, which
+    is ``(gamma * v + beta) / y_scale``. The multiplier has the sign of gamma.
 
-    The bias is ``beta / gamma`` in Q.16. If gamma is so small that the bias exceeds 32 bits, gamma
-    is replaced by a larger value of the same sign: about ``2**-15 * abs(beta)``, which changes the
-    output by ``2**-15 * v * beta``. Raises :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16
-    or more.
+    The bias is ``beta / gamma`` in Q.16. If gamma is so small that the bias would not fit in 32
+    bits, a larger gamma of the same sign is used. Its magnitude is about ``2**-15 * abs(beta)``.
+    This changes the float output by at most about ``2**-15 * abs(v * beta)``.
+
+    Raises :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16 or more.
     """
     gammas = np.asarray(gamma, dtype=np.float64)
     betas = np.asarray(beta, dtype=np.float64)

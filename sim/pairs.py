@@ -27,17 +27,21 @@ def lower(x: Ints, bits: int) -> Ints:
 
 
 def both(first: Ints, second: Ints) -> Ints:
-    """Return bytes: upper four bits of ``first`` in the low half, of ``second`` in the high half.
+    """Return bytes that hold the upper four bits of two elements each, as weight slots store them.
 
-    ``first`` and ``second`` are arrays of 8-bit elements.
+    ``first`` and ``second`` are arrays of 8-bit elements. The low half of a byte has the upper four
+    bits of an element of ``first``. The high half has those of the element of ``second`` at the
+    same index.
     """
     return (upper(second, HALF) << HALF) + (upper(first, HALF) & 15)
 
 
 def both_lower(first: Ints, second: Ints) -> Ints:
-    """Return bytes: lower four bits of ``first`` in the low half, of ``second`` in the high half.
+    """Return bytes that hold the lower four bits of two elements each, as weight slots store them.
 
-    ``first`` and ``second`` are arrays of 8-bit elements. :func:`lower` gives their lower bits.
+    ``first`` and ``second`` are arrays of 8-bit elements. The low half of a byte has the lower four
+    bits of an element of ``first``, as :func:`lower` returns them. The high half has those of the
+    element of ``second`` at the same index.
     """
     return (lower(second, HALF) << HALF) + (lower(first, HALF) & 15)
 
@@ -45,9 +49,10 @@ def both_lower(first: Ints, second: Ints) -> Ints:
 def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
     """Return attention scores [m, n] of queries [m, k] with keys [n, k] in the packed KV cache.
 
-    The cache stores all 8 bits of a key's first ``whole`` columns, and the upper ``bits`` bits of
-    the other columns. If ``whole`` is k, scores are exact. If ``whole`` is 0, they are in units of
-    ``2**(8-bits)``, otherwise in units of 1.
+    For the first ``whole`` columns of a key, the cache stores all 8 bits of an element. For the
+    other columns it stores only the upper ``bits`` bits. If ``whole`` is k, the scores are exact.
+    If ``whole`` is smaller than k, they are approximate. Their unit is then ``2**(8 - bits)`` if
+    ``whole`` is 0, and 1 if it is not.
     """
     if whole == keys.shape[1]:
         return multiply(queries, keys.T)

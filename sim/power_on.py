@@ -1,4 +1,4 @@
-"""Golden model of power-on, which runs the image in a flash and returns the text that it sends."""
+"""Golden model of power-on: runs the image in a flash and returns the text on the serial line."""
 
 import struct
 import zlib
@@ -39,12 +39,14 @@ def power_on(
     ask: Callable[[bytes], bytes],
     status: Callable[[], int],
 ) -> PoweredOn:
-    """Run a flash's power-on image on a machine; return the text that it sends, and any refusal.
+    """Run the power-on image in a flash; return the text on the serial line, and any rejection.
 
     ``image`` is the content of the flash, from the first byte of the image on. The machine can read
-    only its first ``size`` bytes. ``configuration`` is the machine's fingerprint. The function
-    ``ask`` sends the bytes of a request to the host link, and returns the bytes of the answer. The
-    function ``status`` returns the value of register STATUS.
+    only the first ``size`` bytes of it. ``configuration`` is the machine's fingerprint; an image
+    for a machine with another fingerprint is rejected.
+
+    The function ``ask`` sends the bytes of a request to the host link, and returns the bytes of the
+    answer. The function ``status`` returns the value of register STATUS.
     """
     begin = MAGIC + configuration.to_bytes(4, "little")
     if image[: len(MAGIC)] != MAGIC:

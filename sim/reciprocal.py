@@ -47,8 +47,9 @@ def reciprocal(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def rsqrt(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (mantissa, exponent): ``1 / sqrt(x)`` is approximately ``mantissa * 2**exponent``.
 
-    ``x`` and mantissa have the ranges of :func:`reciprocal`, with 0 for 0. The result is exact if
-    ``x`` is a power of four.
+    ``x`` holds integers from 0 to ``2**64 - 1`` of any shape. The mantissa is from ``2**16`` to
+    ``2**17 - 1``. If ``x`` is a power of four, the result is exact. If ``x`` is 0, mantissa and
+    exponent are 0.
     """
     fraction, exponent = normalize(x)
     operand = fraction | (exponent & 1) << FRACTION_WIDTH

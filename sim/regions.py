@@ -75,10 +75,11 @@ def _tiles(step: Step, config: Config) -> int:
 
 
 def stored_rows(step: Step, config: Config) -> int:
-    """Return the number of rows of bytes that a step's matrix B has in the scratchpad.
+    """Return the number of scratchpad rows that hold matrix B of an instruction, with its scales.
 
-    The number includes rows of scales, and depends on B's weight format if it has one. The step
-    must not have the flag ``b_transpose``.
+    If B has a weight format, the format determines the number. Otherwise there are ``k`` rows. With
+    the flag ``grouped``, there is also a row of scales for each row of tiles. The instruction
+    ``step`` must not have the flag ``b_transpose``.
     """
     index = index_of(step.flags)
     if not index:
@@ -131,7 +132,11 @@ def _rows_flat(step: Step, count: int) -> Region:
 
 
 def param_words(step: Step, config: Config) -> int:
-    """Return how many parameter words the output of a vector step without ``per_row`` uses."""
+    """Return the number of parameter words that requantize the output of a vector instruction.
+
+    The result is not valid for an instruction with the flag ``per_row``, which uses one word for
+    each row.
+    """
     if "per_tensor" in step.flags:
         return 1
     if step.opcode == Opcode.DRAIN:
@@ -141,10 +146,10 @@ def param_words(step: Step, config: Config) -> int:
 
 
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
-    """Return, for each output column, the index of its cosine or sine, [n].
+    """Return, for each output column, the index of its cosine or sine in the rotary table, [n].
 
-    The index counts the elements of a row of the second input. The step must have the flag
-    ``rotate``; :func:`celosia.sim.rotary.rotary_places` defines the index.
+    The table is the second input of the instruction ``step``, which must have the flag ``rotate``.
+    :func:`celosia.sim.rotary.rotary_places` defines the index.
     """
     return rotary_places(step["n"], step["table"], config.vector.lanes, config.array.cols)
 
@@ -204,10 +209,11 @@ def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 
 
 def sizes(config: Config) -> dict[Memory, int]:
-    """Return a dictionary from each memory of a machine to its number of cells.
+    """Return a dictionary from the name of each memory of a machine to the number of its cells.
 
-    A cell is a byte (``dram``, ``sp``), a row of accumulators, a parameter word, a table, a row's
-    factor or a weight slot.
+    A cell of ``dram`` or ``sp`` is a byte. A cell of ``acc`` is a row of accumulators. A cell of
+    ``params`` is a parameter word. A cell of ``table`` is a whole activation table. A cell of
+    ``factors`` is a row's factor. A cell of ``slots`` is a weight slot.
     """
     return {
         "dram": 1 << config.memory.addr_width,

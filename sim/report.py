@@ -29,8 +29,8 @@ class Report:
         in flight. ``idle``: there was no command, because another engine's queue was full,
         instructions were fetched, or the program had ended.
 
-        The dictionary is empty if the machine has no clock. Its numbers are 0 if it has no
-        counters.
+        If the machine has no clock, the dictionary is empty. If it has a clock, but its counters
+        are not built in and read as 0, all numbers are 0.
         """
         return where(self.counters) if self.cycles else {}
 
@@ -38,7 +38,8 @@ class Report:
 def where(counters: Mapping[str, int]) -> dict[str, int]:
     """Return a dictionary from activities of the array to cycles, computed from a run's counters.
 
-    ``counters`` is a dictionary from names to numbers. :attr:`Report.where` lists the activities.
+    ``counters`` is a dictionary from the names of counters to their values. :attr:`Report.where`
+    lists the activities.
     """
     return {
         cause: sum(counters[f"array_{name}"] for name in names) for cause, names in CAUSES.items()
@@ -48,9 +49,10 @@ def where(counters: Mapping[str, int]) -> dict[str, int]:
 def engine_cycles(counters: Mapping[str, int], engine: str) -> dict[str, int]:
     """Return a dictionary from activities of an engine to cycles, computed from a run's counters.
 
-    The numbers add up to the run's cycles. ``busy``: the engine worked. ``stall``: the engine had a
-    command and waited for a memory. ``wait``: the next command waited for tokens. ``idle``: there
-    was no command.
+    ``counters`` is a dictionary from the names of counters to their values, and ``engine`` is the
+    engine's name. The returned numbers add up to the run's cycles. ``busy``: the engine worked.
+    ``stall``: the engine had a command and waited for a memory. ``wait``: the next command waited
+    for tokens of other engines. ``idle``: there was no command.
     """
     name = engine.lower()
     stall = counters[f"stall_{name}"]

@@ -57,16 +57,18 @@ def requantize(
     low: ArrayLike,
     high: ArrayLike,
 ) -> NDArray[np.int32]:
-    """Return 32-bit sums, requantized to elements between ``low`` and ``high``.
+    """Return 32-bit sums ``x``, requantized to elements between ``low`` and ``high``.
 
-    The steps are those of equation (1) of ``docs/numerics.md``. If ``shift`` is positive, ``x +
-    bias`` is first shifted left, and wraps at 32 bits. Then two roundings follow, as in TFLite. The
-    high half of the doubled product with ``multiplier`` is rounded, ties up. If ``shift`` is
-    negative, the result is shifted right by ``-shift`` and rounded, ties away from zero. The zero
-    point is added, and the sum is clamped without overflow. All arguments are integers, which are
-    broadcast. Unlike in TFLite, ``multiplier`` may be negative.
+    The steps are those of equation (1) of ``docs/numerics.md``. First ``bias`` is added. If
+    ``shift`` is positive, the sum is shifted left by ``shift``. Both operations wrap at 32 bits.
+    The result is multiplied by ``multiplier``, divided by ``2**31``, and rounded to nearest, ties
+    up. If ``shift`` is negative, this quotient is shifted right by ``-shift`` and rounded to
+    nearest, ties away from zero. Finally the zero point ``zero`` is added, and the sum is clamped
+    without overflow.
 
-    Raises :class:`InputError` if a shift is not from -31 to 30.
+    All arguments are integers, which are broadcast. The two roundings are those of TFLite. Unlike
+    in TFLite, ``multiplier`` may be negative. Raises :class:`InputError` if a shift is not from -31
+    to 30.
     """
     shift = np.asarray(shift, dtype=np.int64)
     if shift.size and not MIN_SHIFT <= shift.min() <= shift.max() <= MAX_SHIFT:
@@ -81,13 +83,16 @@ def requantize(
 def times_factor(
     multiplier: ArrayLike, shift: ArrayLike, mantissa: ArrayLike, right: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (multiplier, shift) of a requantization that also multiplies by a factor.
+    """Return new (multiplier, shift), which requantize and multiply by a factor at the same time.
 
-    The factor is ``mantissa / 2**right``. ``multiplier`` must be 0 or of magnitude 2**30 or more,
-    and ``mantissa`` 0 or from 2**16 to 2**17 - 1. The upper 16 bits of ``multiplier`` are
-    multiplied by ``mantissa``. The new multiplier has only the upper 16 bits of the product, so its
-    relative error is below 2**-14. The new shift is clamped to -31..30. All arguments are integers,
-    which are broadcast.
+    The factor is ``mantissa / 2**right``. It is combined with the requantization of the arguments
+    ``multiplier`` and ``shift``. ``multiplier`` must be 0 or of magnitude 2**30 or more, and
+    ``mantissa`` must be 0 or from 2**16 to 2**17 - 1. All arguments are integers, which are
+    broadcast.
+
+    The upper 16 bits of ``multiplier`` are multiplied by ``mantissa``. The new multiplier has only
+    the upper 16 bits of this product, and zeros below them. Its relative error is below 2**-14. The
+    new shift is clamped to -31..30.
     """
     product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
     big = (np.abs(product) >> 31).astype(np.int64)

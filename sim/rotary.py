@@ -55,13 +55,14 @@ def _round(
 
 
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
-    """Return, for each of ``n`` columns, the index of its cosine or sine in a row of a table, [n].
+    """Return, for each of ``n`` columns, the index of its cosine or sine in the rotary table, [n].
 
-    A row of the rotary table repeats the ``period`` cosines and sines of one head, because they are
-    the same for all heads. The vector engine processes beats of at most ``lanes`` columns; a new
-    beat begins at each multiple of ``cols``. For a beat that begins at column b, the engine reads
-    consecutive elements from index ``b mod period`` on. The largest index can therefore exceed the
-    period.
+    An index counts the elements of a row of the table. The row begins with the ``period`` cosines
+    and sines of one head, and repeats them, because they are the same for all heads.
+
+    The vector engine processes beats of at most ``lanes`` columns, and begins a new beat at each
+    multiple of ``cols``. For a beat that begins at column b, it reads consecutive elements of the
+    row, the first one at index ``b mod period``. The largest index can therefore exceed ``period``.
     """
     column = np.arange(n, dtype=np.int64)  # [n]
     beat = column - column % cols % lanes  # [n], first column of the beat
@@ -73,10 +74,10 @@ def rotary_table(
 ) -> NDArray[np.int16]:
     """Return the cosines and sines of rotary embedding, [positions, width], in Q1.15.
 
-    Pair j of a head is rotated by ``position / base**(2 * j / head_dim)`` (Su et al. 2021): the
-    cosine is in column 2j, the sine in column 2j + 1. Columns repeat with period ``head_dim``.
-    ``width`` must cover the indices of :func:`rotary_places`. Raises :class:`InputError` if
-    ``head_dim`` is not positive and even.
+    Pair j of a head is rotated by the angle ``position / base**(2 * j / head_dim)`` (Su et al.
+    2021). The cosine of this angle is in column 2j, its sine in column 2j + 1. The columns repeat
+    with period ``head_dim``. ``width`` must be larger than each index that :func:`rotary_places`
+    returns. Raises :class:`InputError` if ``head_dim`` is not positive and even.
     """
     if head_dim < 2 or head_dim % 2:
         raise InputError(f"Rotary head_dim must be even and positive, not {head_dim!r}")
@@ -100,7 +101,10 @@ def speeds_table(positions: ArrayLike, speeds: ArrayLike) -> NDArray[np.int16]:
 
 
 def quantize_pairs(pairs: ArrayLike) -> NDArray[np.int16]:
-    """Return cosines and sines rounded to Q1.15; 1 and -1 become ``1 - 2**-15`` and minus that."""
+    """Return cosines and sines, rounded to Q1.15 (INT16 in units of ``2**-15``).
+
+    Values above ``1 - 2**-15`` become ``1 - 2**-15``, and -1 becomes ``-(1 - 2**-15)``.
+    """
     unit = 1 << ROTARY_FRACTION
     rounded = np.rint(np.asarray(pairs, np.float64) * unit)
     return np.clip(rounded, 1 - unit, unit - 1).astype(np.int16)

@@ -30,13 +30,15 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
 
 
 def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
-    """Return (weights, mantissa, right): softmax weights not divided by their sum, and row factors.
+    """Return (weights, mantissa, right): exponentials of scores, and factors that normalize rows.
 
-    A weight times its row's factor is a probability. ``q`` and ``mask`` are those of
-    :func:`softmax`, but ``mask`` must be given. Weights are in Q0.24; the largest weight in each
-    row is 1.0. A row's factor is 1 divided by the sum of the row's weights: ``mantissa /
-    2**right``, equation (23) of ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits, and is 0
-    if the ``mask`` of the whole row is false; ``right`` [..., 1] is from 0 to 31.
+    The weight of a column is its exponential, before the division by the sum of its row. A weight
+    times its row's factor is a probability. Weights are in Q0.24; the largest one in each row is
+    1.0. ``q`` and ``mask`` are those of :func:`softmax`, but ``mask`` must be given.
+
+    The factor of a row is the reciprocal of the sum of its weights: ``mantissa / 2**right``; see
+    equation (23) of ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits. It is 0 if the
+    ``mask`` of the whole row is false. ``right`` [..., 1] is from 0 to 31.
     """
     q, keep = np.asarray(q, dtype=np.int64), np.asarray(mask, dtype=bool)  # [..., n]
     weights = fixed(*mantissas(q, keep, largest(q, keep)))  # [..., n] Q.28
@@ -46,15 +48,18 @@ def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
 
 
 def largest(q: Ints, keep: NDArray[np.bool_]) -> Ints:
-    """Return each row's largest score with a true ``keep``, [..., 1]; -32,768 if there is none."""
+    """Return the largest score of each row, [..., 1], among the columns with a true ``keep``.
+
+    A row without such a column gives -32,768.
+    """
     return np.asarray(np.where(keep, q, LOWEST).max(axis=-1, keepdims=True))
 
 
 def mantissas(q: Ints, keep: NDArray[np.bool_], maximum: Ints) -> tuple[Ints, Ints]:
     """Return (mantissa, shift), each [..., n], of the exponentials ``2**((q - maximum) / 256)``.
 
-    Mantissas are in Q1.16; a shift is a shift right. ``maximum`` [..., 1] is the largest score of
-    each row. Columns whose ``keep`` is false have mantissa 0.
+    An exponential is its mantissa (Q1.16), shifted right by ``shift`` bits. ``maximum`` [..., 1] is
+    the largest score of each row. Columns with a false ``keep`` have mantissa 0.
     """
     mantissa, shift = octave_exponential(np.where(keep, maximum - q, 0))  # [..., n]
     return np.where(keep, mantissa, 0), shift
@@ -66,10 +71,11 @@ def fixed(mantissa: Ints, shift: Ints) -> Ints:
 
 
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
-    """Divide softmax weights by their sum; the result is in Q0.24.
+    """Divide softmax weights by the sum of their row; return the probabilities in Q0.24.
 
-    The sum is given by its reciprocal ``inverse * 2**exponent``. Rounding is to nearest, up at
-    ties.
+    A weight is ``mantissa`` (Q1.16), shifted right by ``shift`` bits. The caller gives the
+    reciprocal of the sum (an integer in Q.28), which is ``inverse * 2**exponent``. Results are
+    rounded to nearest, ties up.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties
     scale = OCTAVE_MANTISSA - WEIGHT_FRACTION - PROBABILITY_FRACTION - exponent  # at least 8

@@ -46,10 +46,12 @@ class Decoded:
 def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
     """Return the bytes that encode a matrix [k, n] of 8-bit integers for tiles of ``cols`` columns.
 
-    Each of ``lanes`` lanes decodes a part of the matrix; the parts follow each other column by
-    column. All lanes get the same number of entries, the smallest number that suffices; spare
-    entries at a lane's end encode nothing. Raises :class:`InputError` if the matrix has fewer than
-    ``LEAST_K`` rows, or more rows or tiles than a header can address.
+    The matrix is read column by column, and divided into one part for each of ``lanes`` decoder
+    lanes. All lanes get the same number of entries: the smallest number that suffices. A lane that
+    needs fewer is filled up with entries that encode nothing.
+
+    Raises :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more rows or tiles
+    than a header can address.
     """
     matrix = np.asarray(weight, np.int64)
     k, n = matrix.shape

@@ -1,9 +1,9 @@
-"""The accumulator columns that a program may read: the columns that its products have summed.
+"""Checks that a program reads only those accumulator columns that its instructions have computed.
 
-A product of ``n`` columns writes whole rows of ``cols`` accumulators, because a row is one word of
-the memory. In the last tile, columns after the first ``n`` get undefined sums: they depend on old
-weights in the slots, and on whether the configuration has ``sleep``. A program must not read these
-columns.
+A product with ``n`` columns writes whole rows of ``cols`` accumulators, because a row is one word
+of the memory. The last tile may need fewer than ``cols`` columns. The sums in the other columns of
+its rows are undefined: they depend on old weights in the slots, and on whether the configuration
+has ``sleep``. A program must not read these columns.
 """
 
 import numpy as np
@@ -21,8 +21,9 @@ _PRODUCTS = (Opcode.MATMUL, Opcode.SPARSE)
 class Sums:
     """Records, for each accumulator row, the columns that a program may read.
 
-    A column may be read if all products into the row, since the row's last read, have summed it. A
-    row without products is zero, and all its columns may be read.
+    Reading a row clears it. A program may read a column if each MATMUL or SPARSE that has added to
+    the row since then has computed this column. It may read all columns of a row to which nothing
+    was added, because they are zero.
     """
 
     def __init__(self, config: Config):
@@ -32,10 +33,11 @@ class Sums:
         self._products: dict[int, str] = {}
 
     def follow(self, step: Step) -> None:
-        """Record the rows that a step adds to, or check the rows that it reads.
+        """Record the accumulator columns that an instruction adds to, or check those that it reads.
 
-        Raises :class:`ProgramError` if the step reads a column that a product into the same row has
-        not summed. The configuration must be able to run the step.
+        A read sets the rows to zero, so all their columns may be read afterwards. Raises
+        :class:`ProgramError` if the instruction reads a column that an earlier product into the
+        same row has not computed. The configuration must support the instruction ``step``.
         """
         if step.opcode in _PRODUCTS:
             self._add(step)

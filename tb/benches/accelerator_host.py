@@ -29,11 +29,12 @@ _MATRIX_IDLE = {"QUEUE", "FETCH", "OVER"}
 
 
 class Events:
-    """Counts the events at the trace port ``events``, to compare with the circuit's counters.
+    """Counts events at the trace port ``events``; benches compare them with the circuit's counters.
 
-    ``words`` lists the instruction words that the sequencer has sent to the engines' queues since
-    the last :meth:`clear`. Each word is a dictionary: ``engine`` is the receiving engine, ``word``
-    the value. ``first`` and ``last`` are 1 for the first and the last word of an instruction.
+    ``words`` is a list of the instruction words that the sequencer has sent to the engines' queues
+    since the last :meth:`clear`. Each item is a dictionary: ``engine`` is the receiving engine, and
+    ``word`` is the value of the word. ``first`` and ``last`` are 1 for the first and the last word
+    of an instruction.
     """
 
     def __init__(self, dut: Any):
@@ -91,8 +92,8 @@ class Events:
     def skip(self, cycles: int) -> None:
         """Count ``cycles`` cycles in which :meth:`sample` was not called and all engines were idle.
 
-        The sequencer fetches instructions in these cycles, so they count as array cycles with the
-        cause FETCH.
+        In these cycles the sequencer fetches instructions. They are therefore added to the count of
+        idle array cycles with the cause FETCH.
         """
         self._pause += cycles
         self._before = (0, False)
