@@ -27,20 +27,12 @@ from celosia.arch.link import (
     request,
 )
 from celosia.arch.presets import PRESETS
-from celosia.arch.registers import (
-    CAUSE_MEANINGS,
-    CONTROL_ABORT,
-    COUNTERS,
-    INTERRUPT_DONE,
-    REGISTER_MAP,
-    STATUS_BUSY,
-    STATUS_ERROR,
-    cause_of,
-)
+from celosia.arch.registers import CONTROL_ABORT, REGISTER_MAP, STATUS_BUSY
 from celosia.fpga.boards import board_configs, check_link
 from celosia.fpga.serial_port import Port, open_serial, serial
 from celosia.fpga.spi_port import open_spi
 from celosia.fpga.top import BAUD
+from celosia.generators.runtime.host_port import HostPort
 from celosia.sim.report import Report
 
 RETRIES = 6
@@ -68,7 +60,7 @@ _LONGEST = 1024  # bytes of an answer
 _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 
 
-class Device:
+class Device(HostPort):
     """The machine on a board, used through a port; a request is repeated until it is answered.
 
     ``config`` is the machine's configuration. By default, the board reports a fingerprint, which
@@ -86,8 +78,6 @@ class Device:
     protocol than this program. The error is also raised if the board's configuration is not
     ``config``, or is unknown and ``config`` is None.
     """
-
-    config: Config
 
     def __init__(
         self,
@@ -177,39 +167,21 @@ class Device:
 
         Raises :class:`InputError` if the words do not fit the program memory.
         """
-        if len(words) > self.config.control.program_depth:
-            raise InputError(
-                f"Program has {len(words)} words, but program_depth is "
-                f"{self.config.control.program_depth}"
-            )
+        self.check_program(words)
         step = self.identity.payload // WORD_BYTES
         for place in range(0, len(words), step):
             data = b"".join(word.to_bytes(4, "little") for word in words[place : place + step])
             self._ask(Command.LOAD_PROGRAM, len(data), place, data)
-
-    def set_register(self, number: int, value: int) -> None:
-        """Write ``value`` to register number ``number`` of the sequencer; later runs use it."""
-        self.write_register(f"R{number}", value)
 
     def write_register(self, name: str, value: int) -> None:
         """Write the low 32 bits of ``value`` to the host port's register with the name ``name``."""
         data = (value % (1 << 32)).to_bytes(4, "little")
         self._ask(Command.WRITE_REGISTERS, 4, REGISTER_MAP[name].addr, data)
 
-    def read_register(self, name: str) -> int:
-        """Return the value of a register of the host port, read over the board's link."""
-        return self._read_registers(REGISTER_MAP[name].addr, 1)[0]
-
-    def unbroken(self) -> bool:
-        """Return whether a run has ended normally since the last call of this method.
-
-        The result is false if a run has ended by an error or an abort since then. It is also false
-        if no run has ended since then, or since a reset of the board.
-        """
-        # INTERRUPT shows an abort only after the recovery, STATUS at once.
-        status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
-        self.write_register("INTERRUPT", ended)
-        return not status and ended == INTERRUPT_DONE
+    def read_registers(self, names: Sequence[str]) -> list[int]:
+        """Return the values of registers at consecutive addresses, read in one request."""
+        addr = REGISTER_MAP[names[0]].addr
+        return _words(self._ask(Command.READ_REGISTERS, WORD_BYTES * len(names), addr))
 
     def start(self, pc: int = 0) -> Report:
         """Run the program from word address ``pc`` to HALT, and return the report of the run.
@@ -225,13 +197,8 @@ class Device:
             if time.monotonic() > end:
                 self.write_register("CONTROL", CONTROL_ABORT)
                 raise RunError(f"The run did not halt within {self._run_seconds:g} s")
-        if status & STATUS_ERROR:
-            raise RunError(f"The run stopped: {CAUSE_MEANINGS[cause_of(status)]}")
-        halves = self._read_registers(REGISTER_MAP["CYCLES_LOW"].addr, 2 * len(COUNTERS))
-        values = {
-            name.lower(): low | high << 32
-            for name, low, high in zip(COUNTERS, halves[::2], halves[1::2], strict=True)
-        }
+        self.check_status(status)
+        values = self.counters()
         cycles = values.pop("cycles")
         if not cycles:
             raise RunError(f"The board on {self.name} was reset or flashed during the run")
@@ -274,9 +241,6 @@ class Device:
                 "flash again with celosia build and celosia flash"
             )
         return config
-
-    def _read_registers(self, addr: int, count: int) -> list[int]:
-        return _words(self._ask(Command.READ_REGISTERS, WORD_BYTES * count, addr))
 
     def _ask(self, command: Command, length: int, addr: int, payload: bytes = b"") -> bytes:
         """Return the payload of a request's answer; repeat the request until it comes."""

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -19,18 +19,10 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
-from celosia.arch.registers import (
-    CAUSE_MEANINGS,
-    CONTROL_START,
-    COUNTERS,
-    INTERRUPT_DONE,
-    REGISTER_MAP,
-    STATUS_BUSY,
-    STATUS_ERROR,
-    cause_of,
-)
+from celosia.arch.registers import CONTROL_START, REGISTER_MAP, STATUS_BUSY, STATUS_ERROR
 from celosia.arch.support.cache import run_folder
 from celosia.arch.support.process import tail
+from celosia.generators.runtime.host_port import HostPort
 from celosia.sim.report import Report
 from celosia.tb.machine.fast_build import build_icarus, build_verilator
 from celosia.tb.machine.memory_timing import MemoryTiming
@@ -49,7 +41,7 @@ class MemoryBehaviour(Enum):
     """It reports an error at every word."""
 
 
-class SimulatedMachine(ABC):
+class SimulatedMachine(HostPort):
     """A simulation of ``celosia.hdl.accelerator`` with an external memory.
 
     External memory has ``memory_bytes`` bytes; ``timing`` are fields of
@@ -110,36 +102,19 @@ class SimulatedMachine(ABC):
 
         Raises :class:`InputError` if the words do not fit the program memory.
         """
-        if len(words) > self.config.control.program_depth:
-            raise InputError(
-                f"Program has {len(words)} words, but program_depth is "
-                f"{self.config.control.program_depth}"
-            )
+        self.check_program(words)
         self.write_register("PROGRAM_ADDR", 0)
         addr = REGISTER_MAP["PROGRAM_DATA"].addr
         self._send("".join(f"h {addr:x} {word:x}\n" for word in words))
-
-    def set_register(self, number: int, value: int) -> None:
-        """Set the sequencer's register ``number`` for all later runs."""
-        self.write_register(f"R{number}", value)
 
     def write_register(self, name: str, value: int) -> None:
         """Write a value to the register ``name`` of the host port."""
         self._send(f"h {REGISTER_MAP[name].addr:x} {value % (1 << 32):x}\n")
 
-    def read_register(self, name: str) -> int:
-        """Return the value of the register ``name`` of the host port."""
-        return self._read_registers([name])[0]
-
-    def unbroken(self) -> bool:
-        """Return whether a run has ended without any error since the last call of this method.
-
-        If a reset came after the run, the result is False.
-        """
-        # INTERRUPT shows an abort only after the recovery, STATUS at once.
-        status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
-        self.write_register("INTERRUPT", ended)
-        return not status and ended == INTERRUPT_DONE
+    def read_registers(self, names: Sequence[str]) -> list[int]:
+        """Return the values of registers of the host port."""
+        commands = "".join(f"g {REGISTER_MAP[name].addr:x}\n" for name in names)
+        return [int(line, 16) for line in self._ask(commands, len(names))]
 
     def start(self, pc: int = 0) -> Report:
         """Run the loaded program from the word address ``pc`` to HALT, and return the report.
@@ -155,17 +130,12 @@ class SimulatedMachine(ABC):
         status = self.read_register("STATUS")
         if status & STATUS_ERROR:
             self._ask("t\n")  # drops earlier writes
-            raise RunError(f"The run stopped: {CAUSE_MEANINGS[cause_of(status)]}")
+        self.check_status(status)
         return self.report()
 
     def report(self) -> Report:
         """Return the cycles, counters and signatures of the run that ended last."""
-        names = [f"{name}_{part}" for name in COUNTERS for part in ("LOW", "HIGH")]
-        halves = self._read_registers(names)
-        values = {
-            name.lower(): low | high << 32
-            for name, low, high in zip(COUNTERS, halves[::2], halves[1::2], strict=True)
-        }
+        values = self.counters()
         (line,) = self._ask("t\n")
         signatures = [int(word, 16) for word in line.split()[1:]]
         cycles = values.pop("cycles")
@@ -209,10 +179,6 @@ class SimulatedMachine(ABC):
         numbers = [int(word, 16) for word in line.split()[1:]]
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
         return recording(pairs, cycles, self._window)
-
-    def _read_registers(self, names: Sequence[str]) -> list[int]:
-        commands = "".join(f"g {REGISTER_MAP[name].addr:x}\n" for name in names)
-        return [int(line, 16) for line in self._ask(commands, len(names))]
 
     def _send(self, text: str) -> None:
         assert self._process.stdin is not None
