@@ -176,16 +176,9 @@ class TextRun:
 
 def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[str, Any]:
     """Return the cycles and further figures of the prompt and each token."""
-    program, config = session.program, session.program.config
-    spent: Counter[str] = Counter()
-    for turn in turns:
-        spent.update(turn.counters)
+    program, timing = session.program, session.timing
     cycles = [turn.cycles for turn in turns]
     timed = bool(turns) and cycles[0] > 0
-    counted = timed and config.control.counters
-    mean = sum(cycles) / len(cycles) if timed else None
-    last = turns[-1].counters if turns else Counter[str]()
-    timing = session.timing
     expected = program.predict(
         session.length - 1,
         timing.latency,
@@ -193,31 +186,59 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
         source=session.source,
         bits=session.bits,
     )
-    all_turns = [session.setup, first, *turns]
+    return {
+        **run_figures(session, turns, [session.setup, first, *turns]),
+        "recompute": program.cache.recompute,
+        "last_position": session.length - 1,
+        "cycles_per_token": cycles[-1] if timed else None,
+        "predicted_cycles": expected.cycles if timed else None,
+        "prompt_tokens": session.length - len(turns),
+        "prompt_cycles": first.cycles or None,
+        "cycles": cycles if timed else None,
+    }
+
+
+def run_figures(
+    session: TextSession, turns: Sequence[Turn], compared: Sequence[Turn]
+) -> dict[str, Any]:
+    """Return the figures of a run of one or more texts, a dictionary by name.
+
+    ``turns`` are the measured turns, each with a token of every text. Mismatches are counted over
+    the turns ``compared``. ``where`` and ``engines`` are empty if the machine has no counters.
+    """
+    program, config = session.program, session.program.config
+    spent: Counter[str] = Counter()
+    for turn in turns:
+        spent.update(turn.counters)
+    last = turns[-1] if turns else Turn()
+    timed = last.cycles > 0
+    counted = timed and config.control.counters
+    cycles = sum(turn.cycles for turn in turns)
+    mean = cycles / len(turns) / program.texts if timed else None
+    moved = last.counters["loaded"] + last.counters["stored"]
     return {
         "model": program.name,
         "config": config.name,
         "kv_bits": program.kv_bits,
-        "recompute": program.cache.recompute,
         "kv_blocks": program.kv_block,
         "resident": program.resident,
         "multipliers": config.elements,
-        "mismatches": sum(turn.mismatches for turn in all_turns),
-        "tensors": sum(turn.tensors for turn in all_turns),
-        "last_position": session.length - 1,
-        "cycles_per_token": cycles[-1] if timed else None,
-        "predicted_cycles": expected.cycles if timed else None,
+        "mismatches": sum(turn.mismatches for turn in compared),
+        "tensors": sum(turn.tensors for turn in compared),
         "mean_cycles_per_token": mean,
         "clock_mhz": REPORTED_MHZ,
         "tokens_per_second": REPORTED_MHZ * 1e6 / mean if mean else None,
-        "prompt_tokens": session.length - len(turns),
-        "prompt_cycles": first.cycles or None,
         "setup_cycles": session.setup.cycles or None,
-        "macs": last["macs"],
-        "macs_busy": last["macs"] / config.elements / cycles[-1] if counted else None,
-        "external_bytes": (last["loaded"] + last["stored"]) * config.mem_bytes if counted else None,
-        **totals(program, spent, counted=counted),
-        "cycles": cycles if timed else None,
+        "macs": last.counters["macs"],
+        "macs_busy": last.counters["macs"] / config.elements / last.cycles if counted else None,
+        "external_bytes": moved * config.mem_bytes if counted else None,
+        "program_words": len(program.words),
+        "slots": program.slots,
+        "scratchpad_bytes": program.scratchpad_bytes,
+        "memory_bytes": program.memory_bytes,
+        "where": where(spent) if counted else {},
+        "engines": engines(spent) if counted else {},
+        "counters": dict(spent),
     }
 
 
@@ -232,23 +253,6 @@ def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
         "predicted_source_cycles": expected if timed else None,
         "mismatches": sum(turn.mismatches for turn in whole),
         "tensors": sum(turn.tensors for turn in whole),
-    }
-
-
-def totals(program: TextHost, spent: Counter[str], *, counted: bool) -> dict[str, Any]:
-    """Return the sizes of a program, and the counters of its runs, a dictionary by name.
-
-    ``spent`` are the sums of the counters over the runs. ``counted`` is true if the machine has
-    these counters; otherwise the entries ``where`` and ``engines`` are empty.
-    """
-    return {
-        "program_words": len(program.words),
-        "slots": program.slots,
-        "scratchpad_bytes": program.scratchpad_bytes,
-        "memory_bytes": program.memory_bytes,
-        "where": where(spent) if counted else {},
-        "engines": engines(spent) if counted else {},
-        "counters": dict(spent),
     }
 
 

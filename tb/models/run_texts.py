@@ -1,7 +1,6 @@
 """Continuation of two prompts on a machine, with a token of each text in every run."""
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,7 @@ from celosia.generators.runtime.text_host import TextHost
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import PROMPT
-from celosia.tb.models.run_text import REPORTED_MHZ, totals
+from celosia.tb.models.run_text import run_figures
 from celosia.tb.models.text_session import Turn
 from celosia.tb.models.texts_session import TextsSession
 
@@ -132,37 +131,15 @@ def _figures(
 
     That run read nested weights with ``bits`` bits.
     """
-    program, config, timing = session.program, session.program.config, session.timing
-    spent: Counter[str] = Counter()
-    for turn in both:
-        spent.update(turn.counters)
-    last, texts = both[-1], program.texts
-    timed = last.cycles > 0
-    counted = timed and config.control.counters
-    mean = sum(turn.cycles for turn in both) / len(both) / texts if timed else None
+    program, timing = session.program, session.timing
     expected = program.predict_texts(positions, timing.latency, timing.interval, bits=bits)
-    every = [session.setup, *session.turns]
-    moved = last.counters["loaded"] + last.counters["stored"]
+    cycles = both[-1].cycles
+    timed = cycles > 0
     return {
-        "model": program.name,
-        "config": config.name,
-        "kv_bits": program.kv_bits,
-        "kv_blocks": program.kv_block,
-        "resident": program.resident,
-        "multipliers": config.elements,
-        "mismatches": sum(turn.mismatches for turn in every),
-        "tensors": sum(turn.tensors for turn in every),
+        **run_figures(session, both, [session.setup, *session.turns]),
         "last_positions": positions,
-        "cycles_per_run": last.cycles if timed else None,
+        "cycles_per_run": cycles if timed else None,
         "predicted_cycles": expected if timed else None,
-        "cycles_per_token": last.cycles / texts if timed else None,
-        "mean_cycles_per_token": mean,
-        "clock_mhz": REPORTED_MHZ,
-        "tokens_per_second": REPORTED_MHZ * 1e6 / mean if mean else None,
-        "setup_cycles": session.setup.cycles or None,
-        "macs": last.counters["macs"],
-        "macs_busy": last.counters["macs"] / config.elements / last.cycles if counted else None,
-        "external_bytes": moved * config.mem_bytes if counted else None,
-        **totals(program, spent, counted=counted),
+        "cycles_per_token": cycles / program.texts if timed else None,
         "cycles": [turn.cycles for turn in session.turns] if timed else None,
     }
