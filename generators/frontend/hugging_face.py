@@ -16,7 +16,7 @@ from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.folder_tokenizer import folder_tokenizer
 from celosia.generators.frontend.host_steps import Array, HostStep, layer_norm
 from celosia.generators.frontend.hugging_face_folder import TABLES, Folder
-from celosia.generators.frontend.hugging_face_heads import HEADS, Head, text_head
+from celosia.generators.frontend.hugging_face_heads import Head, drop_unused, text_head
 from celosia.generators.frontend.sentence_folder import read_sentence_folder
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.weights import Floats, check_weights
@@ -107,18 +107,7 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
         head = text_head(
             model_folder, table, fields["tokens"], fields["activation"], float(fields["epsilon"])
         )
-    unused = [
-        name_of_tensor for name_of_tensor in model_folder.tensors if HEADS.match(name_of_tensor)
-    ]
-    for left_out in [
-        *unused,
-        *(
-            name_of_tensor
-            for name_of_tensor in model_folder.tensors
-            if _POSITIONS.search(name_of_tensor)
-        ),
-    ]:
-        del model_folder.tensors[left_out]
+    unused = drop_unused(model_folder, _POSITIONS)
     own_weights = _weights(model_folder, family, fields)
     before: tuple[HostStep, ...] = ()
     narrow = f"{family.projection}.weight" if family.projection else ""

@@ -182,3 +182,14 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
     if other is not None and np.array_equal(other, bias):
         folder.take(f"{last}.bias")
     return table, bias
+
+
+def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
+    """Remove the heads that no layer uses from a folder's tensors, and return their names.
+
+    Tensors that the importer computes are removed too: those in whose names ``computed`` is found.
+    """
+    heads = [name for name in folder.tensors if HEADS.match(name)]
+    for name in [*heads, *filter(computed.search, folder.tensors)]:
+        del folder.tensors[name]
+    return heads

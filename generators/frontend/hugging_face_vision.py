@@ -15,7 +15,7 @@ from celosia.arch.tables import read_table
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.host_steps import Array, HostStep, cut, layer_norm, linear, windows
 from celosia.generators.frontend.hugging_face_folder import TABLES, Folder
-from celosia.generators.frontend.hugging_face_heads import HEADS, Head
+from celosia.generators.frontend.hugging_face_heads import HEADS, Head, drop_unused
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.weights import Floats, check_weights
 
@@ -132,12 +132,7 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
             "class_token": False,
             "positions": "none",
         }
-    unused = [tensor_name for tensor_name in model_folder.tensors if HEADS.match(tensor_name)]
-    for left_out in [
-        *unused,
-        *(tensor_name for tensor_name in model_folder.tensors if _IDS.search(tensor_name)),
-    ]:
-        del model_folder.tensors[left_out]
+    unused = drop_unused(model_folder, _IDS)
     model_folder.nothing_left()
     with within(model_folder.weights_path):
         description = ModelDescription(**fields | head.fields)
