@@ -84,7 +84,7 @@ def check_agreement(changes: Mapping[str, Any]) -> None:
     for name, value in changes.items():
         choice = EARLIER.get(name, "")
         option = CHOICES[choice].get(str(changes[choice]), {}) if choice in changes else {}
-        if option.get(name, value) != value:
+        if name in option and option[name] != value:
             raise InputError(
                 f"Field {choice} {_shown(changes[choice])} has {name} {_shown(option[name])}, but "
                 f"{name} is {_shown(value)}; write only {choice}"
