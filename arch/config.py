@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -117,11 +118,17 @@ class Config(Fields):
         base = {"softmax", "activation"} | ({"fused"} if self.micro is None else set())
         absent = [name for name in OPTIONAL if name in base and name not in present]
         lines += [f"{name} = false\n" for name in absent]
-        for name, record in present.items():
-            lines += [f"\n[{name}]\n"]
-            for field in dataclasses.fields(record):
-                lines.append(f"{field.name} = {_toml(getattr(record, field.name))}\n")
-        return "".join(lines)
+        return "".join(lines) + tables(present)
+
+
+def tables(records: Mapping[str, Any]) -> str:
+    """Return records as TOML text: a table for each record, by its name."""
+    lines = []
+    for name, record in records.items():
+        lines += [f"\n[{name}]\n"]
+        for field in dataclasses.fields(record):
+            lines.append(f"{field.name} = {_toml(getattr(record, field.name))}\n")
+    return "".join(lines)
 
 
 def _toml(value: Any) -> str:

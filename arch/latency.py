@@ -5,11 +5,16 @@ Benches compare the latencies with simulated circuits. The compiler predicts a p
 them, without a simulation.
 """
 
+from celosia.arch.access import Access
 from celosia.arch.config import Config
+from celosia.arch.datapath import Datapath
 from celosia.arch.formats import EXPONENT_BITS, OPERAND_BITS
 from celosia.arch.functions import WEIGHT_FRACTION
+from celosia.arch.matrix_config import MatrixSizes
 from celosia.arch.norm import EPS_WIDTH
+from celosia.arch.records import Memory
 from celosia.arch.sparse import MOST_LOADED
+from celosia.arch.vector_config import VectorSizes
 
 HARDWARE_WIDTH = 18
 """Width of the signed operands of a hardware multiplier (bits)."""
@@ -49,9 +54,9 @@ def _log2(count: int) -> int:
     return (count - 1).bit_length()
 
 
-def burst_words(config: Config) -> int:
+def burst_words(memory: Memory) -> int:
     """Return the longest burst of external memory (words)."""
-    return min(256, BURST_BOUNDARY // config.mem_bytes)
+    return min(256, BURST_BOUNDARY // memory.word_bytes)
 
 
 def queue_latency(depth: int) -> int:
@@ -63,34 +68,34 @@ def queue_latency(depth: int) -> int:
     return min(depth, 2)
 
 
-def requests_latency(config: Config) -> int:
+def requests_latency(stages: int) -> int:
     """Return the cycles from a scratchpad read request, granted at once, to the requested data."""
-    return config.sram_latency + config.stages
+    return 2 + 2 * stages
 
 
-def lines_wait(config: Config) -> bool:
+def lines_wait(access: Access, stages: int) -> bool:
     """Return whether a line read from the scratchpad passes a register before it enters a queue.
 
     The register takes one cycle. A ``registered`` machine has it if its lines are longer than 8
     bytes, because the path from block RAM through a rotation to the queue would be too long.
     """
-    return config.control.registered and config.line_bytes > TURNED_AT_ONCE
+    return stages > 0 and access.line_bytes > TURNED_AT_ONCE
 
 
-def reader_latency(config: Config) -> int:
+def reader_latency(stages: int) -> int:
     """Return the cycles from a vector command's start to the first beat read from the scratchpad.
 
     The vector engine reads this beat for the command.
     """
-    return requests_latency(config) + 3 + config.stages
+    return requests_latency(stages) + 3 + stages
 
 
-def drain_latency(config: Config) -> int:
+def drain_latency(config: Datapath) -> int:
     """Return the cycles from the start of a drain command to its first beat of sums."""
     return config.acc_latency + 1
 
 
-def words_wait(config: Config, first: int) -> int:
+def words_wait(config: VectorSizes, first: int) -> int:
     """Return the cycles that a vector command's first beat waits for its requantization parameters.
 
     ``first`` is the number of cycles from the command's start to this beat. If the parameters
@@ -107,7 +112,7 @@ def requantizer_latency(*, registered: bool) -> int:
     return 6 + registered
 
 
-def intake_latency(config: Config) -> int:
+def intake_latency(config: VectorSizes) -> int:
     """Return the cycles in which accumulator sums are requantized to INT16 for softmax or norm.
 
     They are counted from the input of a beat of sums to the output of its INT16 elements.
@@ -116,7 +121,7 @@ def intake_latency(config: Config) -> int:
     return requantizer_latency(registered=registered) + 2 * registered
 
 
-def epilogue_latency(config: Config) -> int:
+def epilogue_latency(config: VectorSizes) -> int:
     """Return the cycles that a beat takes from the vector engine's requantizer to the scratchpad.
 
     They are counted from the input of a beat of values to the write of the beat's elements.
@@ -167,7 +172,7 @@ def part_width(width: int) -> int:
     return width + (width < OPERAND_BITS)
 
 
-def row_width(config: Config) -> int:
+def row_width(config: MatrixSizes) -> int:
     """Return the width of an activation at a multiplier (bits).
 
     If the configuration has ``block_exponents``, each row of a weight slot may have an exponent, by
@@ -187,7 +192,7 @@ def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bo
     return width + 2 * b_width + (width == b_width) > factor_width
 
 
-def product_latency(config: Config) -> int:
+def product_latency(config: MatrixSizes) -> int:
     """Return the cycles from two operands at a multiplier of the array to their product.
 
     It is one cycle longer if a multiplier computes two products that overlap (:func:`overlaps`).
@@ -198,7 +203,7 @@ def product_latency(config: Config) -> int:
     )
 
 
-def weights_latency(config: Config) -> int:
+def weights_latency(config: Datapath) -> int:
     """Return the cycles from a slot number at the weight memory's input to the slot's weights.
 
     The latency is for an array of adder trees. In a ``registered`` machine, a memory of more than
@@ -207,15 +212,18 @@ def weights_latency(config: Config) -> int:
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 
 
-def array_latency(config: Config) -> int:
-    """Return the cycles from a row of activations at the array's input to the row's last sum."""
-    if config.array.kind == "tree":
+def array_latency(config: MatrixSizes, kind: str = "") -> int:
+    """Return the cycles from a row of activations at the array's input to the row's last sum.
+
+    ``kind`` is that of the array, by default the configuration's.
+    """
+    if (kind or config.array.kind) == "tree":
         added = _log2(config.array.rows)
         return weights_latency(config) + product_latency(config) + added
     return config.array.rows + config.array.cols + 1 + product_latency(config)
 
 
-def dispatch_cycles(config: Config) -> int:
+def dispatch_cycles(config: Datapath) -> int:
     """Return the cycles from a command's end to the first memory request of a waiting command.
 
     The commands are on different engines. At its end the first command sends a token, which the
@@ -225,9 +233,9 @@ def dispatch_cycles(config: Config) -> int:
     return 2 + config.stages
 
 
-def load_bytes(config: Config) -> int:
+def load_bytes(access: Access) -> int:
     """Return the number of activations that a zero-skip unit loads per cycle, a power of two."""
-    return min(MOST_LOADED, config.line_bytes)
+    return min(MOST_LOADED, access.line_bytes)
 
 
 def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
@@ -239,6 +247,6 @@ def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int
     another. A lane stalls while the sum of its previous column waits to be added to an accumulator.
     The result is exact if no lane stalls, otherwise the instruction takes more cycles.
     """
-    load = -(-k // load_bytes(config))
+    load = -(-k // load_bytes(config.access))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7
     return load + config.sram_latency - 2 + row + (m - 1) * max(row, load)

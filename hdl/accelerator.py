@@ -13,24 +13,27 @@ from celosia.arch.registers import ARRAY_CAUSES, Cause
 from celosia.hdl.component import Component, InDomain
 from celosia.hdl.control.account import ArrayAccount
 from celosia.hdl.control.dispatch import Dispatch
-from celosia.hdl.control.host_port import HostRegisters
 from celosia.hdl.control.recovery import Recovery, Watchdog
 from celosia.hdl.control.sequencer import Sequencer
 from celosia.hdl.control.span import Span
 from celosia.hdl.control.throttle import Throttle
 from celosia.hdl.copies import differences_of, guarded
-from celosia.hdl.matrix.matrix import MatrixEngine
-from celosia.hdl.memory.accumulator import AccumulatorMemory
+from celosia.hdl.engines import (
+    accumulator_memory,
+    host_registers,
+    load_engine,
+    machine_ports,
+    matrix_engine,
+    scratchpad,
+    store_engine,
+    vector_engine,
+)
 from celosia.hdl.memory.guard import MemoryGuard
-from celosia.hdl.memory.load import LoadEngine
 from celosia.hdl.memory.protected import ERRORS, errors_of
-from celosia.hdl.memory.scratchpad import Scratchpad
-from celosia.hdl.memory.store import StoreEngine
-from celosia.hdl.ports import WORD, MachinePorts
-from celosia.hdl.sparse.engine import SparseMatrixEngine
+from celosia.hdl.ports import WORD
+from celosia.hdl.stream.fields import carry
 from celosia.hdl.stream.pipeline import delay, domain_of
 from celosia.hdl.stream.slice import RegisterSlice
-from celosia.hdl.vector.vector import VectorEngine
 
 
 class Accelerator(Component):
@@ -45,7 +48,7 @@ class Accelerator(Component):
         if config.micro is not None:
             raise InputError(f"An accelerator has engines, which {config.name}, microcoded, lacks")
         self.config = config
-        super().__init__(MachinePorts(config))
+        super().__init__(machine_ports(config))
 
     def elaborate(self, _platform):
         m = Module()
@@ -55,14 +58,13 @@ class Accelerator(Component):
             m, cores, "sequencer", Sequencer(config.control, config.instructions)
         )
         dispatch = self._core(m, cores, "dispatch", Dispatch(config.control))
-        load = self._core(m, cores, "load", LoadEngine(config))
-        store = self._core(m, cores, "store", StoreEngine(config))
-        engine = SparseMatrixEngine if config.sparse_lanes else MatrixEngine
-        matrix = self._core(m, cores, "matrix", engine(config))
-        vector = self._core(m, cores, "vector", VectorEngine(config))
-        accumulators = self._core(m, cores, "accumulators", AccumulatorMemory(config))
+        load = self._core(m, cores, "load", load_engine(config))
+        store = self._core(m, cores, "store", store_engine(config))
+        matrix = self._core(m, cores, "matrix", matrix_engine(config))
+        vector = self._core(m, cores, "vector", vector_engine(config))
+        accumulators = self._core(m, cores, "accumulators", accumulator_memory(config))
         writers = ("o", "s", "load") if config.vector.norm else ("o", "load")
-        scratchpad = self._core(m, cores, "scratchpad", Scratchpad(config, writers=writers))
+        memory = self._core(m, cores, "scratchpad", scratchpad(config, writers=writers))
         m.submodules.guard = guard = MemoryGuard(config.memory, bank_bytes=config.bank_bytes)
         m.submodules.recovery = recovery = Recovery(config.accumulators.depth)
 
@@ -78,11 +80,11 @@ class Accelerator(Component):
             (vector.r, "r"),
             (store.read, "store"),
         ):
-            connect(m, port, getattr(scratchpad, f"read_{name}"))
-        connect(m, vector.o, scratchpad.write_o)
-        connect(m, load.write, scratchpad.write_load)
+            connect(m, port, getattr(memory, f"read_{name}"))
+        connect(m, vector.o, memory.write_o)
+        connect(m, load.write, memory.write_load)
         if config.vector.norm:
-            connect(m, vector.s, scratchpad.write_s)
+            connect(m, vector.s, memory.write_s)
         connect(m, matrix.accumulate, accumulators.accumulate)
         connect(m, vector.drain, accumulators.drain)
         if config.control.trace:
@@ -110,7 +112,7 @@ class Accelerator(Component):
             m.submodules.throttle = throttle = Throttle(config.throttle.cycles)
             connect(m, flipped(self.thermal), throttle.thermal)
             m.d.comb += [
-                scratchpad.hold.eq(throttle.hold),
+                memory.hold.eq(throttle.hold),
                 accumulators.hold.eq(throttle.hold),
             ]
         account = self._account(m, sequencer, dispatch, matrix)
@@ -205,7 +207,7 @@ class Accelerator(Component):
         counted["SPAN_MATRIX"] = span.grows
         counted |= self._accesses(vector)
         widths = {name: len(value) for name, value in counted.items()}
-        m.submodules.registers = registers = HostRegisters(self.config, widths)
+        m.submodules.registers = registers = host_registers(self.config, widths)
         connect(m, flipped(self.host), registers.host)
         counted |= {
             "CYCLES": sequencer.busy,
@@ -232,14 +234,9 @@ class Accelerator(Component):
             *([registers.largest.eq(vector.largest)] if self.config.vector.argmax else []),
             registers.busy.eq(sequencer.busy),
             dispatch.clear.eq(registers.start),
-            sequencer.start.eq(registers.start),
-            sequencer.pc.eq(registers.pc),
-            sequencer.program_en.eq(registers.program_en),
-            sequencer.program_addr.eq(registers.program_addr),
-            sequencer.program_data.eq(registers.program_data),
-            sequencer.register_en.eq(registers.register_en),
-            sequencer.register_index.eq(registers.register_index),
-            sequencer.register_data.eq(registers.register_data),
+            *carry(sequencer, registers, "start", "pc"),
+            *carry(sequencer, registers, "program_en", "program_addr", "program_data"),
+            *carry(sequencer, registers, "register_en", "register_index", "register_data"),
         ]
         return registers
 

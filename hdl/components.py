@@ -5,6 +5,7 @@ Ports, formats, latency and throughput are in the docstring of each class.
 
 from typing import Any
 
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.hdl.arithmetic.requantize import Requantizer as Requantize
 from celosia.hdl.functions.addnorm import AddNormUnit as AddNorm
@@ -33,4 +34,5 @@ class SystolicArray(systolic.SystolicArray):
     """
 
     def __init__(self, *, rows: int, cols: int, **fields: Any):
-        super().__init__(_ALONE.replace(rows=rows, cols=cols, **fields))
+        config = _ALONE.replace(rows=rows, cols=cols, **fields)
+        super().__init__(config.part(MatrixConfig))

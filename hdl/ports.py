@@ -6,8 +6,7 @@ from amaranth.hdl import Shape, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
-from celosia.arch.fields import Access
+from celosia.arch.access import Access
 from celosia.arch.formats import SCALE_BITS
 from celosia.arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, WORD_WIDTH, Engine
 from celosia.arch.records import Accumulators, Memory
@@ -259,18 +258,18 @@ class MachinePorts(wiring.Signature):
     engine's writes, and ``events`` the activity of every engine.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, memory: Memory, access: Access, *, thermal: bool, trace: bool):
         members = {
             "host": In(HostPort()),
-            "mem_read": Out(MemoryReadPort(config.memory)),
-            "mem_write": Out(MemoryWritePort(config.memory)),
+            "mem_read": Out(MemoryReadPort(memory)),
+            "mem_write": Out(MemoryWritePort(memory)),
             "mem_error": In(1),
             "mem_reset": In(1),
             "mem_forget": Out(1),
             "irq": Out(1),
         }
-        if config.throttle:
+        if thermal:
             members["thermal"] = In(ThermalPort())
-        if config.control.trace:
-            members |= {"trace": Out(TracePort(config.access)), "events": Out(EventPort())}
+        if trace:
+            members |= {"trace": Out(TracePort(access)), "events": Out(EventPort())}
         super().__init__(members)

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.isa import Opcode
+from celosia.arch.vector_config import PARAM_BYTES
 from celosia.sim.flow import Step
 from celosia.sim.memories import Ints, Memories
 from celosia.sim.norm import normalize, row_factors
@@ -12,8 +13,6 @@ from celosia.sim.regions import Region, ceil_div, pair_places
 from celosia.sim.requantize import requantize, saturate16, times_factor
 from celosia.sim.rotary import rotate, times
 from celosia.sim.softmax import row_weights, softmax
-
-PARAM_BYTES = 9
 
 
 class VectorSteps(Memories):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from celosia.arch.formats import FORMATS, chosen, index_of
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.frontend.text_sources import load_text
@@ -85,7 +86,7 @@ def test_codebooks_are_those_published() -> None:
 def test_decoder(simulator, formats, group, seed) -> None:
     changes = {"weight_formats": formats, "weight_group": group, "rows": 8, "cols": 6, "lanes": 1}
     simulate(
-        WeightDecoder(PRESETS["small"].replace(**changes)),
+        WeightDecoder(PRESETS["small"].replace(**changes).part(MatrixConfig)),
         bench="celosia.tb.benches.bench_decoder",
         simulator=simulator,
         seed=seed,

@@ -8,6 +8,7 @@ import pytest
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.cli.board_options import resolve_board
 from celosia.fpga import build as flow
@@ -136,7 +137,7 @@ NARROW = ("operand_width=4", "rows=3", "cols=4", "zero_points=false", "operand_g
 @pytest.mark.parametrize("name", ["ulx3s_25f", "tang_primer_20k"])
 def test_two_narrow_weights_share_a_multiplier(name: str, tmp_path: Path) -> None:
     board, config = resolve_board(name, None, NARROW, "uart", None)
-    verilog = to_verilog(SystolicArray(config), "top")
+    verilog = to_verilog(SystolicArray(config.part(MatrixConfig)), "top")
     made = count(board.device.family, synthesize(verilog, "top", board.device, tmp_path))
     assert made["multipliers"] == config.elements / 2
 

@@ -15,16 +15,17 @@ from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module
 from amaranth.lib import wiring
 
 from celosia.arch.config import Config
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.fpga.devices import DEVICES, Device
 from celosia.fpga.synthesis import NETLIST, count, synthesize
 from celosia.fpga.tools import find_tool, run_tool
 from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.arithmetic.requantize import Requantizer
+from celosia.hdl.engines import scratchpad, vector_engine
 from celosia.hdl.machine import machine_component
 from celosia.hdl.matrix.systolic import SystolicArray
-from celosia.hdl.memory.scratchpad import READERS, Scratchpad
-from celosia.hdl.vector.vector import VectorEngine
+from celosia.hdl.memory.scratchpad import READERS
 from celosia.tb.benches.simulate import simulate
 from celosia.tb.machine.selftest import selftest
 from celosia.tb.machine.simulated import VerilatorMachine
@@ -139,7 +140,7 @@ def netlist_of(unit: wiring.Component, device: Device, folder: Path) -> str:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_netlist_of_the_array_does_the_same(family: str, tmp_path: Path) -> None:
     changes = {"rows": 3, "cols": 2}
-    array = SystolicArray(PRESETS["small"].replace(lanes=1, **changes))
+    array = SystolicArray(PRESETS["small"].replace(lanes=1, **changes).part(MatrixConfig))
     simulate(
         array,
         bench="celosia.tb.benches.bench_systolic",
@@ -178,7 +179,7 @@ def test_the_netlist_of_the_requantizer_does_the_same(
 def test_the_netlist_of_the_vector_engine_does_the_same(
     family: str, config: Config, tmp_path: Path
 ) -> None:
-    engine = VectorEngine(config)
+    engine = vector_engine(config)
     simulate(
         engine,
         bench="celosia.tb.benches.bench_vector",
@@ -264,7 +265,7 @@ class WithoutReset(wiring.Component):
 def test_a_scratchpad_has_its_registers_in_block_rams(tmp_path: Path) -> None:
     config = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 16, "scratchpad_bytes": 8192}
     writers = ("load", "o")
-    unit = WithoutReset(Scratchpad(PRESETS["small"].replace(**config), READERS, writers))
+    unit = WithoutReset(scratchpad(PRESETS["small"].replace(**config), READERS, writers))
     text = netlist_of(unit, DEVICE_OF["ecp5"], tmp_path)
     netlist = json.loads((tmp_path / NETLIST).read_text(encoding="utf-8"))
     cells = netlist["modules"]["top"]["cells"].values()

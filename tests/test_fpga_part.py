@@ -9,6 +9,7 @@ import pytest
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS, load
 from celosia.fpga.devices import DEVICES, Device
 from celosia.fpga.hierarchy import Hierarchy
@@ -38,7 +39,7 @@ def made_within(verilog: str, device: Device) -> str:
 
 @pytest.mark.parametrize("multipliers", [0, 7, 14, 15])
 def test_an_array_with_fewer_multipliers_has_the_same_sums(multipliers: int) -> None:
-    array = SystolicArray(PRESETS["small"].replace(**CHANGES))
+    array = SystolicArray(PRESETS["small"].replace(**CHANGES).part(MatrixConfig))
     device = part(multipliers=multipliers)
     verilog = made_within(to_verilog(array, "top"), device)
     left = needs(Hierarchy(verilog), device.family)

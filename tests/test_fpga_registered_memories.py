@@ -17,7 +17,8 @@ from celosia.fpga.synthesis import exported, plain_netlist
 from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.component import Component
-from celosia.hdl.memory.scratchpad import READERS, Scratchpad
+from celosia.hdl.engines import scratchpad
+from celosia.hdl.memory.scratchpad import READERS
 from celosia.tb.benches.simulate import simulate
 from celosia.tb.machine.fast_build import accelerator_verilog
 from celosia.tb.machine.selftest import selftest
@@ -202,7 +203,7 @@ CONFIG = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 16, "scratchpad_bytes":
 
 def test_an_exported_scratchpad_does_the_same() -> None:
     writers = ("load", "o")
-    unit = Scratchpad(PRESETS["small"].replace(**CONFIG), READERS, writers)
+    unit = scratchpad(PRESETS["small"].replace(**CONFIG), READERS, writers)
     made = exported(to_verilog(unit, "top"), "ecp5")
     # Every bank is an instance of the module that has its lanes.
     assert made.count("Ram_registered lane_") == unit.config.line_bytes

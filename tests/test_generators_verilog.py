@@ -21,6 +21,7 @@ from amaranth.hdl import (
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.arch.support.cache import ROOT
 from celosia.generators.verilog.verilog import WAIVERS, to_verilog
@@ -279,7 +280,7 @@ def test_a_component_converts_the_same_way_twice() -> None:
 
 def test_an_array_is_one_element() -> None:
     config = PRESETS["small"].replace(rows=6, cols=7, lanes=1)
-    verilog = to_verilog(SystolicArray(config), "array")
+    verilog = to_verilog(SystolicArray(config.part(MatrixConfig)), "array")
     texts = modules(verilog)
     assert texts["array"].count("  array_ElementColumn ") == 7
     assert texts["array_ElementColumn"].count("  array_ProcessingElement") == 6

@@ -8,8 +8,9 @@ from amaranth.sim import Simulator
 from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
 from celosia.arch.protection import check_bits, code_columns
+from celosia.hdl.engines import accumulator_memory
 from celosia.hdl.memory import stored_bank
-from celosia.hdl.memory.accumulator import ACC_SETTLE, AccumulatorMemory
+from celosia.hdl.memory.accumulator import ACC_SETTLE
 from tests.support.flipped_ram import FlippedRam
 
 
@@ -45,7 +46,7 @@ def run_case(
     are told, and then no row is compared. Returns the cycles in which a drain waited.
     """
     rng = np.random.default_rng(seed)
-    dut = AccumulatorMemory(config)
+    dut = accumulator_memory(config)
     checks = check_bits(code_columns(config.accumulators.width, "correct"))
     half = 1 << (config.accumulators.width - 1)
     acc = np.zeros((config.accumulators.depth, config.array.cols), dtype=np.int64)  # [rows, cols]

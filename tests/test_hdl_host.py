@@ -9,7 +9,8 @@ from celosia.arch.presets import PRESETS
 from celosia.arch.registers import COUNTERS, IDENTITY, REGISTER_MAP, Cause
 from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.control.counters import Counters
-from celosia.hdl.control.host_port import HostRegisters, counter_names
+from celosia.hdl.control.host_port import counter_names
+from celosia.hdl.engines import host_registers
 
 BUSY, ERROR, RECOVERING = 1, 2, 4
 CAUSE_SHIFT = 4
@@ -42,7 +43,7 @@ async def read(ctx, unit, name):
 
 @pytest.mark.parametrize("present", [False, True])
 def test_argmax_is_told_where_it_is_found(present):
-    unit = HostRegisters(PRESETS["odd"].replace(argmax=present), {})
+    unit = host_registers(PRESETS["odd"].replace(argmax=present), {})
 
     async def bench(ctx):
         if present:
@@ -56,7 +57,7 @@ def test_argmax_is_told_where_it_is_found(present):
 @pytest.mark.parametrize("preset", ["tiny", "odd"])
 def test_registers_reach_the_sequencer(preset):
     config = PRESETS[preset].replace(program_depth=777)
-    unit = HostRegisters(config, {"MACS": 5})
+    unit = host_registers(config, {"MACS": 5})
 
     async def bench(ctx):
         assert await read(ctx, unit, "ID") == IDENTITY
@@ -115,7 +116,7 @@ async def ends(ctx, unit):
 
 @pytest.mark.parametrize("cause", [cause for cause in Cause if cause != Cause.NONE])
 def test_every_cause_is_told_until_the_next_start(cause):
-    unit = HostRegisters(PRESETS["tiny"], {})
+    unit = host_registers(PRESETS["tiny"], {})
 
     async def bench(ctx):
         ctx.set(unit.recovered, 1)
@@ -146,7 +147,7 @@ def test_every_cause_is_told_until_the_next_start(cause):
 
 
 def test_a_start_waits_for_the_core_but_not_for_silent_memory():
-    unit = HostRegisters(PRESETS["tiny"], {})
+    unit = host_registers(PRESETS["tiny"], {})
 
     async def bench(ctx):
         await write(ctx, unit, "CONTROL", 1)
@@ -175,7 +176,7 @@ def test_a_start_waits_for_the_core_but_not_for_silent_memory():
 
 def test_a_run_begins_within_the_program_only():
     config = PRESETS["tiny"].replace(program_depth=777)
-    unit = HostRegisters(config, {})
+    unit = host_registers(config, {})
 
     async def bench(ctx):
         ctx.set(unit.recovered, 1)
@@ -190,7 +191,7 @@ def test_a_run_begins_within_the_program_only():
 
 
 def test_interrupts_are_levels_that_can_be_masked():
-    unit = HostRegisters(PRESETS["tiny"], {})
+    unit = host_registers(PRESETS["tiny"], {})
 
     async def bench(ctx):
         ctx.set(unit.recovered, 1)
@@ -230,7 +231,7 @@ def test_interrupts_are_levels_that_can_be_masked():
 def test_counters_are_exact_when_not_busy(seed, changes, absent):
     rng = np.random.default_rng(seed)
     config = PRESETS["small"].replace(**changes)
-    unit = HostRegisters(config, {"MACS": 40, "GATED": 4})
+    unit = host_registers(config, {"MACS": 40, "GATED": 4})
     names = counter_names(config)
     assert set(COUNTERS) - set(names) == absent
 
@@ -306,8 +307,8 @@ def test_counters_of_any_number_and_width(widths, places):
 
 def test_counters_left_out_vanish():
     config = PRESETS["tiny"]
-    assert "count_skipped" in to_verilog(HostRegisters(config.replace(sparse_lanes=2), {}), "top")
-    text = to_verilog(HostRegisters(config, {}), "top")
+    assert "count_skipped" in to_verilog(host_registers(config.replace(sparse_lanes=2), {}), "top")
+    text = to_verilog(host_registers(config, {}), "top")
     assert "skipped" not in text
     few = config.replace(counters=False)
     assert counter_names(few) == ["CYCLES"]

@@ -13,7 +13,7 @@ from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
 from celosia.generators.program.predict import predict
 from celosia.generators.verilog.verilog import to_verilog
-from celosia.hdl.matrix.matrix import MatrixEngine
+from celosia.hdl.engines import matrix_engine
 from celosia.tb.benches.matrix_jobs import window
 from celosia.tb.benches.simulate import simulate
 
@@ -51,7 +51,7 @@ def run_case(changes, *, simulator="icarus", seed=1, report=None, **parameters) 
     """Run the bench on an engine."""
     settings = {"config": changes, **parameters} | ({"report": str(report)} if report else {})
     simulate(
-        MatrixEngine(make(changes)),
+        matrix_engine(make(changes)),
         bench="celosia.tb.benches.bench_matrix",
         simulator=simulator,
         seed=seed,
@@ -312,7 +312,7 @@ def test_appending_hides_under_products_of_other_slots(
 
 
 def test_what_is_left_out_leaves_nothing() -> None:
-    full, bare = MatrixEngine(make({})), MatrixEngine(make(BARE))
+    full, bare = matrix_engine(make({})), matrix_engine(make(BARE))
     ports = set(full.signature.members) - set(bare.signature.members)
     assert ports == {"gated"}
     full_text, bare_text = (

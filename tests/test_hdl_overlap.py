@@ -5,6 +5,7 @@ from amaranth.sim import Simulator
 
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.functions.row_factors import RowFactors
 from celosia.hdl.vector.front_ends import FrontEnds
 from celosia.hdl.vector.kept_factors import KeptFactors
@@ -64,14 +65,14 @@ TINY = PRESETS["tiny"].replace(lanes=2, fused=True)
 )
 def test_front_ends_take_their_commands(config):
     bench = "celosia.tb.benches.bench_front_ends"
-    run_case(FrontEnds(config), config, bench, commands=30, stall=0.3)
+    run_case(FrontEnds(config.part(VectorConfig)), config, bench, commands=30, stall=0.3)
 
 
 @pytest.mark.parametrize("registered", [False, True])
 def test_sums_are_taken_by_commands_that_drain_alone(registered):
     """Remaining sums are not lost to a command that reads the scratchpad."""
     config = PRESETS["tiny"].replace(registered=registered, norm=False)
-    unit = FrontEnds(config)
+    unit = FrontEnds(config.part(VectorConfig))
 
     async def bench(ctx):
         ctx.set(unit.opcode.softmax, 1)

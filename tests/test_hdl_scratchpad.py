@@ -4,7 +4,8 @@ import pytest
 
 from celosia.arch.presets import PRESETS
 from celosia.generators.verilog.verilog import to_verilog
-from celosia.hdl.memory.scratchpad import READERS, WRITERS, Scratchpad
+from celosia.hdl.engines import scratchpad
+from celosia.hdl.memory.scratchpad import READERS, WRITERS
 from celosia.tb.benches.simulate import simulate
 
 ONE_BANK = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
@@ -37,7 +38,7 @@ LINES = {"rows": 2, "cols": 2, "lanes": 2, "mem_width": 16, "scratchpad_align": 
 )
 def test_every_access_finds_its_bytes(simulator, seed, readers, writers, config):
     simulate(
-        Scratchpad(PRESETS["small"].replace(**config), readers, writers),
+        scratchpad(PRESETS["small"].replace(**config), readers, writers),
         bench="celosia.tb.benches.bench_scratchpad",
         simulator=simulator,
         seed=seed,
@@ -47,7 +48,7 @@ def test_every_access_finds_its_bytes(simulator, seed, readers, writers, config)
 
 def test_ports_left_out_vanish():
     config = PRESETS["tiny"]
-    text = to_verilog(Scratchpad(config, ("a", "v"), ("o",)), "top")
+    text = to_verilog(scratchpad(config, ("a", "v"), ("o",)), "top")
     assert "read_a__data" in text
     for name in ("read_b", "read_store", "write_load", "write_s"):
         assert name not in text

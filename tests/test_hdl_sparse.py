@@ -10,7 +10,7 @@ from celosia.arch.isa import Opcode
 from celosia.arch.latency import sparse_cycles
 from celosia.arch.presets import PRESETS
 from celosia.generators.studies.sparse_bench import bench_sparse
-from celosia.hdl.sparse.sparse import SparseUnit
+from celosia.generators.verilog.units import make_unit
 from celosia.sim.interpreter import Interpreter
 from celosia.sim.sparse import encode
 from celosia.tb.benches.bench_sparse import random_weight
@@ -33,7 +33,7 @@ def run_case(config, simulator, problems, seed=1, stall=0.0, report=None):
     parameters = {"config": config.fields(), "lanes": config.sparse_lanes, "problems": problems}
     parameters |= {"stall": stall} | ({"report": str(report)} if report else {})
     simulate(
-        SparseUnit(config),
+        make_unit("sparse_unit", config),
         bench="celosia.tb.benches.bench_sparse",
         simulator=simulator,
         seed=seed,

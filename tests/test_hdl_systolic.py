@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.hdl.matrix.element import ProcessingElement
 from celosia.hdl.matrix.systolic import SystolicArray
@@ -50,7 +51,7 @@ TERNARY = {"packed": False, "pass_width": 1}
 )
 def test_sums_are_exact(simulator: str, changes: dict[str, int], rate: float) -> None:
     config = PRESETS["small"].replace(lanes=1, **changes)
-    array = SystolicArray(config)
+    array = SystolicArray(config.part(MatrixConfig))
     settings = {"config": changes, "cycles": 700, "rate": rate, "latency": array.latency}
     simulate(
         array,

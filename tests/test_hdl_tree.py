@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import to_verilog
@@ -52,7 +53,7 @@ LATE = {"registered": True}
 )
 def test_sums_are_exact(simulator: str, changes: dict[str, int], rate: float, latency: int) -> None:
     changes = changes | {"array": "tree"}
-    array = TreeArray(PRESETS["small"].replace(lanes=1, **changes))
+    array = TreeArray(PRESETS["small"].replace(lanes=1, **changes).part(MatrixConfig))
     assert array.latency == latency
     settings = {"config": changes, "cycles": 700, "rate": rate, "latency": latency}
     simulate(
@@ -72,7 +73,7 @@ def count_changes(operands: Pairs, gating: bool) -> Counter[str]:
     config = PRESETS["small"].replace(
         rows=1, cols=1, lanes=1, zero_points=False, operand_gating=gating
     )
-    column = TreeColumn(config)
+    column = TreeColumn(config.part(MatrixConfig))
     sums = []
 
     async def bench(ctx):

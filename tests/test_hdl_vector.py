@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from celosia.arch.presets import PRESETS
-from celosia.hdl.vector.vector import VectorEngine
+from celosia.hdl.engines import vector_engine
 from celosia.tb.benches.simulate import simulate
 from celosia.tb.verify.configurations import UNITS, random_config
 from tests.support.configurations import SMALLEST
@@ -13,7 +13,7 @@ from tests.support.configurations import SMALLEST
 def run_case(config, simulator, seed, *, steps=20):
     config = config.replace(mem_addr_width=16)
     simulate(
-        VectorEngine(config),
+        vector_engine(config),
         bench="celosia.tb.benches.bench_vector",
         simulator=simulator,
         seed=seed,

@@ -6,6 +6,7 @@ from amaranth.sim import Simulator
 
 from celosia.arch.latency import drain_latency, reader_latency
 from celosia.arch.presets import PRESETS
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.vector.drain import DrainReader
 from celosia.hdl.vector.reader import RowReader
 from celosia.hdl.vector.walker import Walker
@@ -101,7 +102,7 @@ def test_walks_are_as_described(registered, wraps, stall):
 def test_reader_brings_the_bytes_of_every_beat(preset, stall, registered):
     config = PRESETS[preset].replace(scratchpad_bytes=SIZE, registered=registered)
     rng = np.random.default_rng(4)
-    unit = RowReader(config)
+    unit = RowReader(config.access, stages=config.stages)
     memory = rng.integers(0, 256, SIZE + config.line_bytes)
 
     async def scratchpad(ctx):
@@ -126,7 +127,7 @@ def test_reader_brings_the_bytes_of_every_beat(preset, stall, registered):
                 while not ctx.get(unit.o.valid) or rng.random() < stall:
                     await ctx.tick()
                     cycles += 1
-                assert stall or cycles == reader_latency(config) + index
+                assert stall or cycles == reader_latency(config.stages) + index
                 p = ctx.get(unit.o.p)
                 assert (p.count, p.row_last, p.tile_last, p.last) == (
                     (count, row_last, tile_last, last)
@@ -157,7 +158,7 @@ def test_drain_reader_takes_rows_apart(cols, lanes, acc_width, stall, registered
         fused=cols % lanes == 0,
     )
     rng = np.random.default_rng(5)
-    unit = DrainReader(config)
+    unit = DrainReader(config.part(VectorConfig))
     half = 1 << (acc_width - 1)
     memory = rng.integers(-half, half, (config.accumulators.depth, cols))
 

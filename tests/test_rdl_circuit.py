@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 from celosia.arch.presets import PRESETS
 from celosia.arch.registers import CONTROL_START, REGISTER_MAP
 from celosia.hdl.control.counters import Counters
-from celosia.hdl.control.host_port import HostRegisters
+from celosia.hdl.engines import host_registers
 
 CONFIG = PRESETS["tiny"].replace(program_depth=600, argmax=True)
 CYCLES = 400
@@ -60,7 +60,7 @@ class Model:
 
 def test_the_description_is_the_circuit_bit_by_bit(tmp_path: Path) -> None:
     model, rng = Model(tmp_path), np.random.default_rng(5)
-    unit = HostRegisters(CONFIG, {"MACS": 5})
+    unit = host_registers(CONFIG, {"MACS": 5})
     wrong: list[tuple] = []
 
     async def bench(ctx):

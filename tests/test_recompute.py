@@ -6,10 +6,10 @@ import re
 import numpy as np
 import pytest
 
+from celosia.arch.vector_config import PARAM_BYTES
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.lower.text_compiler import compile_text
-from celosia.generators.program.layout import PARAM_BYTES
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.integers import evaluate

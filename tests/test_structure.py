@@ -125,6 +125,25 @@ NAMES_IN = {ROOT / "celosia", ROOT / "hdl"}
 """The folders whose ``__init__.py`` has public names, imported when they are used."""
 
 
+def takers(source: str) -> set[str]:
+    """Return the classes whose constructors take the whole configuration."""
+    return {
+        kind.name
+        for kind in ast.walk(ast.parse(source))
+        if isinstance(kind, ast.ClassDef)
+        for method in kind.body
+        if isinstance(method, ast.FunctionDef) and method.name == "__init__"
+        for each in (*method.args.args, *method.args.kwonlyargs)
+        if each.annotation is not None and ast.unparse(each.annotation) == "Config"
+    }
+
+
+def test_components_take_the_records_that_they_use() -> None:
+    assert takers("class A:\n    def __init__(self, config: Config): ...") == {"A"}
+    classes = set().union(*(takers(path.read_text("utf-8")) for path in ROOT.glob("hdl/**/*.py")))
+    assert classes == {"Accelerator", "BusAccelerator", "MicroMachine"}
+
+
 def test_package_files_are_docstrings_only() -> None:
     files = [path for path in SOURCES if path.name == "__init__.py" and path.parent not in NAMES_IN]
     for path in files:

@@ -13,23 +13,26 @@ from amaranth.lib.wiring import Component
 from celosia.arch.assembler import assemble
 from celosia.arch.config import Config
 from celosia.arch.instruction import pack
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
+from celosia.arch.records import Sparse
 from celosia.arch.tables import read_table
 from celosia.hdl.arithmetic.reciprocal import Reciprocal
 from celosia.hdl.arithmetic.requantize import Requantizer, bounds_of
 from celosia.hdl.arithmetic.wide_multiplier import WideMultiplier
 from celosia.hdl.control.sequencer import Sequencer
+from celosia.hdl.engines import scratchpad
 from celosia.hdl.functions.addnorm import AddNormUnit
 from celosia.hdl.functions.softmax import SoftmaxUnit
 from celosia.hdl.functions.table import LookupTable
 from celosia.hdl.link.uart import UartReceiver
 from celosia.hdl.matrix.systolic import SystolicArray
-from celosia.hdl.memory.scratchpad import Scratchpad
 from celosia.hdl.sparse.lane import SparseLane
 from celosia.sim.requantize import quantize_multiplier
 from tools.timing import TIMING, Scenario, simulate, text
 
 TINY = PRESETS["tiny"]
+_ARRAY = Config.of(rows=2, cols=2, lanes=1, zero_points=False, operand_gating=False)
 
 
 def requantizer() -> Scenario:
@@ -132,11 +135,9 @@ def wide_multiplier() -> Scenario:
 _UNITS: dict[str, Callable[[], Component]] = {
     "softmax": lambda: SoftmaxUnit(2, 8),
     "addnorm": lambda: AddNormUnit(lanes=2, max_row=8),
-    "systolic_array": lambda: SystolicArray(
-        Config.of(rows=2, cols=2, lanes=1, zero_points=False, operand_gating=False)
-    ),
-    "sparse_lane": lambda: SparseLane(TINY),
-    "scratchpad": lambda: Scratchpad(TINY, readers=("a", "v"), writers=("load",)),
+    "systolic_array": lambda: SystolicArray(_ARRAY.part(MatrixConfig)),
+    "sparse_lane": lambda: SparseLane(TINY.part(MatrixConfig), Sparse(lanes=1)),
+    "scratchpad": lambda: scratchpad(TINY, readers=("a", "v"), writers=("load",)),
     "table": lambda: LookupTable(1, 2),
 }
 """The units of the stimuli in timing.toml."""

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from celosia.arch.access import next_power_of_two
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.arch.fields import next_power_of_two
 from celosia.arch.rules import RANGES
 
 Changes = Mapping[str, Any]

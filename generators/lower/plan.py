@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from celosia.arch.config import Config
+from celosia.arch.vector_config import PARAM_BYTES
 from celosia.generators.graph.operations import Attention, Convert, Linear
 from celosia.generators.graph.quantized import Decoder, TextGraph
 from celosia.generators.graph.stored import stored_rows
@@ -26,7 +27,6 @@ from celosia.generators.lower.staging import STAGES, Stage
 from celosia.generators.lower.weights import split
 from celosia.generators.program.draft import Draft, Ref
 from celosia.generators.program.image import ImageBuilder, Piece, piece_of
-from celosia.generators.program.layout import PARAM_BYTES
 from celosia.generators.quantize.options import NARROW_BITS
 
 MOST_ROWS = WORDS_PLACE - 1

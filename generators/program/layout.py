@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.config import Config
+from celosia.arch.vector_config import PARAM_BYTES
 
 Bytes = NDArray[np.uint8]
-PARAM_BYTES = 9
 
 
 def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:

@@ -188,7 +188,12 @@ class _Machine:
             return ready, leaves, done
         words = step["m"] * -(-step["row_bytes"] // self._config.mem_bytes)
         if step.engine == Engine.STORE:
-            end = ready + _FETCH + lines_wait(self._config) + words * self._interval
+            end = (
+                ready
+                + _FETCH
+                + lines_wait(self._config.access, self._config.stages)
+                + words * self._interval
+            )
             self._free[Engine.STORE] = end
             return ready, ready, end + self._latency
         self._read += words
@@ -209,7 +214,7 @@ class _Machine:
 
     def _burst_sizes(self, step: Step, row: int) -> Iterator[int]:
         """Yield the words of each burst of a row of a LOAD."""
-        longest, width = burst_words(self._config), self._config.mem_bytes
+        longest, width = burst_words(self._config.memory), self._config.mem_bytes
         addr = (step["dram_addr"] + row * step["dram_stride"]) // width
         end = addr + -(-step["row_bytes"] // width)
         while addr < end:

@@ -97,9 +97,9 @@ class VectorTiming:
     def __init__(self, config: Config):
         self._config = config
         registered = config.control.registered
-        self._reader = reader_latency(config) + registered
+        self._reader = reader_latency(config.stages) + registered
         self._overhead = self._reader + epilogue_latency(config)
-        self._sooner = reader_latency(config) - drain_latency(config)
+        self._sooner = reader_latency(config.stages) - drain_latency(config)
         self._softmax = self._held = self._norm = self._intake = 0
         if config.fused:
             self._intake = intake_latency(config) - self._sooner
@@ -113,7 +113,7 @@ class VectorTiming:
             self._norm = 1 if deferred else norm_latency(config.vector.lanes, longest)
             self._norm += 2 * registered
         self._waits_words = words_wait(config, drain_latency(config))
-        self._map = words_wait(config, reader_latency(config))
+        self._map = words_wait(config, reader_latency(config.stages))
 
     def done(
         self, step: Step, begin: int, others: Iterable[Reads], sums: Iterable[Sums] = ()

@@ -1,5 +1,6 @@
 """Descriptions of a component's ports and parameters, from its signature and docstrings."""
 
+import dataclasses
 import enum
 import inspect
 import re
@@ -9,7 +10,9 @@ from typing import Any
 from amaranth.hdl import Shape
 from amaranth.lib import data, stream, wiring
 
-from celosia.arch.config import Config
+from celosia.arch.config import Config, tables
+from celosia.arch.matrix_config import MatrixConfig
+from celosia.arch.vector_config import VectorConfig
 from celosia.generators.verilog.names import free_name
 
 _IMPLICIT = {
@@ -39,13 +42,16 @@ def parameters(component: wiring.Component) -> dict[str, str]:
     return texts
 
 
-def configuration(component: wiring.Component) -> Config | None:
-    """Return the :class:`Config` that a component stores, or None."""
-    for name in ("config", "_config"):
-        value = getattr(component, name, None)
-        if isinstance(value, Config):
-            return value
-    return None
+def configuration(component: wiring.Component) -> list[str]:
+    """Return the lines of the configuration, or of the part of it, that a component stores."""
+    config = getattr(component, "config", None)
+    if isinstance(config, Config):
+        return config.replace(name="").to_toml().splitlines()[1:]
+    if not isinstance(config, MatrixConfig | VectorConfig):
+        return []
+    records = {each.name: getattr(config, each.name) for each in dataclasses.fields(config)}
+    used = {name: record for name, record in records.items() if record is not None}
+    return tables(used).splitlines()
 
 
 def meanings(component: wiring.Component) -> dict[str, str]:

@@ -6,6 +6,8 @@ from amaranth.lib.wiring import Component
 
 from celosia.arch.config import Config
 from celosia.arch.errors import check_known
+from celosia.arch.matrix_config import MatrixConfig
+from celosia.arch.records import Sparse
 from celosia.arch.sparse import ENTRY_WIDTH
 from celosia.hdl.arithmetic.reciprocal import Reciprocal, ReciprocalSqrt
 from celosia.hdl.arithmetic.requantize import Requantizer
@@ -18,6 +20,13 @@ from celosia.hdl.bus.wishbone_control import WishboneControl
 from celosia.hdl.bus_accelerator import BRIDGES, BusAccelerator
 from celosia.hdl.control.dispatch import Dispatch
 from celosia.hdl.control.sequencer import Sequencer
+from celosia.hdl.engines import (
+    accumulator_memory,
+    load_engine,
+    scratchpad,
+    store_engine,
+    vector_engine,
+)
 from celosia.hdl.functions.addnorm import AddNormUnit
 from celosia.hdl.functions.argmax import ArgmaxUnit
 from celosia.hdl.functions.function_table import FunctionTable
@@ -29,12 +38,7 @@ from celosia.hdl.matrix.decoder import WeightDecoder
 from celosia.hdl.matrix.matrix import MatrixEngine
 from celosia.hdl.matrix.systolic import SystolicArray
 from celosia.hdl.matrix.tree import TreeArray
-from celosia.hdl.memory.accumulator import AccumulatorMemory
-from celosia.hdl.memory.load import LoadEngine
-from celosia.hdl.memory.scratchpad import Scratchpad
-from celosia.hdl.memory.store import StoreEngine
 from celosia.hdl.sparse.sparse import SparseUnit
-from celosia.hdl.vector.vector import VectorEngine
 
 RECIPROCAL_WIDTH = 32
 """Operand width of a separately generated reciprocal (bits)."""
@@ -53,18 +57,22 @@ def sparse_lanes(config: Config) -> int:
 
 def _decoder(config: Config) -> Component:
     """Return the decoder of a configuration's formats; for ternary and INT4 if it has none."""
-    return WeightDecoder(config if config.formats else config.replace(weight_formats=_FORMATS))
+    used = config if config.formats else config.replace(weight_formats=_FORMATS)
+    return WeightDecoder(used.part(MatrixConfig))
 
 
 UNITS: dict[str, Callable[[Config], Component]] = {
     "accelerator": machine_component,
-    "matrix_engine": MatrixEngine,
-    "systolic_array": SystolicArray,
-    "tree_array": TreeArray,
+    "matrix_engine": lambda config: MatrixEngine(config.part(MatrixConfig)),
+    "systolic_array": lambda config: SystolicArray(config.part(MatrixConfig)),
+    "tree_array": lambda config: TreeArray(config.replace(array="tree").part(MatrixConfig)),
     "weight_decoder": _decoder,
-    "accumulators": AccumulatorMemory,
-    "sparse_unit": lambda config: SparseUnit(config, sparse_lanes(config)),
-    "vector_engine": VectorEngine,
+    "accumulators": accumulator_memory,
+    "sparse_unit": lambda config: SparseUnit(
+        config.part(MatrixConfig),
+        Sparse(lanes=sparse_lanes(config), longest_row=config.sparse_depth),
+    ),
+    "vector_engine": vector_engine,
     "softmax": lambda config: SoftmaxUnit(
         config.beat_lanes,
         config.vector.longest_row,
@@ -89,13 +97,13 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     ),
     "reciprocal": lambda _config: Reciprocal(RECIPROCAL_WIDTH),
     "rsqrt": lambda _config: ReciprocalSqrt(RECIPROCAL_WIDTH),
-    "scratchpad": Scratchpad,
+    "scratchpad": scratchpad,
     "axi4_bridge": lambda config: Axi4Bridge(config.memory, BusAddress.for_config(config)),
     "wishbone_bridge": lambda config: WishboneBridge(config.memory, BusAddress.for_config(config)),
     "axi4_lite_control": lambda _config: Axi4LiteControl(),
     "wishbone_control": lambda _config: WishboneControl(),
-    "load_engine": LoadEngine,
-    "store_engine": StoreEngine,
+    "load_engine": load_engine,
+    "store_engine": store_engine,
     "sequencer": lambda config: Sequencer(config.control, config.instructions),
     "dispatch": lambda config: Dispatch(config.control),
 }

@@ -80,7 +80,7 @@ def to_verilog(
     parts = [_HEADER.format(top=top, waivers=waivers)]
     for source in sources:
         module = modules.pop(source.name)
-        configured = _configured(component) if source is sources[0] else []
+        configured = configuration(component) if source is sources[0] else []
         texts, interfaces = meanings(source.component), groups(source.component)
         parts.append(module.text(_comment(source, configured), texts, interfaces))
     # Parts of a component that are separate modules but no components.
@@ -110,12 +110,6 @@ def read_modules(text: str) -> dict[str, ModuleText]:
     text = _ATTRIBUTE.sub("", text).replace(_UNORDERED, "(* no_rw_check *)")
     modules = (ModuleText(match[1], match[2], match[3]) for match in _MODULE.finditer(text))
     return {module.name: module for module in modules}
-
-
-def _configured(component: Component) -> list[str]:
-    """Return the lines of a component's configuration, without its name."""
-    config = configuration(component)
-    return [] if config is None else config.replace(name="").to_toml().splitlines()[1:]
 
 
 def _comment(source: ModuleSource, configured: list[str]) -> str:

@@ -43,18 +43,19 @@ class HostRegisters(Component):
     memory. If ``register_en`` is 1, the host writes ``register_data`` to the sequencer's register
     ``register_index`` (R1 to R15). ``start`` is 1 for one cycle when a run begins at
     program address ``pc``. The input ``count_NAME`` is added to counter NAME in each cycle, and
-    ``start`` clears the counters. ``widths`` maps the name of a counter to the width of its
-    ``count_NAME`` (bits); if a counter is not in ``widths``, the width is 1. ``faults``, ``abort``,
-    ``recovered`` and ``irq`` are the ports of :class:`celosia.hdl.control.outcome.Outcome` with
-    these names. STATUS reports the end of a run when the counters are complete, a few cycles after
-    ``busy`` falls. ``largest`` has the value and the column of the largest element that the vector
-    engine found. The host reads the column in the register ARGMAX, the value in ARGMAX_VALUE.
+    ``start`` clears the counters. ``widths`` maps the name of each counter to the width of its
+    ``count_NAME`` (bits). ``faults``, ``abort``, ``recovered`` and ``irq`` are the ports of
+    :class:`celosia.hdl.control.outcome.Outcome` with these names. STATUS reports the end of a run
+    when the counters are complete, a few cycles after ``busy`` falls. ``largest`` has the value and
+    the column of the largest element that the vector engine found. The host reads the column in the
+    register ARGMAX, the value in ARGMAX_VALUE.
     """
 
-    def __init__(self, config: Config, widths: Mapping[str, int]):
-        self.config = config
-        self.widths = {name: widths.get(name, 1) for name in counter_names(config)}
-        addr_width = (config.control.program_depth - 1).bit_length()
+    def __init__(self, program_depth: int, widths: Mapping[str, int], *, argmax: bool = False):
+        self.program_depth = program_depth
+        self.widths = dict(widths)
+        self.argmax = argmax
+        addr_width = (program_depth - 1).bit_length()
         super().__init__(
             {
                 "host": In(HostPort()),
@@ -64,7 +65,7 @@ class HostRegisters(Component):
                 "abort": Out(1),
                 "forget": Out(1),
                 "irq": Out(1),
-                **({"largest": In(largest_layout())} if config.vector.argmax else {}),
+                **({"largest": In(largest_layout())} if argmax else {}),
                 "start": Out(1),
                 "pc": Out(addr_width),
                 "program_en": Out(1),
@@ -113,7 +114,7 @@ class HostRegisters(Component):
         with m.If(written("PC")):
             m.d.sync += [
                 self.pc.eq(host.write_data),
-                outside.eq(host.write_data >= self.config.control.program_depth),
+                outside.eq(host.write_data >= self.program_depth),
             ]
         with m.If(written("PROGRAM_ADDR")):
             m.d.sync += self.program_addr.eq(host.write_data)
@@ -130,7 +131,7 @@ class HostRegisters(Component):
             "INTERRUPT": outcome.interrupt,
             "INTERRUPT_ENABLE": enable,
         }
-        if self.config.vector.argmax:
+        if self.argmax:
             values |= {"ARGMAX": self.largest.column, "ARGMAX_VALUE": self.largest.value}
         with m.Switch(host.addr):
             for name, value in values.items():

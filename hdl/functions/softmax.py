@@ -95,10 +95,7 @@ class SoftmaxUnit(Component):
         if self._deferred:
             gather(m, self, errors_of([maximum]))
             wiring.connect(m, weights.o, wiring.flipped(self.o))
-            m.d.comb += [
-                self.factor.valid.eq(weights.factor.valid),
-                self.factor.payload.eq(weights.factor.payload),
-            ]
+            wiring.connect(m, weights.factor, wiring.flipped(self.factor))
             return m
         m.submodules.divide = divide = self.divide
         gather(m, self, errors_of([maximum, weights]))

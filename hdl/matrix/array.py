@@ -6,9 +6,9 @@ from amaranth.hdl import Module, Mux, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.formats import EXPONENT_BITS
 from celosia.arch.latency import REGISTER_DEPTH
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.matrix.parts import part_layout
 from celosia.hdl.matrix.wide import shift_members
 from celosia.hdl.ports import scale_members
@@ -17,7 +17,7 @@ from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import delay, domain_of
 
 
-def array_members(config: Config) -> dict[str, Any]:
+def array_members(config: MatrixConfig) -> dict[str, Any]:
     """Return the ports of an array as a dictionary from name to port.
 
     ``i`` receives vectors of activations, ``i_weights`` lines of weights, and ``o`` outputs rows of
@@ -38,12 +38,12 @@ def array_members(config: Config) -> dict[str, Any]:
     )
 
 
-def gated_width(config: Config) -> int:
+def gated_width(config: MatrixConfig) -> int:
     """Return the width of the output ``zeros`` (bits), 0 if ``operand_gating`` is false."""
     return config.array.operand_gating * config.array.rows.bit_length()
 
 
-def activation_layout(config: Config) -> data.StructLayout:
+def activation_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a vector of activations, and of fields that select the weights to use.
 
     ``a`` has one activation for each row of the array. ``slot`` is the number of the weight slot to
@@ -61,7 +61,7 @@ def activation_layout(config: Config) -> data.StructLayout:
     )
 
 
-def slot_layout(config: Config) -> Any:
+def slot_layout(config: MatrixConfig) -> Any:
     """Return the shape of a weight slot's number: one number, or a copy of it for each column.
 
     There is a copy for each column if columns are far apart on a device (:func:`is_far`).
@@ -74,7 +74,7 @@ NEAR_COLUMNS = 2
 """Number of columns that share the registers of a line of weights, if columns are far apart."""
 
 
-def is_far(config: Config) -> bool:
+def is_far(config: MatrixConfig) -> bool:
     """Return whether the columns of a configuration's array are far apart on a device.
 
     It is true for ``registered`` adder trees with a weight memory in each column. A value that goes
@@ -87,7 +87,7 @@ def is_far(config: Config) -> bool:
     )
 
 
-def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
+def strobes(config: MatrixConfig, valid: Value, line: Any) -> list[Value]:
     """Return a list with a write mask for each column of an adder tree; a mask has a bit per row.
 
     ``line`` is a line of weights (:func:`weight_layout`). A bit is 1 if the line has a weight for
@@ -111,7 +111,7 @@ def slots_of(payload: Any) -> list[Value]:
     return [*slot] if isinstance(slot, data.View) else [slot]
 
 
-def part_member(config: Config) -> dict[str, Any]:
+def part_member(config: MatrixConfig) -> dict[str, Any]:
     """Return a dictionary from name to shape: the optional fields of a vector of activations.
 
     A field is absent if the machine lacks the unit that reads it. ``part`` selects the bits of each
@@ -128,7 +128,7 @@ def part_member(config: Config) -> dict[str, Any]:
     )
 
 
-def weight_layout(config: Config) -> data.StructLayout:
+def weight_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a line of weights: a row of a tile, or a column if ``column`` is 1.
 
     ``data`` has the weights, and ``slot`` is the number of the weight slot to write. ``index`` is
@@ -154,12 +154,12 @@ def weight_layout(config: Config) -> data.StructLayout:
     )
 
 
-def sum_layout(config: Config) -> data.ArrayLayout:
+def sum_layout(config: MatrixConfig) -> data.ArrayLayout:
     """Return the layout of a row of sums, one per column."""
     return data.ArrayLayout(signed(config.accumulators.width), config.array.cols)
 
 
-def sum_width(config: Config, products: int) -> int:
+def sum_width(config: MatrixConfig, products: int) -> int:
     """Return the width of the sum of ``products`` products of operands (bits)."""
     largest = weight = (
         (1 << config.array.operand_width) - 1 if config.array.zero_points else -config.operand_min
@@ -169,7 +169,9 @@ def sum_width(config: Config, products: int) -> int:
     return min(config.accumulators.width, (products * largest * weight).bit_length() + 1)
 
 
-def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, zero: Any) -> None:
+def enter(
+    m: Module, config: MatrixConfig, operands: Any, elements: Any, count: Any, zero: Any
+) -> None:
     """Drive ``operands`` with the ``elements`` of the previous cycle minus ``zero``.
 
     Operands whose index is ``count`` or more become 0. An element has ``operand_width`` bits, and
@@ -187,7 +189,7 @@ def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, z
         behind += operand.eq(Mux(counts, element - zero, 0))
 
 
-def side(config: Config, col: int) -> str:
+def side(config: MatrixConfig, col: int) -> str:
     """Return the position of a column in its pair, if pairs of columns share multipliers.
 
     The result is ``left`` or ``right``, or "" for a column that shares no multipliers.

@@ -7,9 +7,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.formats import EXPONENT_BITS, OPERAND_BITS, PAIRED_BITS
 from celosia.arch.latency import SHIFTS
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
 
 
@@ -70,7 +70,7 @@ class BlockEncoder(Component):
         return value[1:].bit_select(self.exponent, PAIRED_BITS)
 
 
-def exponent_widths(config: Config) -> list[int]:
+def exponent_widths(config: MatrixConfig) -> list[int]:
     """Return a list: for each column, the number of exponent bits that its memory stores per row.
 
     The bits of a row's exponent are divided among the memories of the columns; the first columns

@@ -1,13 +1,14 @@
 """Decodes rows of stored weight codes into lines of 8-bit weights, one line per cycle."""
 
 import math
+from collections.abc import Sequence
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.formats import DIGITS, OPERAND_BITS, WeightFormat
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.tiles import times
 from celosia.hdl.stream.fields import outputs, present
@@ -18,7 +19,7 @@ REST = OPERAND_BITS - 1
 """Most bits of a column's codes that are kept for later lines (bits)."""
 
 
-def step_layout(config: Config) -> data.StructLayout:
+def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayout:
     """Return the layout of a decoder step: the control signals that decode one line of codes.
 
     ``format`` is the number of the weight format; 0 means INT8 bytes without codes. ``have`` is the
@@ -26,9 +27,8 @@ def step_layout(config: Config) -> data.StructLayout:
     consumes a new row of bytes with codes. ``scale`` is 1 if the step consumes a row with the
     scales of a group. ``grouped`` is 1 if decoded values are multiplied by the scales.
     """
-    members = {"format": range(len(config.formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
-    groups = config.weight_group > 0
-    return data.StructLayout(members | present(scale=groups, grouped=groups))
+    members = {"format": range(len(formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
+    return data.StructLayout(members | present(scale=group > 0, grouped=group > 0))
 
 
 class DecodeSteps(Component):
@@ -41,16 +41,18 @@ class DecodeSteps(Component):
     is the last of a tile column.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):
+        self.formats = tuple(formats)
+        self.group = group
+        self.rows = rows
         super().__init__(
             {
-                "format": In(range(len(config.formats) + 1)),
+                "format": In(range(len(formats) + 1)),
                 "grouped": In(1),
                 "advance": In(1),
                 "tile": In(1),
                 "restart": In(1),
-                "step": Out(step_layout(config)),
+                "step": Out(step_layout(formats, group)),
                 "reads": Out(1),
                 "scales": Out(1),
             }
@@ -58,7 +60,7 @@ class DecodeSteps(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        config, step = self.config, self.step
+        step = self.step
         have = Signal(range(OPERAND_BITS))
         left = Signal.like(have)
         m.d.comb += [
@@ -67,7 +69,7 @@ class DecodeSteps(Component):
             self.reads.eq((self.format == 0) | self.scales | step.fetch),
         ]
         with m.Switch(self.format):
-            for index, form in enumerate(config.formats):
+            for index, form in enumerate(self.formats):
                 with m.Case(index + 1):
                     used_bits, added_bits = (
                         (1, DIGITS) if form.digits else (form.width, OPERAND_BITS)
@@ -78,8 +80,8 @@ class DecodeSteps(Component):
             m.d.sync += have.eq(left)
         with m.If(self.restart):
             m.d.sync += have.eq(0)
-        if config.weight_group:
-            tiles = config.weight_group // config.array.rows
+        if self.group:
+            tiles = self.group // self.rows
             place = Signal(range(tiles))  # of the tile in its group
             scaled = Signal()
             # If slots hold pairs, each tile has scales.
@@ -110,13 +112,13 @@ class WeightDecoder(Component):
     docs/formats.md define codes and scales; a product with a scale is taken modulo 2**8.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MatrixConfig):
         self.config = config
         elements = config.line_elements
         scale = OPERAND_BITS * (config.slot_scales > 0)
         super().__init__(
             {
-                "step": In(Flow(step_layout(config))),
+                "step": In(Flow(step_layout(config.formats, config.weight_group))),
                 "bytes": In(data.ArrayLayout(unsigned(8), elements)),
                 "o": Out(data.ArrayLayout(signed(8), elements)),
                 **outputs(scales=data.ArrayLayout(scale, config.array.cols)),

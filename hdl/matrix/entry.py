@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import activation_layout, enter, gated_width, slots_of
 from celosia.hdl.matrix.streamer import vector_layout
@@ -25,7 +25,7 @@ class ActivationEntry(Component):
     elements. Only one of these passes counts; ``macs`` and ``gated`` are 0 for the others.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MatrixConfig):
         self.config = config
         members = {
             "elements": In(data.ArrayLayout(8 + config.array.wide, config.array.rows)),

@@ -4,9 +4,9 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
 from celosia.arch.isa import RING_SLOTS, Engine
 from celosia.arch.latency import dispatch_cycles
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import gated_width
 from celosia.hdl.matrix.entry import ActivationEntry
@@ -57,7 +57,7 @@ class MatrixEngine(Component):
     1 while an accepted command has vectors that have not been requested yet.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MatrixConfig):
         self.config = config
         members = {
             "i": In(stream.Signature(command_layout(Engine.MATRIX))),

@@ -3,7 +3,6 @@
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.hdl.component import Component
 
 JOBS_AHEAD = 2
@@ -20,7 +19,8 @@ class SlotGuard(Component):
     cycle in which the tile of ``slot`` is sent to the streamer: its products will use the slot.
     ``freed`` is 1 in a cycle in which the oldest of the sent tiles requests its last vector; the
     oldest tile may be sent in the same cycle. Its slot is free from the next cycle on, unless
-    products of another sent tile use the slot. For a systolic array there are two more conditions.
+    products of another sent tile use the slot. ``late`` is the number of registers that a tile
+    passes. For a systolic array there are two more conditions.
 
     First, row r of the array receives vectors r cycles after row 0. So after ``freed`` line r must
     wait r cycles longer than line 0. Second, rows of weights enter the array at the left and
@@ -30,12 +30,13 @@ class SlotGuard(Component):
     ``index`` of any slot is requested. A tile that begins with line 0 always meets this condition.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
-        self.depth = JOBS_AHEAD + REGISTERED_AHEAD * (config.stages + bool(config.formats))
-        self.lines = config.lines
+    def __init__(self, *, lines: int, weight_depth: int, late: int, systolic: bool):
+        self.depth = JOBS_AHEAD + REGISTERED_AHEAD * late
+        self.lines = lines
+        self.weight_depth = weight_depth
+        self.systolic = systolic
         members = {
-            "slot": In(range(config.array.weight_depth)),
+            "slot": In(range(weight_depth)),
             "line": In(range(self.lines)),
             "hold": In(1),
             "freed": In(1),
@@ -70,7 +71,7 @@ class SlotGuard(Component):
         recent = []
         since = Signal(range(self.lines + 1), init=self.lines)
         oldest = Mux(level == 0, self.slot, held[0])
-        if self.config.array.kind == "systolic":
+        if self.systolic:
             recent = self._skew(m, oldest, since)
         self._decide(m, level == 0, needed, recent, since)
         return m
@@ -82,7 +83,7 @@ class SlotGuard(Component):
     def _free(self, slot, line, needed, recent, since, *, ahead=False):
         """Return whether ``line`` of ``slot`` may be requested now or, ``ahead``, a cycle later."""
         busy = [valid & (kept == slot) for valid, kept in needed]
-        if self.config.array.kind == "systolic":
+        if self.systolic:
             # A slot freed ``age`` cycles ago is still being read by rows below.
             busy += [
                 valid & (left == slot) & (line > age) for age, (valid, left) in enumerate(recent)
@@ -120,7 +121,7 @@ class StagedSlotGuard(SlotGuard):
     def _more_members(self):
         return {
             "moves": In(1),
-            "next_slot": In(range(self.config.array.weight_depth)),
+            "next_slot": In(range(self.weight_depth)),
             "next_line": In(range(self.lines)),
         }
 

@@ -4,8 +4,8 @@ from amaranth.hdl import Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import COUNT_WIDTH, Engine
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import part_member
 from celosia.hdl.matrix.weights import job_layout
@@ -16,7 +16,7 @@ from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.slice import slices
 
 
-def vector_layout(config: Config) -> data.StructLayout:
+def vector_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of the control fields that accompany a vector of activations.
 
     ``valid`` is 0 in a cycle without a vector. ``k`` and ``n`` are the numbers of used rows and
@@ -56,7 +56,7 @@ class ActivationStreamer(Component):
     bits, because the carry of a low byte is added to the high byte.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MatrixConfig):
         self.config = config
         super().__init__(
             {
@@ -149,7 +149,7 @@ class ActivationStreamer(Component):
         """
         row = Signal(COUNT_WIDTH)
         begun = Signal()
-        addr = Signal(self.config.sp_addr_width)
+        addr = Signal(self.config.access.addr_width)
         following = Signal.like(addr)
         last = Signal()
         final = Signal()
@@ -180,11 +180,11 @@ class ActivationStreamer(Component):
             ]
 
 
-def line_layout(config: Config) -> data.StructLayout:
+def line_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a request for a vector: its address, and its :func:`vector_layout`.
 
     ``frees`` is 1 for the last vector of a job: the weight slot of the job is free after it.
     """
     return data.StructLayout(
-        {"addr": unsigned(config.sp_addr_width), "note": vector_layout(config), "frees": 1}
+        {"addr": unsigned(config.access.addr_width), "note": vector_layout(config), "frees": 1}
     )

@@ -4,8 +4,8 @@ import itertools
 
 from amaranth.hdl import Module
 
-from celosia.arch.config import Config
 from celosia.arch.latency import array_latency, product_latency
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import array_members, side, sum_width
 from celosia.hdl.matrix.column import ElementColumn
@@ -43,14 +43,14 @@ class SystolicArray(Component):
     zero.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MatrixConfig):
         self.config = config
         super().__init__(array_members(config))
 
     @property
     def latency(self) -> int:
         """Number of cycles from a vector of activations on ``i`` to its sums on ``o``."""
-        return array_latency(self.config.replace(array="systolic"))
+        return array_latency(self.config, "systolic")
 
     def elaborate(self, _platform):
         m = Module()

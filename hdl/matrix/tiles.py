@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.wide import flag_of
 from celosia.hdl.ports import command_layout
@@ -22,7 +22,7 @@ def times(value, factor: int):
     return total
 
 
-def tile_layout(config: Config) -> data.StructLayout:
+def tile_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of one tile of a MATMUL or PRELOAD.
 
     ``a_addr``, ``b_addr`` and ``acc_addr`` are the addresses of activations, weights B and sums.
@@ -44,8 +44,8 @@ def tile_layout(config: Config) -> data.StructLayout:
     lines = config.lines
     return data.StructLayout(
         {
-            "a_addr": unsigned(config.sp_addr_width),
-            "b_addr": unsigned(config.sp_addr_width),
+            "a_addr": unsigned(config.access.addr_width),
+            "b_addr": unsigned(config.access.addr_width),
             "acc_addr": unsigned(config.acc_addr_width),
             "slot": range(config.array.weight_depth),
             **present(half=config.paired),
@@ -75,7 +75,7 @@ class TileWalker(Component):
     sizes in a command must be at least 1.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MatrixConfig):
         self.config = config
         command = command_layout(Engine.MATRIX)
         members = {
@@ -133,9 +133,9 @@ class TileWalker(Component):
     def _walk(self, m, cmd, place, take, advance):
         """Step from tile to tile."""
         config = self.config
-        a_addr = Signal(config.sp_addr_width, reset_less=True)
-        b_addr = Signal(config.sp_addr_width, reset_less=True)
-        b_column = Signal(config.sp_addr_width, reset_less=True)
+        a_addr = Signal(config.access.addr_width, reset_less=True)
+        b_addr = Signal(config.access.addr_width, reset_less=True)
+        b_column = Signal(config.access.addr_width, reset_less=True)
         acc_addr = Signal(config.acc_addr_width, reset_less=True)
         slot = Signal(range(config.array.weight_depth), reset_less=True)
         k_left = Signal(COUNT_WIDTH + 1, reset_less=True)
@@ -189,9 +189,9 @@ class TileWalker(Component):
                 m.d.sync += half.eq(~take & ~k_last & ~on)
         m.d.comb += assign(place, half=half | second_of_pair(config, cmd))
         steps = self._steps(self.i.p)
-        a_step = Signal(config.sp_addr_width, reset_less=True)
-        b_k_step = Signal(config.sp_addr_width, reset_less=True)
-        b_n_step = Signal(config.sp_addr_width, reset_less=True)
+        a_step = Signal(config.access.addr_width, reset_less=True)
+        b_k_step = Signal(config.access.addr_width, reset_less=True)
+        b_n_step = Signal(config.access.addr_width, reset_less=True)
         before = Signal.like(line)
         m.d.comb += before.eq(Mux(appends(self.i.p), self.i.p.line, 0))
         to_column = b_transposed(config, self.i.p)
@@ -319,7 +319,7 @@ def paired(command):
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
 
 
-def one_of_pair(config: Config, command):
+def one_of_pair(config: MatrixConfig, command):
     """Return 1 if a command works on KV cache slots whose bytes hold elements of two heads.
 
     Such a command is a product with the tile of one head, or a PRELOAD of the tiles of both heads.
@@ -328,12 +328,12 @@ def one_of_pair(config: Config, command):
     return flag_if(config.packed_cache, command, "pair")
 
 
-def second_of_pair(config: Config, command):
+def second_of_pair(config: MatrixConfig, command):
     """Return 1 if a command multiplies by the second of two tiles in a slot's bytes, else 0."""
     return flag_if(config.packed_cache, command, "second")
 
 
-def lower_bits(config: Config, command):
+def lower_bits(config: MatrixConfig, command):
     """Return 1 if a command's weights are attention keys, and their slots also store lower bits.
 
     The first rows of such a slot have the upper four bits of the keys' elements. Its last rows have
@@ -342,12 +342,12 @@ def lower_bits(config: Config, command):
     return flag_if(config.low_rows, command, "lower")
 
 
-def in_blocks(config: Config, command):
+def in_blocks(config: MatrixConfig, command):
     """Return 1 if the bytes in each row of a command's weight slots share an exponent, else 0."""
     return flag_if(config.block_exponents, command, "block")
 
 
-def b_transposed(config: Config, command):
+def b_transposed(config: MatrixConfig, command):
     """Return 1 for a MATMUL or PRELOAD that reads B transposed, else 0."""
     return flag_if(config.array.b_transpose, command, "b_transpose")
 
@@ -360,7 +360,7 @@ def flag_if(unit, command, name: str):
     return _flags_of(command, name) if unit else Const(0, 1)
 
 
-def stacked(config: Config, command):
+def stacked(config: MatrixConfig, command):
     """Return 1 if a tile column of a command's weights is stored as consecutive rows of bytes.
 
     This is the case if the weights have a format of less than 8 bits, or if each group of weights

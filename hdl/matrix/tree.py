@@ -6,7 +6,6 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.formats import PAIRED_BITS, SCALE_BITS
 from celosia.arch.latency import (
     REGISTER_DEPTH,
@@ -16,6 +15,7 @@ from celosia.arch.latency import (
     row_width,
     weights_latency,
 )
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import (
@@ -65,7 +65,7 @@ class TreeColumn(Component):
     ``right``, receives its weights through ``beside`` and computes its ``product``.
     """
 
-    def __init__(self, config: Config, side: str = "", exponent_width: int = 0):
+    def __init__(self, config: MatrixConfig, side: str = "", exponent_width: int = 0):
         self.config = config
         self.side = side
         rows, width = config.array.rows, config.element_width
@@ -239,14 +239,14 @@ class TreeArray(Component):
     and bytes of INT16 activations, are multiplied as in :class:`SystolicArray`.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MatrixConfig):
         self.config = config
         super().__init__(array_members(config))
 
     @property
     def latency(self) -> int:
         """Number of cycles from a vector of activations on ``i`` to its sums on ``o``."""
-        return array_latency(self.config.replace(array="tree"))
+        return array_latency(self.config, "tree")
 
     def elaborate(self, _platform):
         m = Module()

@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, signed, unsigne
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
 from celosia.arch.formats import PAIRED_BITS
 from celosia.arch.isa import COUNT_WIDTH, Engine
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import enter, is_far, slots_of, strobes, weight_layout
 from celosia.hdl.matrix.blocks import BlockEncoder
@@ -30,7 +30,7 @@ from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import KEPT, delay, spread
 
 
-def job_layout(config: Config) -> data.StructLayout:
+def job_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a job for the streamer: a tile, and fields of the tile's command.
 
     A job is the work of the array on one tile. ``a_stride`` is the distance between the addresses
@@ -45,7 +45,7 @@ def job_layout(config: Config) -> data.StructLayout:
     return data.StructLayout(
         {
             "tile": tile_layout(config),
-            "a_stride": unsigned(config.sp_addr_width),
+            "a_stride": unsigned(config.access.addr_width),
             "a_zero": signed(config.array.operand_width),
             "m": unsigned(COUNT_WIDTH),
             "push": unsigned(len(Engine)),
@@ -96,7 +96,7 @@ class WeightFetcher(Component):
     all weights arrive one cycle later than stated above.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MatrixConfig):
         self.config = config
         members = {
             "i": In(stream.Signature(command_layout(Engine.MATRIX))),
@@ -155,9 +155,9 @@ class WeightFetcher(Component):
         begun = Signal()
         following = Signal.like(tile.line)
         index = Signal.like(tile.line)
-        base = Signal(config.sp_addr_width)
-        offset = Signal(config.sp_addr_width)
-        behind = Signal(config.sp_addr_width)
+        base = Signal(config.access.addr_width)
+        offset = Signal(config.access.addr_width)
+        behind = Signal(config.access.addr_width)
         fill = Signal()
         final = Signal()
         following_final = Signal()
@@ -173,7 +173,9 @@ class WeightFetcher(Component):
         early = pair & ~second
         step = None
         if config.formats:
-            m.submodules.steps = steps = DecodeSteps(config)
+            m.submodules.steps = steps = DecodeSteps(
+                config.formats, config.weight_group, config.array.rows
+            )
             scales, reads, packed, step = (
                 steps.scales,
                 steps.reads,
@@ -198,7 +200,12 @@ class WeightFetcher(Component):
             with m.If(taken & block):
                 m.d.sync += [second.eq(~second & ~third), third.eq(second)]
             asks = asks & ~third
-        m.submodules.guard = guard = SLOT_GUARDS[config.stages](config)
+        m.submodules.guard = guard = SLOT_GUARDS[config.stages](
+            lines=config.lines,
+            weight_depth=config.array.weight_depth,
+            late=config.stages + bool(config.formats),
+            systolic=config.array.kind == "systolic",
+        )
         guard.watch(m, tiles)
         m.d.comb += [
             guard.slot.eq(job.tile.slot),
@@ -284,7 +291,7 @@ class WeightWriter(Component):
     line is output in a third step, which reads no line.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MatrixConfig):
         self.config = config
         elements, pairs = max(config.array.rows, config.array.cols), config.packed_cache is not None
         points = config.array.zero_points
@@ -304,12 +311,12 @@ class WeightWriter(Component):
             ),
         }
         if config.formats:
-            note["step"] = step_layout(config)
+            note["step"] = step_layout(config.formats, config.weight_group)
         note |= byte_members(config)
         super().__init__(
             {
                 "i": In(Flow(data.StructLayout(note))),
-                "data": In(data.ArrayLayout(8, config.line_bytes)),
+                "data": In(data.ArrayLayout(8, config.access.line_bytes)),
                 "o": Out(Flow(weight_layout(config))),
             }
         )

@@ -5,14 +5,14 @@ from typing import Any
 
 from amaranth.hdl import Module, Mux, Value, ValueLike
 
-from celosia.arch.config import Config
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import DEFINITIONS, Opcode
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.stream.fields import present
 from celosia.hdl.stream.pipeline import delay
 
 
-def byte_members(config: Config) -> dict[str, Any]:
+def byte_members(config: MatrixConfig) -> dict[str, Any]:
     """Return a dictionary from name to shape: the fields that select a byte of each element.
 
     ``wide`` is 1 for INT16 elements. Their low bytes are then selected if ``low`` is 1, their high
@@ -21,7 +21,7 @@ def byte_members(config: Config) -> dict[str, Any]:
     return present(wide=config.array.wide, low=config.array.wide)
 
 
-def shift_members(config: Config) -> dict[str, Any]:
+def shift_members(config: MatrixConfig) -> dict[str, Any]:
     """Return a dictionary from name to shape with the field ``shifted`` of a vector.
 
     ``shifted`` is 1 for high bytes of INT16 elements, whose sums of products are multiplied by 256.

@@ -7,8 +7,8 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
-from celosia.arch.config import Config
 from celosia.arch.latency import HARDWARE_WIDTH
+from celosia.arch.records import Accumulators
 from celosia.hdl.arithmetic.multiplier import multiply
 from celosia.hdl.component import Component
 from celosia.hdl.memory.protected import error_port, gather
@@ -46,28 +46,34 @@ class AccumulatorMemory(Component):
     accumulate: wiring.PureInterface
     drain: wiring.PureInterface
 
-    def __init__(self, config: Config):
-        self._depth = -(-config.accumulators.depth // 2)
-        self._addr_width = config.acc_addr_width
-        self._stages = config.stages
-        self._throttle = bool(config.throttle)
-        self._scales = config.slot_scales > 0
-        self._level = config.protected("accumulators")
-        self._layout = data.ArrayLayout(signed(config.accumulators.width), config.array.cols)
-        kind = SUMS[config.stages + config.acc_corrected]
-        self._sums = kind(self._layout, self._level, sleep=config.array.sleep)
+    def __init__(
+        self,
+        accumulators: Accumulators,
+        cols: int,
+        *,
+        stages: int = 0,
+        level: str = "none",
+        sleep: bool = False,
+        scaled: bool = False,
+        throttle: bool = False,
+    ):
+        self._depth = -(-accumulators.depth // 2)
+        self._addr_width = accumulators.addr_width
+        self._stages = stages
+        self._throttle = throttle
+        self._scales = scaled
+        self._level = level
+        self._layout = data.ArrayLayout(signed(accumulators.width), cols)
+        kind = SUMS[stages + (stages and level == "correct")]
+        self._sums = kind(self._layout, level, sleep=sleep)
         super().__init__(
             {
-                "accumulate": In(
-                    AccumulatePort(
-                        config.accumulators, config.array.cols, scaled=config.slot_scales > 0
-                    )
-                ),
-                "drain": In(DrainPort(config.accumulators, config.array.cols)),
+                "accumulate": In(AccumulatePort(accumulators, cols, scaled=scaled)),
+                "drain": In(DrainPort(accumulators, cols)),
                 "scrub": In(1),
-                "scrub_addr": In(config.acc_addr_width),
-                **error_port(self._level),
-                **({"hold": In(1)} if config.throttle else {}),
+                "scrub_addr": In(accumulators.addr_width),
+                **error_port(level),
+                **({"hold": In(1)} if throttle else {}),
             }
         )
 

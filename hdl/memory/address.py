@@ -7,20 +7,21 @@ from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
+from celosia.arch.access import Access
 from celosia.arch.isa import COUNT_WIDTH, Engine
 from celosia.arch.latency import burst_words
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.ports import command_layout
 from celosia.hdl.stream.skid import skids
 
 
-def word_addr_width(config: Config) -> int:
+def word_addr_width(memory: Memory) -> int:
     """Return the width of a word address in external memory (bits)."""
-    return config.memory.addr_width - (config.mem_bytes - 1).bit_length()
+    return memory.addr_width - (memory.word_bytes - 1).bit_length()
 
 
-def span_layout(config: Config) -> data.StructLayout:
+def span_layout(memory: Memory, access: Access) -> data.StructLayout:
     """Return the layout of one row of a LOAD or STORE in the scratchpad.
 
     The row begins at byte address ``sp_addr`` and has ``words + 1`` memory words; the last word has
@@ -30,9 +31,9 @@ def span_layout(config: Config) -> data.StructLayout:
     """
     return data.StructLayout(
         {
-            "sp_addr": unsigned(config.sp_addr_width),
-            "words": range(max(1, config.scratchpad.bytes // config.mem_bytes)),
-            "tail": range(config.mem_bytes),
+            "sp_addr": unsigned(access.addr_width),
+            "words": range(max(1, (1 << access.addr_width) // memory.word_bytes)),
+            "tail": range(memory.word_bytes),
             "empty": 1,
             "last": 1,
             "push": len(Engine),
@@ -40,18 +41,18 @@ def span_layout(config: Config) -> data.StructLayout:
     )
 
 
-def row_layout(config: Config) -> data.StructLayout:
+def row_layout(memory: Memory, access: Access) -> data.StructLayout:
     """Return the layout of one row of a LOAD or STORE in external memory and in the scratchpad.
 
     The row begins at word ``word_addr`` of external memory; ``span`` (:func:`span_layout`)
     describes it in the scratchpad.
     """
     return data.StructLayout(
-        {"word_addr": unsigned(word_addr_width(config)), "span": span_layout(config)}
+        {"word_addr": unsigned(word_addr_width(memory)), "span": span_layout(memory, access)}
     )
 
 
-def piece_layout(config: Config) -> data.StructLayout:
+def piece_layout(memory: Memory) -> data.StructLayout:
     """Return the layout of a burst, which moves ``last + 1`` words from word ``word_addr`` on.
 
     ``end`` is 1 for the last burst of a command; the engines in the mask ``push`` then receive a
@@ -59,7 +60,7 @@ def piece_layout(config: Config) -> data.StructLayout:
     """
     return data.StructLayout(
         {
-            "word_addr": unsigned(word_addr_width(config)),
+            "word_addr": unsigned(word_addr_width(memory)),
             "last": unsigned(8),
             "empty": 1,
             "end": 1,
@@ -77,29 +78,31 @@ class Rows(Component):
     its ``ready`` comes from a register.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, memory: Memory, access: Access, *, stages: int):
+        self.memory = memory
+        self.stages = stages
         super().__init__(
             {
                 "i": In(stream.Signature(command_layout(Engine.LOAD))),
-                "o": Out(stream.Signature(row_layout(config))),
+                "o": Out(stream.Signature(row_layout(memory, access))),
                 "busy": Out(1),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        row = Signal(row_layout(self.config), reset_less=True)
+        word_bytes = self.memory.word_bytes
+        row = Signal.like(self.o.p, reset_less=True)
         span = row.span
         word_stride = Signal.like(row.word_addr, reset_less=True)
         sp_stride = Signal.like(span.sp_addr, reset_less=True)
         rows = Signal(COUNT_WIDTH, reset_less=True)  # rows left, including this one
         final = Signal()  # 1 for the last row, or if there is none
         advance = Signal()
-        shift = (self.config.mem_bytes - 1).bit_length()
+        shift = (word_bytes - 1).bit_length()
 
         walking = Signal()
-        named = stream.Signature(row_layout(self.config)).create()
+        named = stream.Signature(self.o.p.shape()).create()
         m.d.comb += [
             self.i.ready.eq(~self.busy),
             named.p.eq(row),
@@ -107,7 +110,7 @@ class Rows(Component):
             named.valid.eq(walking),
             advance.eq(walking & named.ready),
         ]
-        _, *held = streams = skids(m, named, stages=self.config.stages)
+        _, *held = streams = skids(m, named, stages=self.stages)
         connect(m, streams[-1], flipped(self.o))
         m.d.comb += self.busy.eq(reduce(or_, [skid.valid for skid in held], walking))
         with m.If(advance):
@@ -118,7 +121,7 @@ class Rows(Component):
                 final.eq(rows == 2),
                 walking.eq(~final),
             ]
-        end = Signal(self.config.sp_addr_width + 1)
+        end = Signal(len(span.sp_addr) + 1)
         some = Signal()
         m.d.comb += [
             end.eq(self.i.p.row_bytes - 1),
@@ -129,7 +132,7 @@ class Rows(Component):
                 row.word_addr.eq(self.i.p.dram_addr >> shift),
                 span.sp_addr.eq(self.i.p.sp_addr),
                 span.words.eq(end >> shift),
-                span.tail.eq(end & (self.config.mem_bytes - 1)),
+                span.tail.eq(end & (word_bytes - 1)),
                 span.empty.eq(~some),
                 span.push.eq(self.i.p.push),
                 word_stride.eq(self.i.p.dram_stride >> shift),
@@ -150,20 +153,20 @@ class Bursts(Component):
     cycle after the row was accepted.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, memory: Memory, access: Access):
+        self.memory = memory
         super().__init__(
             {
-                "i": In(stream.Signature(row_layout(config))),
-                "o": Out(stream.Signature(piece_layout(config))),
+                "i": In(stream.Signature(row_layout(memory, access))),
+                "o": Out(stream.Signature(piece_layout(memory))),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        row = Signal(row_layout(self.config), reset_less=True)
+        row = Signal.like(self.i.p, reset_less=True)
         final = Signal()
-        bits = min((burst_words(self.config) - 1).bit_length(), len(row.word_addr))
+        bits = min((burst_words(self.memory) - 1).bit_length(), len(row.word_addr))
         # The words from the next one up to the boundary are the complement of the low address.
         room = Signal(bits)
         rest = Signal.like(row.span.words)  # words after the next burst, if there is one

@@ -5,8 +5,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
+from celosia.arch.access import Access
 from celosia.arch.isa import Engine
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.memory.address import Bursts, Rows, span_layout
 from celosia.hdl.memory.protected import (
@@ -34,24 +35,25 @@ class LoadEngine(Component):
     which the last write of a command is accepted.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, memory: Memory, access: Access, *, stages: int = 0, level: str = "none"):
+        self._memory, self._access = memory, access
+        self.stages = stages
+        self.level = level
         ports = {
             "i": In(stream.Signature(command_layout(Engine.LOAD))),
             "status": Out(EngineStatus()),
-            "memory": Out(MemoryReadPort(config.memory)),
-            "write": Out(WritePort(config.access)),
+            "memory": Out(MemoryReadPort(memory)),
+            "write": Out(WritePort(access)),
         }
-        ports |= error_port(config.protected("queues"))
+        ports |= error_port(level)
         super().__init__(ports)
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.rows = rows = Rows(self.config)
-        m.submodules.bursts = bursts = Bursts(self.config)
-        layout = span_layout(self.config)
-        level, depth = self.config.protected("queues"), ROWS_AHEAD + 1
-        m.submodules.ahead = ahead = protected_fifo(layout.size, depth, level)
+        m.submodules.rows = rows = Rows(self._memory, self._access, stages=self.stages)
+        m.submodules.bursts = bursts = Bursts(self._memory, self._access)
+        size, depth = rows.o.p.span.shape().size, ROWS_AHEAD + 1
+        m.submodules.ahead = ahead = protected_fifo(size, depth, self.level)
         gather(m, self, errors_of([ahead]))
         connect(m, flipped(self.i), rows.i)
 
@@ -63,7 +65,7 @@ class LoadEngine(Component):
             rows.o.ready.eq(ahead.w_rdy & (bursts.i.ready | rows.o.p.span.empty)),
             ahead.w_data.eq(rows.o.p.span),
             ahead.w_en.eq(rows.o.valid & rows.o.ready),
-            request.p.addr.eq(bursts.o.p.word_addr * self.config.mem_bytes),
+            request.p.addr.eq(bursts.o.p.word_addr * self._memory.word_bytes),
             request.p.last.eq(bursts.o.p.last),
             request.valid.eq(bursts.o.valid),
             bursts.o.ready.eq(request.ready),
@@ -74,7 +76,8 @@ class LoadEngine(Component):
     def _write(self, m: Module, ahead: SyncFIFOBuffered | ProtectedFifo, asking: Signal) -> None:
         """Write each row's words as they arrive."""
         write, words = self.write.request, self.memory.data
-        row = Signal(span_layout(self.config), reset_less=True)
+        word_bytes, span = self._memory.word_bytes, span_layout(self._memory, self._access)
+        row = Signal(span, reset_less=True)
         active, final = Signal(), Signal()
         # Two places for writes, or for the end of a command that no row follows.
         layout = {"write": write.p.shape(), "some": 1, "end": 1, "push": row.push.shape()}
@@ -90,19 +93,19 @@ class LoadEngine(Component):
         with m.If(ahead.r_en):
             m.d.sync += [
                 row.eq(ahead.r_data),
-                final.eq(span_layout(self.config)(ahead.r_data).words == 0),
+                final.eq(span(ahead.r_data).words == 0),
                 active.eq(ahead.r_rdy),
             ]
         with m.Elif(take):
             m.d.sync += [
-                row.sp_addr.eq(row.sp_addr + self.config.mem_bytes),
+                row.sp_addr.eq(row.sp_addr + word_bytes),
                 row.words.eq(row.words - 1),
                 final.eq(row.words == 1),
             ]
         m.d.comb += [
             step.valid.eq(take),
             step.p.write.addr.eq(row.sp_addr),
-            step.p.write.count.eq(Mux(final, row.tail + 1, self.config.mem_bytes)),
+            step.p.write.count.eq(Mux(final, row.tail + 1, word_bytes)),
             step.p.write.data.as_value().eq(words.p),
             step.p.some.eq(~row.empty),
             step.p.end.eq(row_end & row.last),

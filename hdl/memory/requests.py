@@ -4,7 +4,7 @@ from amaranth.hdl import Module, ShapeLike, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.fields import Access
+from celosia.arch.access import Access
 from celosia.hdl.component import Component
 from celosia.hdl.ports import ReadPort
 from celosia.hdl.stream.pipeline import delay

@@ -1,12 +1,11 @@
 """The scratchpad: byte-addressed memory in banks, shared by all engines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from amaranth.hdl import C, Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
-from celosia.arch.fields import Access, next_power_of_two
+from celosia.arch.access import Access, next_power_of_two
 from celosia.hdl.component import Component
 from celosia.hdl.memory.bank import Bank, rotate, together
 from celosia.hdl.memory.protected import error_port, errors_of, gather
@@ -22,11 +21,6 @@ WRITERS = ("o", "s", "load")
 engine."""
 
 
-def written_bytes(config: Config, writer: str) -> int:
-    """Return the largest number of bytes in one write of ``writer``, a name of ``WRITERS``."""
-    return config.mem_bytes if writer == "load" else max(2 * config.vector.lanes, config.beat_lanes)
-
-
 class WriteLine(Component):
     """Rotates the bytes of a write, at most ``width``, to their positions in a row of a bank.
 
@@ -35,9 +29,9 @@ class WriteLine(Component):
     are combinational. Address bits below ``scratchpad_align`` are ignored.
     """
 
-    def __init__(self, access: Access, *, width: int, align: int):
+    def __init__(self, access: Access, *, width: int):
         self.line_bytes = access.line_bytes
-        self.align = align
+        self.align = access.align
         self.width = next_power_of_two(width)
         super().__init__(
             {
@@ -75,8 +69,9 @@ class Scratchpad(Component):
     without a gap. ``a`` (activations) is next because an array without activations loses
     ``rows * cols`` products per cycle. No port starves: a port waits at most until a command of an
     earlier port ends. If weights and activations are in the same bank, each line of weights delays
-    the array by one cycle, in whichever order the ports are granted. No write is longer than
-    :func:`written_bytes`.
+    the array by one cycle, in whichever order the ports are granted. ``writers`` maps the name of
+    each writer to the largest size of its writes (bytes).
+
 
     If the configuration has ``registered``, a bank performs each access one cycle after its grant.
     The requests of the first reader, which are accepted at once, are then granted one cycle after
@@ -93,30 +88,41 @@ class Scratchpad(Component):
     """
 
     def __init__(
-        self, config: Config, readers: Sequence[str] = READERS, writers: Sequence[str] = WRITERS
+        self,
+        access: Access,
+        writers: Mapping[str, int],
+        readers: Sequence[str] = READERS,
+        *,
+        banks: int,
+        bank_bytes: int,
+        stages: int = 0,
+        level: str = "none",
+        throttle: bool = False,
     ):
-        self.config = config
+        self.access = access
+        self.writers, self._widths = tuple(writers), tuple(writers.values())
         self.readers = tuple(readers)
-        self.writers = tuple(writers)
-        ports = {f"read_{name}": In(ReadPort(config.access)) for name in self.readers}
-        ports |= {f"write_{name}": In(WritePort(config.access)) for name in self.writers}
-        if config.throttle:
+        self.banks = banks
+        self.bank_bytes = bank_bytes
+        self.stages = stages
+        self.level = level
+        self.throttle = throttle
+        ports = {f"read_{name}": In(ReadPort(access)) for name in self.readers}
+        ports |= {f"write_{name}": In(WritePort(access)) for name in writers}
+        if throttle:
             ports["hold"] = In(1)
-        super().__init__(ports | error_port(config.protected("scratchpad")))
+        super().__init__(ports | error_port(level))
 
     def elaborate(self, _platform):
         m = Module()
-        level = self.config.protected("scratchpad")
         banks = [
-            Bank(
-                self.config.line_bytes, self.config.bank_bytes, level, self.config.scratchpad.align
-            )
-            for _ in range(self.config.scratchpad.banks)
+            Bank(self.access.line_bytes, self.bank_bytes, self.level, self.access.align)
+            for _ in range(self.banks)
         ]
         for index, bank in enumerate(banks):
             m.submodules[f"bank_{index}"] = bank
         # What a bank is asked for, in the cycle in which it is granted or the one after.
-        domain = domain_of(m, self.config.stages)
+        domain = domain_of(m, self.stages)
         self._write(m, banks, domain)
         self._read(m, banks, domain)
         gather(m, self, errors_of(banks))
@@ -124,15 +130,13 @@ class Scratchpad(Component):
 
     def _write(self, m: Module, banks: list[Bank], domain) -> None:
         requests = [getattr(self, f"write_{name}").request for name in self.writers]
-        access, align = self.config.access, self.config.scratchpad.align
-        widths = [written_bytes(self.config, name) for name in self.writers]
-        lines = [WriteLine(access, width=width, align=align) for width in widths]
+        lines = [WriteLine(self.access, width=width) for width in self._widths]
         for name, request, line in zip(self.writers, requests, lines, strict=True):
             m.submodules[f"line_{name}"] = line
             m.d.comb += line.write.eq(request.p)
         asked = [(request.valid, request.p.addr) for request in requests]
         free = self._free(asked)
-        if self.config.throttle:
+        if self.throttle:
             free[-1] &= ~self.hold
             asked[-1] = (requests[-1].valid & ~self.hold, requests[-1].p.addr)
         m.d.comb += [r.ready.eq(may) for r, may in zip(requests, free, strict=True)]
@@ -151,14 +155,14 @@ class Scratchpad(Component):
     def _read(self, m: Module, banks: list[Bank], domain) -> None:
         ports = [getattr(self, f"read_{name}") for name in self.readers]
         asked = [(port.request.valid, port.request.p) for port in ports]
-        latency = [self.config.weight_latency, *[self.config.sram_latency] * (len(ports) - 1)]
         valid, addr = asked[0]
-        stages = self.config.stages
+        stages = self.stages
+        latency = [2 + 2 * stages, *[2 + stages] * (len(ports) - 1)]
         asked[0] = (delay(m, valid, stages, reset=True), delay(m, addr, stages))
-        if self.config.throttle:
+        if self.throttle:
             asked[1:] = [(valid & ~self.hold, addr) for valid, addr in asked[1:]]
         for place, (port, free) in enumerate(zip(ports, self._free(asked), strict=True)):
-            held = place and self.config.throttle
+            held = place and self.throttle
             m.d.comb += port.request.ready.eq(free & ~self.hold if held else free)
         for bank, wanted in zip(banks, self._chosen(banks, asked), strict=True):
             domain += bank.read_en.eq(Cat(wanted).any())
@@ -178,10 +182,10 @@ class Scratchpad(Component):
 
     def _asked(self, m: Module, port):
         """Return the signal that sets a bank's port: with ``registered`` a register."""
-        return data_register(m, port, stages=self.config.stages)
+        return data_register(m, port, stages=self.stages)
 
     def _bank(self, addr):
-        return addr[(self.config.bank_bytes - 1).bit_length() :]
+        return addr[(self.bank_bytes - 1).bit_length() :]
 
     def _free(self, asked):
         """Return for each valid and address whether no earlier request wants the same bank."""

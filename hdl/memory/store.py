@@ -5,9 +5,10 @@ from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
+from celosia.arch.access import Access
 from celosia.arch.isa import Engine
 from celosia.arch.latency import lines_wait, requests_latency
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.memory.address import Bursts, Rows, span_layout
 from celosia.hdl.memory.requests import Requests
@@ -33,22 +34,23 @@ class StoreEngine(Component):
     is the cycle in which ``memory.written`` reports the command's last burst, or a later cycle.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, memory: Memory, access: Access, *, stages: int = 0):
+        self._memory, self._access = memory, access
+        self.stages = stages
         ports = {
             "i": In(stream.Signature(command_layout(Engine.STORE))),
             "status": Out(EngineStatus()),
-            "memory": Out(MemoryWritePort(config.memory)),
-            "read": Out(ReadPort(config.access)),
+            "memory": Out(MemoryWritePort(memory)),
+            "read": Out(ReadPort(access)),
         }
         super().__init__(ports)
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.rows = rows = Rows(self.config)
-        m.submodules.bursts = bursts = Bursts(self.config)
-        layout = span_layout(self.config)
-        m.submodules.ahead = ahead = SyncFIFOBuffered(width=layout.size, depth=3)
+        m.submodules.rows = rows = Rows(self._memory, self._access, stages=self.stages)
+        m.submodules.bursts = bursts = Bursts(self._memory, self._access)
+        size = rows.o.p.span.shape().size
+        m.submodules.ahead = ahead = SyncFIFOBuffered(width=size, depth=3)
         m.submodules.events = events = SyncFIFOBuffered(width=_EVENT.size, depth=BURSTS_AHEAD + 1)
         connect(m, flipped(self.i), rows.i)
 
@@ -60,7 +62,7 @@ class StoreEngine(Component):
             ahead.w_data.eq(rows.o.p.span),
             ahead.w_en.eq(rows.o.valid & rows.o.ready & ~rows.o.p.span.empty),
         ]
-        *_, pieces = skids(m, bursts.o, stages=self.config.stages)
+        *_, pieces = skids(m, bursts.o, stages=self.stages)
         taken = Signal()
         asked = self._request(m, pieces, events, taken)
         moving = self._words(m, ahead, events.w_rdy, asked, taken)
@@ -80,7 +82,7 @@ class StoreEngine(Component):
         event = Signal(_EVENT)
         m.d.comb += [
             may.eq(events.w_rdy & (asked[8:] == 0)),
-            request.p.addr.eq(piece.word_addr * self.config.mem_bytes),
+            request.p.addr.eq(piece.word_addr * self._memory.word_bytes),
             request.p.last.eq(piece.last),
             request.valid.eq(pieces.valid & may & ~piece.empty),
             pieces.ready.eq(may & (request.ready | piece.empty)),
@@ -106,22 +108,24 @@ class StoreEngine(Component):
 
         ``room`` says that another burst can be requested.
         """
-        config, out = self.config, self.memory.data
-        row = Signal(span_layout(config), reset_less=True)
+        word_bytes, out = self._memory.word_bytes, self.memory.data
+        span = span_layout(self._memory, self._access)
+        row = Signal(span, reset_less=True)
         active, row_end = Signal(), Signal()
         final = Signal()
         # Words in flight: enough for one a cycle.
-        most = requests_latency(config) + 3 + lines_wait(config)
+        late = lines_wait(self._access, self.stages)
+        most = requests_latency(self.stages) + 3 + late
         pending = Signal(range(most + 1))
         # The position of the word's last byte waits for the word.
         m.submodules.requests = requests = Requests(
-            config.access, range(config.mem_bytes), stages=config.stages
+            self._access, range(word_bytes), stages=self.stages
         )
         connect(m, requests.port, flipped(self.read))
         request, last_byte = requests.i, requests.note
         m.d.comb += [
             request.p.addr.eq(row.sp_addr),
-            request.p.note.eq(Mux(final, row.tail, config.mem_bytes - 1)),
+            request.p.note.eq(Mux(final, row.tail, word_bytes - 1)),
             request.valid.eq(active & asked & (pending != most)),
             taken.eq(request.valid & request.ready),
             row_end.eq(taken & final),
@@ -131,19 +135,19 @@ class StoreEngine(Component):
         with m.If(ahead.r_en):
             m.d.sync += [
                 row.eq(ahead.r_data),
-                final.eq(span_layout(config)(ahead.r_data).words == 0),
+                final.eq(span(ahead.r_data).words == 0),
                 active.eq(ahead.r_rdy),
             ]
         with m.Elif(taken):
             m.d.sync += [
-                row.sp_addr.eq(row.sp_addr + config.mem_bytes),
+                row.sp_addr.eq(row.sp_addr + word_bytes),
                 row.words.eq(row.words - 1),
                 final.eq(row.words == 1),
             ]
-        mask = Cat(last_byte >= byte for byte in range(self.config.mem_bytes))
-        word = Cat(self.read.data.as_value()[: self.config.memory.width], mask)
+        mask = Cat(last_byte >= byte for byte in range(word_bytes))
+        word = Cat(self.read.data.as_value()[: 8 * word_bytes], mask)
         valid = self.read.valid
-        if lines_wait(config):
+        if late:
             word, valid = delay(m, word, 1), delay(m, valid, 1, reset=True)
         m.submodules.words = words = SyncFIFOBuffered(width=len(word), depth=most)
         m.d.comb += [

@@ -4,8 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.micro.isa import IMMEDIATE_WIDTH, REGISTERS
+from celosia.arch.records import Accumulators
+from celosia.arch.records import Memory as ExternalMemory
 from celosia.hdl.arithmetic.wide_multiplier import WideMultiplier
 from celosia.hdl.component import Component
 from celosia.hdl.memory.byte_ram import BytePort
@@ -38,23 +39,33 @@ class MicroCore(Component):
     ``signal_value`` is then the event's number (:class:`celosia.arch.micro.isa.Signal`).
     """
 
-    def __init__(self, config: Config, microcode: list[int], data_depth: int):
-        self.config = config
+    def __init__(
+        self,
+        microcode: list[int],
+        *,
+        memory: ExternalMemory,
+        accumulators: Accumulators,
+        scratchpad_bytes: int,
+        program_depth: int,
+        data_depth: int,
+        requantizer: bool,
+    ):
+        self.requantizer = requantizer
         self._microcode = microcode
         super().__init__(
             {
-                "mem_read": Out(MemoryReadPort(config.memory)),
-                "mem_write": Out(MemoryWritePort(config.memory)),
-                "sp": Out(BytePort(16, config.scratchpad.bytes // 2)),
+                "mem_read": Out(MemoryReadPort(memory)),
+                "mem_write": Out(MemoryWritePort(memory)),
+                "sp": Out(BytePort(16, scratchpad_bytes // 2)),
                 "data": Out(BytePort(32, data_depth)),
                 "hold": In(1),
                 **dict.fromkeys(ARRAY_STROBES, Out(1)),
                 "operand": Out(8),
-                "row": Out((config.accumulators.depth - 1).bit_length()),
-                "sum": In(signed(config.accumulators.width)),
+                "row": Out((accumulators.depth - 1).bit_length()),
+                "sum": In(signed(accumulators.width)),
                 "waiting": Out(1),
                 "go": In(1),
-                "pc": In((config.control.program_depth - 1).bit_length()),
+                "pc": In((program_depth - 1).bit_length()),
                 "signal": Out(1),
                 "signal_value": Out(2),
             }
@@ -157,7 +168,7 @@ class MicroCore(Component):
             multiplier.start.eq(mine),
             multiplier.b_en.eq(mine),
         ]
-        if not self.config.requantizer:
+        if not self.requantizer:
             return Const(0), Const(0, signed(16)), Const(0), Const(0)
         m.submodules.requantizer = scaled = MicroRequantizer()
         m.d.comb += [

@@ -3,9 +3,8 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import REGISTERS
-from celosia.arch.micro.memory import memory_map
+from celosia.arch.micro.memory import Map
 from celosia.arch.registers import CAUSE_SHIFT, COUNTER_WIDTH, IDENTITY, REGISTER_MAP, Cause
 from celosia.hdl.component import Component
 from celosia.hdl.control.outcome import Outcome
@@ -24,9 +23,9 @@ class MicroHost(Component):
     :class:`celosia.hdl.control.outcome.Outcome` with the same names.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
-        self._map = memory_map(config)
+    def __init__(self, program_depth: int, memory: Map):
+        self.program_depth = program_depth
+        self._map = memory
         super().__init__(
             {
                 "host": In(HostPort()),
@@ -37,7 +36,7 @@ class MicroHost(Component):
                 "abort": Out(1),
                 "forget": Out(1),
                 "irq": Out(1),
-                "pc": Out((config.control.program_depth - 1).bit_length()),
+                "pc": Out((program_depth - 1).bit_length()),
                 "write_en": Out(1),
                 "write_addr": Out((self._map.end - 1).bit_length()),
                 "write_data": Out(32),
@@ -78,7 +77,7 @@ class MicroHost(Component):
         with m.If(written("PC")):
             m.d.sync += [
                 self.pc.eq(host.write_data),
-                outside.eq(host.write_data >= self.config.control.program_depth),
+                outside.eq(host.write_data >= self.program_depth),
             ]
         with m.If(written("PROGRAM_ADDR")):
             m.d.sync += program_addr.eq(host.write_data)

@@ -10,12 +10,12 @@ from celosia.arch.micro.microcode import assemble
 from celosia.arch.registers import Cause
 from celosia.hdl.component import Component, InDomain
 from celosia.hdl.control.recovery import Recovery, Watchdog
+from celosia.hdl.engines import machine_ports
 from celosia.hdl.memory.byte_ram import ByteRam
 from celosia.hdl.memory.guard import MemoryGuard
 from celosia.hdl.micro.array import MicroArray
 from celosia.hdl.micro.core import ARRAY_STROBES, MicroCore
 from celosia.hdl.micro.host import MicroHost
-from celosia.hdl.ports import MachinePorts
 
 
 class MicroMachine(Component):
@@ -26,20 +26,28 @@ class MicroMachine(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        super().__init__(MachinePorts(config))
+        super().__init__(machine_ports(config))
 
     def elaborate(self, _platform):
         m = Module()
         config = self.config
-        depth = memory_map(config).end
-        words = assemble(config).words()
-        core, array = MicroCore(config, words, depth), MicroArray(config.array, config.accumulators)
+        regions = memory_map(config)
+        core = MicroCore(
+            assemble(config).words(),
+            memory=config.memory,
+            accumulators=config.accumulators,
+            scratchpad_bytes=config.scratchpad.bytes,
+            program_depth=config.control.program_depth,
+            data_depth=regions.end,
+            requantizer=config.requantizer,
+        )
+        array = MicroArray(config.array, config.accumulators)
         m.submodules.core = InDomain(core, "core")
         m.submodules.array = InDomain(array, "core")
         m.submodules.guard = guard = MemoryGuard(config.memory, bank_bytes=config.bank_bytes)
-        m.submodules.host = host = MicroHost(config)
+        m.submodules.host = host = MicroHost(config.control.program_depth, regions)
         m.submodules.scratchpad = scratchpad = ByteRam(16, config.scratchpad.bytes // 2)
-        m.submodules.data = data = ByteRam(32, depth)
+        m.submodules.data = data = ByteRam(32, regions.end)
         connect(m, flipped(self.host), host.host)
         connect(m, core.mem_read, guard.core_read)
         connect(m, core.mem_write, guard.core_write)

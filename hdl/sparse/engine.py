@@ -3,8 +3,9 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import Opcode
+from celosia.arch.matrix_config import MatrixConfig
+from celosia.arch.records import Sparse
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.matrix import MatrixEngine
 from celosia.hdl.sparse.sparse import SparseUnit
@@ -20,12 +21,12 @@ class SparseMatrixEngine(Component):
     sparse unit multiplies.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MatrixConfig, sparse: Sparse):
         self.config = config
-        self._dense, self._sparse = MatrixEngine(config), SparseUnit(config)
+        self._dense, self._sparse = MatrixEngine(config), SparseUnit(config, sparse)
         members = dict(self._dense.signature.members)
         members |= {
-            "macs": Out(range(max(config.elements, config.sparse_lanes) + 1)),
+            "macs": Out(range(max(config.elements, sparse.lanes) + 1)),
             "skipped": Out(len(self._sparse.skipped)),
         }
         super().__init__(members)

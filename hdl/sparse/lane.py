@@ -5,8 +5,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.latency import load_bytes
+from celosia.arch.matrix_config import MatrixConfig
+from celosia.arch.records import Sparse
 from celosia.arch.sparse import ENTRY_WIDTH, NOTHING, RUN_WIDTH, VALUE_WIDTH
 from celosia.hdl.component import Component
 
@@ -14,7 +15,7 @@ BANKS = 2
 """Number of rows of activations in a lane: one is used while the other is loaded."""
 
 
-def sum_layout(config: Config) -> data.StructLayout:
+def sum_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of the sum of a column: its tile, its column in the tile, and its value."""
     return data.StructLayout(
         {
@@ -42,9 +43,10 @@ class SparseLane(Component):
     ``k`` is the number of rows of the matrix, and must not change during a command.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MatrixConfig, sparse: Sparse):
         self.config = config
-        load = load_bytes(config)
+        self.longest_row = sparse.longest_row
+        load = load_bytes(config.access)
         members = {
             "k": In(ENTRY_WIDTH + 1),
             "begin": In(3),
@@ -58,7 +60,7 @@ class SparseLane(Component):
             "bank": In(1),
             "x_en": In(1),
             "x_bank": In(1),
-            "x_addr": In(range(config.sparse_depth // load)),
+            "x_addr": In(range(self.longest_row // load)),
             "x_data": In(data.ArrayLayout(8, load)),
             "o": Out(stream.Signature(sum_layout(config))),
         }
@@ -69,7 +71,7 @@ class SparseLane(Component):
     def elaborate(self, _platform):
         m = Module()
         config = self.config
-        load = load_bytes(config)
+        load = load_bytes(config.access)
         value = self.field[:VALUE_WIDTH].as_signed()
         run = self.field[VALUE_WIDTH:]
         place, entry, nothing = Signal(ENTRY_WIDTH + 1), Signal(ENTRY_WIDTH + 1), Signal()
@@ -94,7 +96,7 @@ class SparseLane(Component):
         # One stage per operation; a name's suffix is the stage that writes it.
         word_bits = (load - 1).bit_length()
         m.submodules.x = memory = Memory(
-            shape=unsigned(8 * load), depth=BANKS * config.sparse_depth // load, init=[]
+            shape=unsigned(8 * load), depth=BANKS * self.longest_row // load, init=[]
         )
         write, read = memory.write_port(), memory.read_port()
         place_1 = Signal(entry.shape(), reset_less=True)

@@ -5,9 +5,10 @@ from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import COUNT_WIDTH, Engine
 from celosia.arch.latency import LANE_LATENCY, dispatch_cycles, load_bytes
+from celosia.arch.matrix_config import MatrixConfig
+from celosia.arch.records import Sparse
 from celosia.arch.sparse import ENTRY_WIDTH, HEADER_BEATS, RUN_WIDTH, beat_bytes
 from celosia.hdl.component import Component
 from celosia.hdl.ports import AccumulatePort, ReadPort, command_layout
@@ -38,9 +39,10 @@ class SparseUnit(Component):
     and ``skipped`` is the number of zero weights that the entries encode.
     """
 
-    def __init__(self, config: Config, lanes: int | None = None):
+    def __init__(self, config: MatrixConfig, sparse: Sparse):
         self.config = config
-        self.lanes = config.sparse_lanes if lanes is None else lanes
+        self.sparse = sparse
+        self.lanes = sparse.lanes
         most = self.lanes << (2 * RUN_WIDTH)
         super().__init__(
             {
@@ -74,7 +76,7 @@ class SparseUnit(Component):
 
         units = []
         for index in range(lanes):
-            m.submodules[f"lane_{index}"] = lane = SparseLane(config)
+            m.submodules[f"lane_{index}"] = lane = SparseLane(config, self.sparse)
             m.d.comb += lane.k.eq(cmd.k)
             if config.array.zero_points:
                 m.d.comb += lane.zero.eq(cmd.a_zero)
@@ -110,11 +112,11 @@ class SparseUnit(Component):
     def _load(self, m, cmd, begin, freed, units):
         """Read rows of A into the lanes' banks in turn; return the number of unused rows there."""
         config = self.config
-        load = load_bytes(config)
-        addr, row = Signal(config.sp_addr_width), Signal(config.sp_addr_width)
+        load = load_bytes(config.access)
+        addr, row = Signal(config.access.addr_width), Signal(config.access.addr_width)
         asked, received = (
-            Signal(range(config.sparse_depth)),
-            Signal(range(config.sparse_depth // load)),
+            Signal(range(self.sparse.longest_row)),
+            Signal(range(self.sparse.longest_row // load)),
         )
         rows = Signal(COUNT_WIDTH)
         spare = Signal(range(BANKS + 1))
@@ -169,7 +171,7 @@ class SparseUnit(Component):
         """Read the code once for each row; return its beats, with the last of a row marked."""
         config = self.config
         size = beat_bytes(self.lanes)
-        addr = Signal(config.sp_addr_width)
+        addr = Signal(config.access.addr_width)
         left, rows = Signal(COUNT_WIDTH + 1), Signal(COUNT_WIDTH)
         ahead = Signal(range(BEATS_AHEAD + 1))
         request = self.b.request

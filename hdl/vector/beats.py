@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from amaranth.hdl import Cat, Module, Signal, Value, signed, unsigned
 from amaranth.lib import data, wiring
 
-from celosia.arch.config import Config
+from celosia.arch.access import Access
 from celosia.arch.isa import COUNT_WIDTH
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.stream.pipeline import spread
 from celosia.hdl.stream.slice import slices
 
 
-def beat_layout(config: Config) -> data.StructLayout:
+def beat_layout(access: Access) -> data.StructLayout:
     """Return the layout of a beat: bytes, the number of elements in them, and three end flags.
 
     ``data`` has ``count`` elements from byte 0 on. ``row_last``, ``tile_last`` and ``last`` are 1
@@ -19,7 +20,7 @@ def beat_layout(config: Config) -> data.StructLayout:
     """
     return data.StructLayout(
         {
-            "data": data.ArrayLayout(unsigned(8), config.line_bytes),
+            "data": data.ArrayLayout(unsigned(8), access.line_bytes),
             "count": unsigned(COUNT_WIDTH),
             "row_last": 1,
             "tile_last": 1,
@@ -62,7 +63,7 @@ def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None
             m.d.comb += source.ready.eq(sink.ready)
 
 
-def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], sink) -> None:
+def collect(m: Module, config: VectorConfig, sources: Sequence[tuple[Value, object]], sink) -> None:
     """Connect the source whose strobe is 1 to ``sink``; if all strobes are 0, connect none.
 
     ``sources`` are pairs (strobe, stream). If the configuration has ``registered`` and ``fused``,
@@ -84,7 +85,7 @@ def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], 
 
 
 def staged(
-    m: Module, config: Config, source: wiring.PureInterface, *names: str
+    m: Module, config: VectorConfig, source: wiring.PureInterface, *names: str
 ) -> wiring.PureInterface:
     """Connect ``source`` to a chain of register slices, one per name; return the chain's output.
 

@@ -4,8 +4,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import COUNT_WIDTH
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.component import Component
 from celosia.hdl.ports import DrainPort
 from celosia.hdl.stream.credits import CreditQueue
@@ -29,7 +29,7 @@ class DrainReader(Component):
     ``softmax_lanes`` lanes instead of ``lanes``.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: VectorConfig):
         self.config = config
         self.wider = config.fused is not None and config.beat_lanes > config.vector.lanes
         members = {

@@ -4,7 +4,6 @@ from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import COLUMN_WIDTH
 from celosia.arch.latency import (
     POLYNOMIAL_WAIT,
@@ -12,6 +11,7 @@ from celosia.arch.latency import (
     epilogue_latency,
     requantizer_latency,
 )
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.arithmetic.requantize import Requantizer
 from celosia.hdl.component import Component
 from celosia.hdl.functions.argmax import ArgmaxUnit, largest_layout
@@ -65,7 +65,7 @@ class Epilogue(Component):
     polynomial_latency = POLYNOMIAL_WAIT
     """Cycles by which the result of a polynomial is later than the result of a table lookup."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: VectorConfig):
         self.config = config
         lanes = config.beat_lanes
         members = {
@@ -79,9 +79,9 @@ class Epilogue(Component):
             "owes": Out(1),
             "done": Out(1),
             "i": In(stream.Signature(value_layout(lanes))),
-            "residual": In(stream.Signature(beat_layout(config))),
+            "residual": In(stream.Signature(beat_layout(config.access))),
             "words": In(stream.Signature(word_layout(config))),
-            "o_walk": In(walk_layout(config.sp_addr_width)),
+            "o_walk": In(walk_layout(config.access.addr_width)),
             "write": Out(WritePort(config.access)),
         }
         if config.activation:
@@ -118,7 +118,9 @@ class Epilogue(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.places = places = Walker(self.config.sp_addr_width, stages=self.config.stages)
+        m.submodules.places = places = Walker(
+            self.config.access.addr_width, stages=self.config.stages
+        )
         values = slices(m, wiring.flipped(self.i), "door", stages=self.config.stages)
         room = Signal()
         m.d.comb += [
@@ -144,7 +146,7 @@ class Epilogue(Component):
             requantized.i.valid.eq(valid),
             *(requantized.i.payload[lane].eq(element) for lane, element in enumerate(y)),
         ]
-        self._write(m, requantized.o, made_ahead(m, self.config, places))
+        self._write(m, requantized.o, made_ahead(m, places, forward=not self.config.fused))
         return m
 
     def _requantize(self, m, accepted, beats):

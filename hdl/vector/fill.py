@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.component import Component
 from celosia.hdl.functions.table import table_write_signature
 from celosia.hdl.vector.beats import beat_layout
@@ -20,7 +20,7 @@ class Fill(Component):
     loads ``addr``; ``done`` is 1 in the cycle of the last beat.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: VectorConfig):
         self.config = config
         largest = max(config.vector.words, config.table_slots)
         members = {
@@ -29,7 +29,7 @@ class Fill(Component):
             "table": In(1),
             "done": Out(1),
             "addr": In((largest - 1).bit_length()),
-            "i": In(stream.Signature(beat_layout(config))),
+            "i": In(stream.Signature(beat_layout(config.access))),
             "param_en": Out(1),
             "param_addr": Out((config.vector.words - 1).bit_length()),
             "param_line": Out(range(config.param_lines)),
@@ -53,7 +53,7 @@ class Fill(Component):
         ]
         if config.activation:
             # Addresses omit the bits below the alignment, so several bytes of a table share a beat.
-            low = (config.scratchpad.align - 1).bit_length()
+            low = (config.access.align - 1).bit_length()
             byte = self.i.p.data[index[:low]] if low else self.i.p.data[0]
             m.d.comb += [
                 self.table_write.en.eq(self.i.valid & self.table),

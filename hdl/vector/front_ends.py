@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import FACTOR_SHIFT, Engine
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.component import Component
 from celosia.hdl.functions.row_factors import factor_layout, numbered_layout
 from celosia.hdl.memory.protected import error_port, errors_of, gather
@@ -33,9 +33,9 @@ class FrontEnds(Component):
     ``flag``, because they may be far from the command queue.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: VectorConfig):
         self.config = config
-        beats = stream.Signature(beat_layout(config))
+        beats = stream.Signature(beat_layout(config.access))
         members = {
             "start": In(1),
             "command": In(command_layout(Engine.VECTOR)),
@@ -63,7 +63,8 @@ class FrontEnds(Component):
     def elaborate(self, _platform):
         m = Module()
         opcode = self.opcode
-        m.submodules.map = front = MapFront(self.config)
+        config = self.config
+        m.submodules.map = front = MapFront(config.access, config.vector.lanes, config.beat_lanes)
         m.d.comb += [front.wide.eq(self.flag.wide_in), front.zero.eq(self.command.i_zero)]
         strobe = self._near(m, opcode.map)
         inputs = [(strobe, front.i)]
@@ -123,11 +124,8 @@ class FrontEnds(Component):
             front.diagonal_value.eq(self._near(m, command.diagonal_value)),
         ]
         if self.config.row_factors:
-            m.d.comb += [
-                front.number.eq(self._near(m, command.params[FACTOR_SHIFT:])),
-                self.sum_factor.valid.eq(front.factor.valid),
-                self.sum_factor.payload.eq(front.factor.payload),
-            ]
+            m.d.comb += front.number.eq(self._near(m, command.params[FACTOR_SHIFT:]))
+            wiring.connect(m, front.factor, wiring.flipped(self.sum_factor))
         return front
 
     def _norm(self, m):
@@ -141,8 +139,5 @@ class FrontEnds(Component):
         ]
         wiring.connect(m, front.o_sum, wiring.flipped(self.o_sum))
         if self.config.row_factors:
-            m.d.comb += [
-                self.factor.valid.eq(front.factor.valid),
-                self.factor.payload.eq(front.factor.payload),
-            ]
+            wiring.connect(m, front.factor, wiring.flipped(self.factor))
         return front

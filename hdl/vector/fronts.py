@@ -4,8 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
+from celosia.arch.access import Access
 from celosia.arch.isa import COUNT_WIDTH
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.component import Component
 from celosia.hdl.functions.addnorm import AddNormUnit
 from celosia.hdl.functions.row_factors import RowFactors, factor_layout, numbered_layout
@@ -25,20 +26,20 @@ class MapFront(Component):
     Elements have 8 bits, or 16 bits if ``wide`` is 1. The circuit is combinational.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, access: Access, lanes: int, beat_lanes: int):
+        self.lanes = lanes
         super().__init__(
             {
                 "wide": In(1),
                 "zero": In(signed(8)),
-                "i": In(stream.Signature(beat_layout(config))),
-                "o": Out(stream.Signature(value_layout(config.beat_lanes))),
+                "i": In(stream.Signature(beat_layout(access))),
+                "o": Out(stream.Signature(value_layout(beat_lanes))),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        lanes = self.config.vector.lanes
+        lanes = self.lanes
         narrow, wide = elements(self.i.p, lanes, 1), elements(self.i.p, lanes, 2)
         for lane in range(lanes):
             element = Mux(self.wide, wide[lane], narrow[lane])
@@ -104,7 +105,7 @@ class SoftmaxFront(Component):
     each ``start``.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: VectorConfig):
         self.config = config
         factor = {}
         if config.row_factors:
@@ -121,7 +122,7 @@ class SoftmaxFront(Component):
                 "diagonal_en": In(1),
                 "diagonal": In(signed(OFFSET_WIDTH)),
                 "diagonal_value": In(signed(28)),
-                "i": In(stream.Signature(beat_layout(config))),
+                "i": In(stream.Signature(beat_layout(config.access))),
                 "owes": Out(1),
                 "o": Out(stream.Signature(value_layout(config.beat_lanes))),
                 **error_port(config.protected("queues")),
@@ -200,11 +201,8 @@ class SoftmaxFront(Component):
             m.d.sync += number.eq(self.number)
         with m.Elif(beats.valid & beats.ready & beats.p.row_last):
             m.d.sync += number.eq(number + 1)
-        m.d.comb += [
-            unit.i.p.number.eq(number),
-            self.factor.valid.eq(unit.factor.valid),
-            self.factor.payload.eq(unit.factor.payload),
-        ]
+        m.d.comb += unit.i.p.number.eq(number)
+        wiring.connect(m, unit.factor, wiring.flipped(self.factor))
 
 
 class NormFront(Component):
@@ -216,7 +214,7 @@ class NormFront(Component):
     and ``factor`` outputs the factor that normalizes each row.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: VectorConfig):
         self.config = config
         lanes = config.vector.lanes
         factor = {"factor": Out(Flow(factor_layout()))} if config.row_factors else {}
@@ -227,8 +225,8 @@ class NormFront(Component):
                 "rms": In(1),
                 "add": In(1),
                 "eps": In(56),
-                "i": In(stream.Signature(beat_layout(config))),
-                "r": In(stream.Signature(beat_layout(config))),
+                "i": In(stream.Signature(beat_layout(config.access))),
+                "r": In(stream.Signature(beat_layout(config.access))),
                 "o": Out(stream.Signature(value_layout(config.beat_lanes))),
                 "o_sum": Out(stream.Signature(data.ArrayLayout(signed(16), lanes))),
                 **error_port(config.protected("queues")),
@@ -241,10 +239,7 @@ class NormFront(Component):
         parity = self.config.protected("queues") != "none"
         if self.config.row_factors:
             unit = RowFactors(lanes=lanes, max_row=self.config.vector.longest_row)
-            m.d.comb += [
-                self.factor.valid.eq(unit.factor.valid),
-                self.factor.payload.eq(unit.factor.payload),
-            ]
+            wiring.connect(m, unit.factor, wiring.flipped(self.factor))
         else:
             unit = AddNormUnit(lanes=lanes, max_row=self.config.vector.longest_row, parity=parity)
             m.d.comb += unit.rms.eq(self.rms)

@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.latency import intake_latency, requantizer_latency
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.arithmetic.requantize import Requantizer, bounds_layout, bounds_of
 from celosia.hdl.component import Component
 from celosia.hdl.stream.credits import CreditQueue
@@ -26,13 +26,13 @@ class Intake(Component):
     ``latency`` cycles. In a ``registered`` machine beats and results pass registers.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: VectorConfig):
         self.config = config
         super().__init__(
             {
                 "words": In(stream.Signature(word_layout(config, marked=True))),
                 "i": In(stream.Signature(value_layout(config.beat_lanes))),
-                "o": Out(stream.Signature(beat_layout(config))),
+                "o": Out(stream.Signature(beat_layout(config.access))),
             }
         )
         assert self.latency == intake_latency(config)

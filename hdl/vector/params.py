@@ -7,8 +7,8 @@ from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.latency import FACTOR_LATENCY
+from celosia.arch.vector_config import PARAM_BYTES, VectorConfig
 from celosia.hdl.arithmetic.multiplier import multiply
 from celosia.hdl.component import Component
 from celosia.hdl.functions.row_factors import factor_layout, numbered_layout
@@ -19,8 +19,6 @@ from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.vector.walker import Walker, start_walk, walk_layout
 
-PARAM_BYTES = 9
-"""Size of the parameters of one lane (bytes)."""
 SHIFT_WIDTH = 6
 """Stored width of a shift, which is from -31 to 30 (bits)."""
 READ_LATENCY = 2
@@ -31,15 +29,15 @@ CHECKED = 32
 """Width of the parts of a protected memory's word that have separate check bits (bits)."""
 
 
-def param_layout(config: Config) -> data.StructLayout:
+def param_layout(config: VectorConfig) -> data.StructLayout:
     """Return the layout of a parameter word: bias, multiplier and shift per lane, and padding."""
     lane = data.StructLayout({"bias": signed(32), "multiplier": signed(32), "shift": signed(8)})
     used = PARAM_BYTES * config.vector.lanes
-    spare = 8 * (config.param_lines * config.line_bytes - used)
+    spare = 8 * (config.param_lines * config.access.line_bytes - used)
     return data.StructLayout({"lanes": data.ArrayLayout(lane, config.vector.lanes), "spare": spare})
 
 
-def word_layout(config: Config, *, marked: bool = False) -> data.StructLayout:
+def word_layout(config: VectorConfig, *, marked: bool = False) -> data.StructLayout:
     """Return the layout of :class:`ParamMemory`'s output: a parameter word for a beat.
 
     If ``marked`` is true, the layout also has the number of elements and the end flags of the beat.
@@ -48,7 +46,7 @@ def word_layout(config: Config, *, marked: bool = False) -> data.StructLayout:
     return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
 
 
-def held_bits(config: Config) -> list[int | None]:
+def held_bits(config: VectorConfig) -> list[int | None]:
     """Return the position of the stored bit that each bit of a parameter word is read from.
 
     The result is a list with one position in the word for each of the word's bits, padding
@@ -62,11 +60,11 @@ def held_bits(config: Config) -> list[int | None]:
         places += [bias + min(bit, config.vector.bias_width - 1) for bit in range(32)]
         places += [None if bit < low else multiplier + bit for bit in range(32)]
         places += [shift + min(bit, SHIFT_WIDTH - 1) for bit in range(8)]
-    whole = 8 * config.param_lines * config.line_bytes
+    whole = 8 * config.param_lines * config.access.line_bytes
     return places + [None] * (whole - len(places))
 
 
-def sums_stages(config: Config) -> int:
+def sums_stages(config: VectorConfig) -> int:
     """Return the number of register stages between accumulators and requantizers: 0 or 1.
 
     It is 1 if the machine is ``registered`` and has row factors. The requantizers then wait longer
@@ -75,7 +73,7 @@ def sums_stages(config: Config) -> int:
     return config.stages * (config.row_factors > 0)
 
 
-def factor_members(config: Config) -> dict[str, Any]:
+def factor_members(config: VectorConfig) -> dict[str, Any]:
     """Return :class:`ParamMemory`'s ports for row factors, in a dictionary from name to port."""
     return {
         "factors": In(1),
@@ -107,7 +105,7 @@ class ParamMemory(Component):
     """
 
     def __init__(
-        self, config: Config, depth: int = 0, *, marked: bool = False, factored: bool = False
+        self, config: VectorConfig, depth: int = 0, *, marked: bool = False, factored: bool = False
     ):
         self.config = config
         self.factored = factored
@@ -121,7 +119,7 @@ class ParamMemory(Component):
                 "write_en": In(1),
                 "write_addr": In(addr_width),
                 "write_line": In(range(config.param_lines)),
-                "write_data": In(8 * config.line_bytes),
+                "write_data": In(8 * config.access.line_bytes),
                 "start": In(1),
                 "walk": In(walk_layout(self._addr_width)),
                 "owes": Out(1),
@@ -133,7 +131,7 @@ class ParamMemory(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        level, width = self.config.protected("parameters"), 8 * self.config.line_bytes
+        level, width = self.config.protected("parameters"), 8 * self.config.access.line_bytes
         places, lines, held = held_bits(self.config), [], {}
         m.submodules.walker = walker = Walker(self._addr_width, stages=self.config.stages)
         m.d.comb += [

@@ -5,7 +5,7 @@ from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
+from celosia.arch.access import Access
 from celosia.arch.latency import lines_wait, reader_latency
 from celosia.hdl.component import Component
 from celosia.hdl.memory.requests import Requests
@@ -30,34 +30,35 @@ class RowReader(Component):
     that is more, as a throughput of one beat per cycle needs.
     """
 
-    def __init__(self, config: Config, *, wraps: bool = False, ahead: int = 0):
-        self.config = config
+    def __init__(self, access: Access, *, stages: int = 0, wraps: bool = False, ahead: int = 0):
+        self.access = access
+        self.stages = stages
         self.wraps = wraps
-        self.ahead = max(ahead, reader_latency(config))
+        self.ahead = max(ahead, reader_latency(stages))
         super().__init__(
             {
                 "start": In(1),
-                "walk": In(walk_layout(config.sp_addr_width, wraps=wraps)),
+                "walk": In(walk_layout(access.addr_width, wraps=wraps)),
                 "walking": Out(1),
-                "port": Out(ReadPort(config.access)),
-                "o": Out(stream.Signature(beat_layout(config))),
+                "port": Out(ReadPort(access)),
+                "o": Out(stream.Signature(beat_layout(access))),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.walker = walker = Walker(self.config.sp_addr_width, wraps=self.wraps)
+        m.submodules.walker = walker = Walker(self.access.addr_width, wraps=self.wraps)
         m.d.comb += [walker.start.eq(self.start), walker.walk.eq(self.walk)]
         note = walker.o.p.as_value()[len(walker.o.p.addr) :]
         m.submodules.requests = requests = Requests(
-            self.config.access, unsigned(len(note)), stages=self.config.stages
+            self.access, unsigned(len(note)), stages=self.stages
         )
         connect(m, requests.port, flipped(self.port))
         # Answers in flight or waiting.
         width, depth = self.o.p.shape().size, self.ahead
         line, valid = Cat(self.port.data, requests.note), self.port.valid
         queue = SyncFIFOBuffered
-        if lines_wait(self.config):
+        if lines_wait(self.access, self.stages):
             line, valid = delay(m, line, 1), delay(m, valid, 1, reset=True)
             queue = SyncFIFO
         m.submodules.fifo = fifo = queue(width=width, depth=depth)
@@ -72,8 +73,8 @@ class RowReader(Component):
             walker.o.ready.eq(requests.i.ready & room),
             self.walking.eq(walker.o.valid),
         ]
-        beats = stream.Signature(beat_layout(self.config)).create()
-        connect(m, slices(m, beats, "stage", stages=self.config.stages), flipped(self.o))
+        beats = stream.Signature(beat_layout(self.access)).create()
+        connect(m, slices(m, beats, "stage", stages=self.stages), flipped(self.o))
         m.d.comb += [
             fifo.w_data.eq(line),
             fifo.w_en.eq(valid),

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
+from celosia.arch.access import Access
 from celosia.hdl.component import Component
 from celosia.hdl.ports import WritePort
 from celosia.hdl.stream.skid import Skid
@@ -22,14 +22,16 @@ class SumWriter(Component):
     accepted. While no walk is active, beats are accepted and dropped.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, access: Access, lanes: int, *, stages: int = 0, forward: bool = False):
+        self.access = access
+        self.stages = stages
+        self.forward = forward
         super().__init__(
             {
                 "start": In(1),
-                "walk": In(walk_layout(config.sp_addr_width)),
-                "i": In(stream.Signature(data.ArrayLayout(signed(16), config.vector.lanes))),
-                "write": Out(WritePort(config.access)),
+                "walk": In(walk_layout(access.addr_width)),
+                "i": In(stream.Signature(data.ArrayLayout(signed(16), lanes))),
+                "write": Out(WritePort(access)),
                 "busy": Out(1),
             }
         )
@@ -37,11 +39,11 @@ class SumWriter(Component):
     def elaborate(self, _platform):
         m = Module()
         # Other writers must not wait for results that a normalization computes in the same cycle.
-        m.submodules.skid = skid = WAITING[self.config.stages](self.i.p.shape())
+        m.submodules.skid = skid = WAITING[self.stages](self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), skid.i)
-        m.submodules.places = places = Walker(self.config.sp_addr_width, stages=self.config.stages)
+        m.submodules.places = places = Walker(self.access.addr_width, stages=self.stages)
         start_walk(m, places, self.start, behind=False)
-        ahead = made_ahead(m, self.config, places)
+        ahead = made_ahead(m, places, forward=self.forward)
         request = self.write.request
         m.d.comb += [
             places.walk.eq(self.walk),

@@ -1,13 +1,15 @@
 """The vector engine, which runs every instruction that writes results to the scratchpad."""
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
-from celosia.arch.isa import Engine
+from celosia.arch.isa import Definition, Engine
 from celosia.arch.latency import SECOND_AHEAD
 from celosia.arch.protection import LEVELS
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.component import Component
 from celosia.hdl.functions.argmax import largest_layout
 from celosia.hdl.memory.protected import error_port, errors_of, gather
@@ -80,8 +82,9 @@ class VectorEngine(Component):
     ``ArgmaxUnit.latency`` cycles after that command is done.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: VectorConfig, instructions: Sequence[Definition]):
         self.config = config
+        self.instructions = tuple(instructions)
         members = {
             "i": In(stream.Signature(command_layout(Engine.VECTOR))),
             "status": Out(EngineStatus()),
@@ -103,11 +106,14 @@ class VectorEngine(Component):
     def elaborate(self, _platform):
         m = Module()
         config = self.config
-        m.submodules.decoder = decoder = VectorDecoder(config.instructions)
+        m.submodules.decoder = decoder = VectorDecoder(self.instructions)
         m.submodules.walks = walks = VectorWalks(config)
-        m.submodules.reader = reader = RowReader(config)
+        m.submodules.reader = reader = RowReader(config.access, stages=config.stages)
         m.submodules.second = second = RowReader(
-            config, wraps=config.vector.rotary, ahead=SECOND_AHEAD * bool(config.fused)
+            config.access,
+            stages=config.stages,
+            wraps=config.vector.rotary,
+            ahead=SECOND_AHEAD * bool(config.fused),
         )
         m.submodules.accumulators = accumulators = DrainReader(config)
         m.submodules.fronts = fronts = FrontEnds(config)
@@ -266,12 +272,10 @@ class VectorEngine(Component):
             factors.norm.eq(start & opcode.norm),
             factors.softmax.eq(start & opcode.softmax),
             params.factor.eq(self._registered(m, factors.first)),
-            params.kept.valid.eq(factors.o.valid),
-            params.kept.payload.eq(factors.o.payload),
         ]
+        connect(m, factors.o, params.kept)
         for name in factors.flows:
-            flow, source = getattr(factors, name), getattr(fronts, name)
-            m.d.comb += [flow.valid.eq(source.valid), flow.payload.eq(source.payload)]
+            connect(m, getattr(fronts, name), getattr(factors, name))
         takes = decoder.flag.factors & ~decoder.opcode.softmax
         return factors.norms | factors.softmaxes & takes
 
@@ -361,7 +365,12 @@ class VectorEngine(Component):
 
     def _sums(self, m, fronts, walk, start, done, written):
         """Write a normalization's sums back; they may be late if their bank is busy."""
-        m.submodules.sums = sums = SumWriter(self.config)
+        m.submodules.sums = sums = SumWriter(
+            self.config.access,
+            self.config.vector.lanes,
+            stages=self.config.stages,
+            forward=not self.config.fused,
+        )
         connect(m, fronts.o_sum, sums.i)
         connect(m, sums.write, flipped(self.s))
         ended = Signal()

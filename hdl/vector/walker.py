@@ -4,12 +4,10 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import COUNT_WIDTH
 from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.slice import slices
-from celosia.hdl.vector.beats import staged
 
 
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
@@ -65,13 +63,14 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
     return start | owed
 
 
-def made_ahead(m: Module, config: Config, walker: "Walker") -> wiring.PureInterface:
+def made_ahead(m: Module, walker: "Walker", *, forward: bool) -> wiring.PureInterface:
     """Return the stream of a :class:`Walker`'s beats, for a unit that writes to their addresses.
 
-    On ``registered`` machines the stream passes two register slices. One slice can be placed near
-    the walker, the other near the unit that writes. On other machines the stream is unchanged.
+    If the walker's ``stages`` is 1, the stream passes two register slices. One slice can be placed
+    near the walker, the other near the unit that writes. Otherwise the stream is unchanged.
     """
-    return staged(m, config, slices(m, walker.o, "near", stages=config.stages), "ahead")
+    near = slices(m, walker.o, "near", stages=walker.stages)
+    return slices(m, near, "ahead", stages=walker.stages, forward=forward)
 
 
 class Walker(Component):

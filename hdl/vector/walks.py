@@ -3,9 +3,9 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.functions import TABLE_ENTRIES
 from celosia.arch.isa import COUNT_WIDTH, Engine
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.component import Component
 from celosia.hdl.ports import command_layout
 from celosia.hdl.vector.decode import flag_layout, opcode_layout
@@ -25,16 +25,16 @@ class VectorWalks(Component):
     in the order of the accumulators.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: VectorConfig):
         self.config = config
         self.param_addr_width = max(1, (config.vector.words - 1).bit_length())
-        rows = walk_layout(config.sp_addr_width)
+        rows = walk_layout(config.access.addr_width)
         members = {
             "command": In(command_layout(Engine.VECTOR)),
             "opcode": In(opcode_layout()),
             "flag": In(flag_layout()),
             "i": Out(rows),
-            "r": Out(walk_layout(config.sp_addr_width, wraps=config.vector.rotary)),
+            "r": Out(walk_layout(config.access.addr_width, wraps=config.vector.rotary)),
             "o": Out(rows),
             "s": Out(rows),
             "params": Out(walk_layout(self.param_addr_width)),
@@ -139,13 +139,13 @@ class VectorWalks(Component):
         """Describe the input of PARAMS (lines) and TABLE (bytes)."""
         config, command, opcode, walk = self.config, self.command, self.opcode, self.i
         with m.If(opcode.params):
-            word = config.param_lines * config.line_bytes
+            word = config.param_lines * config.access.line_bytes
             m.d.comb += [
-                walk.beat_step.eq(config.line_bytes),
+                walk.beat_step.eq(config.access.line_bytes),
                 walk.row_step.eq(word),
                 walk.m.eq(command.n),
                 walk.n.eq(word),
-                walk.beat.eq(config.line_bytes),
+                walk.beat.eq(config.access.line_bytes),
                 walk.tile.eq(word),
             ]
         with m.If(opcode.table):

@@ -47,7 +47,7 @@ def random_burst(config: Config, random: np.random.Generator, low: int, words: i
     begins or ends at a boundary that no burst may cross.
     """
     width = config.mem_bytes
-    longest = burst_words(config)
+    longest = burst_words(config.memory)
     count = min(longest, int(words)) or int(random.choice([longest, random.integers(longest) + 1]))
     page = low + int(random.integers(SIZE // 2 // BURST_BOUNDARY)) * BURST_BOUNDARY
     room = BURST_BOUNDARY - count * width

@@ -16,7 +16,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
-from celosia.hdl.memory.scratchpad import written_bytes
+from celosia.hdl.engines import written_bytes
 from celosia.hdl.ports import write_layout
 from celosia.tb.benches.common import parameters, rng, start_clock
 from celosia.tb.machine.packing import pack

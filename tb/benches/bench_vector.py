@@ -20,14 +20,19 @@ from celosia.arch.config import Config
 from celosia.arch.errors import ProgramError
 from celosia.arch.functions import TABLE_ENTRIES
 from celosia.arch.isa import DEFINITIONS, Engine, Opcode
-from celosia.arch.latency import drain_latency, reader_latency, words_wait
+from celosia.arch.latency import (
+    drain_latency,
+    epilogue_latency,
+    intake_latency,
+    reader_latency,
+    words_wait,
+)
 from celosia.hdl.functions.addnorm import AddNormUnit
 from celosia.hdl.functions.argmax import ArgmaxUnit, largest_layout
 from celosia.hdl.functions.rotary import RotaryUnit
 from celosia.hdl.functions.softmax import SoftmaxUnit
 from celosia.hdl.ports import DrainPort, command_layout, write_layout
 from celosia.hdl.vector.epilogue import Epilogue
-from celosia.hdl.vector.intake import Intake
 from celosia.sim.admission import check_step
 from celosia.sim.flow import Step
 from celosia.sim.interpreter import Interpreter
@@ -327,15 +332,15 @@ def _stated(config: Config, step: Step) -> int:
     if opcode == Opcode.SOFTMAX:
         lanes = config.beat_lanes
     m, n = step.operands.get("m", 1), step.operands.get("n", 1)
-    begins = reader_latency(config) + config.control.registered
-    overhead = begins + Epilogue(config).latency
+    begins = reader_latency(config.stages) + config.control.registered
+    overhead = begins + epilogue_latency(config)
     beats = ceil_div(n, lanes)
     if step.flags & {"rotate", "times"}:
         overhead += RotaryUnit.latency
     if "polynomial" in step.flags:
         overhead += Epilogue.polynomial_latency
     if opcode == Opcode.MAP:
-        overhead += words_wait(config, reader_latency(config))
+        overhead += words_wait(config, reader_latency(config.stages))
     if opcode == Opcode.DRAIN:
         tiles, rest = divmod(n, config.array.cols)
         overhead += drain_latency(config) + config.control.registered - begins
@@ -352,7 +357,7 @@ def _stated(config: Config, step: Step) -> int:
             )
     if "drain" in step.flags:
         overhead += (
-            drain_latency(config) + config.control.registered + Intake(config).latency - begins
+            drain_latency(config) + config.control.registered + intake_latency(config) - begins
         )
     fills = {
         Opcode.PARAMS: n * config.param_lines,

@@ -52,7 +52,7 @@ def random_command(
     top = span - max(0, stride * (m - 1))
     addr = int(random.integers(base, max(base, top) + 1)) // word * word
     if random.random() < 0.5:
-        boundary = burst_words(config) * word
+        boundary = burst_words(config.memory) * word
         away = (addr + row_bytes + boundary // 2) % boundary - boundary // 2
         near = addr - away // word * word + int(random.integers(-NEAR, NEAR + 1)) * word
         addr = near if base <= near <= top else addr

@@ -5,14 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from celosia.arch.access import next_power_of_two
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.arch.fields import next_power_of_two
 from celosia.arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS
 from celosia.arch.protection import LEVELS
 from celosia.arch.protection import UNITS as PROTECTED
 from celosia.arch.rules import ARRAYS, MULTIPLIER_WIDTHS, WIDE_SUMS
 from celosia.arch.sparse import ENTRY_WIDTH, MOST_LOADED, beat_bytes
+from celosia.arch.vector_config import PARAM_BYTES
 
 UNITS = (
     "b_transpose",
@@ -26,7 +27,6 @@ UNITS = (
 )
 """The fields that leave a unit out."""
 
-PARAM_BYTES = 9
 LARGEST = 12, 24
 """Most rows and columns (elements) of an array: for most configurations, and for one in ten."""
 

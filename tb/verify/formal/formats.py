@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from celosia.arch.formats import DIGITS, FORMATS, OPERAND_BITS, WeightFormat
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.hdl.stream.pipeline import delay
 from celosia.tb.verify.formal.prover import Property
@@ -27,7 +28,8 @@ class _RoundTrip(wiring.Component):
         m = Module()
         form, width = self._form, self._form.width
         config = PRESETS["tiny"].replace(cols=1, rows=1, weight_formats=form.name)
-        m.submodules.steps = steps = self._module.DecodeSteps(config)
+        config = config.part(MatrixConfig)
+        m.submodules.steps = steps = self._module.DecodeSteps(config.formats, 0, 1)
         m.submodules.decoder = decoder = self._module.WeightDecoder(config)
         begun, first = Signal(), Signal.like(self.codes)
         codes = Mux(begun, first, self.codes)

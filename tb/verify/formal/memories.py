@@ -5,6 +5,7 @@ from types import ModuleType
 from amaranth.hdl import Assert, Assume, Cat, Mux, Signal
 
 from celosia.arch.presets import PRESETS
+from celosia.hdl.engines import written_bytes
 from celosia.hdl.stream.pipeline import delay
 from celosia.tb.verify.formal.harness import Harness
 from celosia.tb.verify.formal.prover import properties
@@ -60,7 +61,13 @@ def _scratchpad(module: ModuleType) -> Harness:
             answered = delay(m, granted, _CONFIG.sram_latency, reset=True)
             m.d.comb += Assert(port.valid == answered)
 
-    return Harness(module.Scratchpad(_CONFIG), state)
+    unit = module.Scratchpad(
+        _CONFIG.access,
+        {name: written_bytes(_CONFIG, name) for name in module.WRITERS},
+        banks=_CONFIG.scratchpad.banks,
+        bank_bytes=_CONFIG.bank_bytes,
+    )
+    return Harness(unit, state)
 
 
 def _ram(module: ModuleType) -> Harness:

@@ -8,12 +8,15 @@ from amaranth.hdl import Assume, Module
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.stream.pipeline import delay
 from celosia.tb.verify.formal.harness import Harness, assert_held, assume_held, transfers
 from celosia.tb.verify.formal.prover import properties
 
 _CONFIG = PRESETS["tiny"]
+_MATRIX, _VECTOR = _CONFIG.part(MatrixConfig), _CONFIG.part(VectorConfig)
 _BEAT = data.StructLayout({"value": 2, "last": 1})
 _ROW = data.StructLayout({"sum": 2})
 
@@ -59,16 +62,18 @@ def _walk(latency: int) -> Callable[[Module, Any], None]:
 
 PORTS = properties(
     {
-        "held-address": _held(lambda module: module.Bursts(_CONFIG)),
-        "held-load": _held(lambda module: module.LoadEngine(_CONFIG)),
+        "held-address": _held(lambda module: module.Bursts(_CONFIG.memory, _CONFIG.access)),
+        "held-load": _held(lambda module: module.LoadEngine(_CONFIG.memory, _CONFIG.access)),
         "held-store": _held(
-            lambda module: module.StoreEngine(_CONFIG),
+            lambda module: module.StoreEngine(_CONFIG.memory, _CONFIG.access),
             lambda m, dut: _answered(m, dut.read, _CONFIG.sram_latency),
         ),
-        "held-tiles": _held(lambda module: module.TileWalker(_CONFIG)),
-        "held-streamer": _held(lambda module: module.ActivationStreamer(_CONFIG)),
-        "held-reader": _held(lambda module: module.RowReader(_CONFIG), _walk(_CONFIG.sram_latency)),
-        "held-drain": _held(lambda module: module.DrainReader(_CONFIG), _walk(_CONFIG.acc_latency)),
+        "held-tiles": _held(lambda module: module.TileWalker(_MATRIX)),
+        "held-streamer": _held(lambda module: module.ActivationStreamer(_MATRIX)),
+        "held-reader": _held(
+            lambda module: module.RowReader(_CONFIG.access), _walk(_CONFIG.sram_latency)
+        ),
+        "held-drain": _held(lambda module: module.DrainReader(_VECTOR), _walk(_CONFIG.acc_latency)),
         "held-row-queue": _held(
             lambda module: module.RowQueue(_BEAT, _ROW, max_beats=2, waiting=1)
         ),

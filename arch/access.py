@@ -1,0 +1,24 @@
+"""The size of accesses to the scratchpad."""
+
+from dataclasses import dataclass
+
+
+def next_power_of_two(value: int) -> int:
+    """Return the smallest power of two that is at least ``value``, which is positive."""
+    return 1 << (value - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class Access:
+    """Width of a scratchpad address, and size and alignment of an access to the scratchpad."""
+
+    addr_width: int
+    """Width of a byte address (bits)."""
+    line_bytes: int
+    """Most bytes that an access moves (bytes)."""
+    align: int = 1
+    """Addresses are multiples of this size (bytes)."""
+
+    def lines(self, size: int) -> int:
+        """Return the number of accesses that move ``size`` bytes."""
+        return -(-size // self.line_bytes)

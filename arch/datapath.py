@@ -1,0 +1,54 @@
+"""Sizes and latencies that the matrix engine and the vector engine have in common."""
+
+from celosia.arch.records import Accumulators, Array, Control
+
+
+class Datapath:
+    """Sizes that are derived from the array, the accumulators, and options of the whole machine."""
+
+    array: Array
+    accumulators: Accumulators
+    control: Control
+
+    def protected(self, unit: str) -> str:
+        """Return a unit's level of protection against flipped bits.
+
+        ``unit`` is one of :data:`celosia.arch.protection.UNITS`; the result is ``none``, ``detect``
+        or ``correct``.
+        """
+        return self.control.protected(unit)
+
+    @property
+    def stages(self) -> int:
+        """Register stages in the connections between distant units: 1 if ``registered``, else 0."""
+        return self.control.stages
+
+    @property
+    def sram_latency(self) -> int:
+        """Cycles from a granted read request to the scratchpad until its data arrive."""
+        return 2 + self.stages
+
+    @property
+    def weight_latency(self) -> int:
+        """Cycles from a request to the scratchpad for a line of weights until the line arrives."""
+        return self.sram_latency + self.stages
+
+    @property
+    def acc_latency(self) -> int:
+        """Cycles from an accepted request for an accumulator row until its sums reach the drain."""
+        return 2 + self.stages
+
+    @property
+    def acc_corrected(self) -> bool:
+        """True if accumulators pass an extra register stage that corrects flipped bits."""
+        return self.control.registered and self.protected("accumulators") == "correct"
+
+    @property
+    def acc_settle(self) -> int:
+        """Cycles from the accumulation of a row until a drain request can read the new sums."""
+        return 3 + self.stages + self.acc_corrected
+
+    @property
+    def acc_addr_width(self) -> int:
+        """Width of an accumulator row address (bits)."""
+        return self.accumulators.addr_width

@@ -1,0 +1,165 @@
+"""The part of a configuration that the matrix engine uses."""
+
+from dataclasses import dataclass
+
+from celosia.arch.access import Access, next_power_of_two
+from celosia.arch.datapath import Datapath
+from celosia.arch.formats import EXPONENT_BITS, FORMATS, OPERAND_BITS, SCALE_BITS, WeightFormat
+from celosia.arch.records import Accumulators, Array, Control, PackedCache, Weights
+
+
+class MatrixSizes(Datapath):
+    """Sizes that are derived from the array, and from the formats of weights and KV cache."""
+
+    packed_cache: PackedCache | None
+    weights: Weights | None
+
+    @property
+    def low_rows(self) -> int:
+        """Number of rows at the end of a slot of attention keys that hold the keys' lower bits.
+
+        Each of these rows holds the lower four bits of one element of the keys. The number is 0 if
+        the machine has no KV cache of 4-bit keys and values.
+        """
+        return self.packed_cache.low_rows if self.packed_cache else 0
+
+    @property
+    def block_exponents(self) -> bool:
+        """True if the values V in a KV cache may have exponents; the keys never have any.
+
+        Each row of a weight slot that holds such values then has one exponent.
+        """
+        return self.packed_cache is not None and self.packed_cache.exponents
+
+    @property
+    def packed_slots(self) -> bool:
+        """True if each byte of a weight slot can hold two 4-bit weights."""
+        return self.weights is not None and self.weights.pairs
+
+    @property
+    def weight_group(self) -> int:
+        """Number of consecutive weights of a column that share a scale; 0 if none share one."""
+        return self.weights.group if self.weights else 0
+
+    @property
+    def weight_formats(self) -> str:
+        """Names of the machine's weight formats besides INT8, separated by commas; "" if none."""
+        return self.weights.formats if self.weights else ""
+
+    @property
+    def formats(self) -> tuple[WeightFormat, ...]:
+        """Tuple of the formats, besides INT8, in which weights may be stored in external memory."""
+        return tuple(FORMATS[name] for name in self.weight_formats.split(",") if name)
+
+    @property
+    def element_width(self) -> int:
+        """Width of a signed operand in the array after its zero point is subtracted (bits)."""
+        return self.array.operand_width + self.array.zero_points
+
+    @property
+    def passes(self) -> int:
+        """Number of passes in which the array multiplies by an 8-bit weight.
+
+        Each pass multiplies by ``pass_width`` bits of the weight.
+        """
+        return OPERAND_BITS // self.array.pass_width
+
+    @property
+    def vector_passes(self) -> int:
+        """Largest number of passes of the array that one row of activations takes.
+
+        It is 2 if the array accepts INT16 activations, otherwise ``passes``, the number of passes
+        over an 8-bit weight.
+        """
+        return 2 if self.array.wide else self.passes
+
+    @property
+    def parted(self) -> bool:
+        """True if a pass of the array can multiply by only some bits of each 8-bit weight."""
+        return self.passes > 1 or self.paired
+
+    @property
+    def paired(self) -> bool:
+        """True if a byte of a weight slot can hold two 4-bit operands, one of each of two tiles.
+
+        The operands are weights, or keys or values of the KV cache.
+        """
+        return self.packed_slots or self.packed_cache is not None
+
+    @property
+    def lines(self) -> int:
+        """Largest number of lines in a weight tile.
+
+        A line is a row of the tile, or a column if an instruction transposes its weights. Columns
+        count only if the array can transpose weights (``b_transpose``).
+        """
+        return max(self.array.rows, self.array.b_transpose * self.array.cols)
+
+    @property
+    def line_elements(self) -> int:
+        """Largest number of weights in a line of a weight tile.
+
+        A line is a row of the tile, or a column if an instruction transposes its weights. Columns
+        count only if the array can transpose weights (``b_transpose``).
+        """
+        return max(self.array.cols, self.array.b_transpose * self.array.rows)
+
+    @property
+    def high_rows(self) -> int:
+        """Number of rows at the start of a slot of attention keys that hold the keys' upper bits.
+
+        Each of these rows holds the upper four bits of one element of the keys. The number is a
+        power of two.
+        """
+        return max(1, next_power_of_two(self.array.rows) // 2)
+
+    @property
+    def slot_scales(self) -> int:
+        """Number of scale bits stored beside each byte of a weight slot; 0 if slots have no scales.
+
+        The bits beside the bytes of one column form the scale of the column's weights.
+        """
+        return -(-SCALE_BITS // self.array.rows) if self.packed_slots and self.weight_group else 0
+
+    @property
+    def slot_exponents(self) -> int:
+        """Most exponent bits stored beside a byte of a weight slot; 0 if slots have no exponents.
+
+        The bits beside the bytes of one row form the exponent of the row's values.
+        """
+        return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
+
+    @property
+    def edge_stages(self) -> int:
+        """Register stages at the input edge of a systolic array, before zero points are subtracted.
+
+        It is 1 if the machine is ``registered`` and its array is systolic, else 0.
+        """
+        return self.stages * (self.array.kind == "systolic")
+
+    @property
+    def operand_min(self) -> int:
+        """Smallest value of a signed operand of ``operand_width`` bits."""
+        return -(1 << (self.array.operand_width - 1))
+
+    @property
+    def operand_max(self) -> int:
+        """Largest value of a signed operand of ``operand_width`` bits."""
+        return (1 << (self.array.operand_width - 1)) - 1
+
+    @property
+    def elements(self) -> int:
+        """Number of the array's processing elements."""
+        return self.array.rows * self.array.cols
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixConfig(MatrixSizes):
+    """The records of a configuration that the matrix engine uses, and its access to memory."""
+
+    access: Access
+    array: Array
+    accumulators: Accumulators
+    control: Control
+    packed_cache: PackedCache | None
+    weights: Weights | None
