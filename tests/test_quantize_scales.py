@@ -22,6 +22,7 @@ from celosia.generators.quantize.nested import nest, planes
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_calibrated, quantize_model
 from celosia.generators.quantize.score_error import score_errors
+from celosia.generators.quantize.stored import choose
 from celosia.generators.quantize.texts import calibration_texts
 from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
@@ -307,3 +308,41 @@ def test_a_mixture_names_the_matrices_of_each_format() -> None:
         "int4 for 2, nf4 for 1 of the matrices, 12,345 bytes, loss 0.0125; int4 for all: 20,000 "
         "bytes, loss 0.25"
     )
+
+
+def test_weights_may_have_formats_of_their_own() -> None:
+    chosen = {"layers.0.query.weight": "int3", "layers.1.down.weight": "nested"}
+    made = quantized(LLAMA, chosen=chosen, weights="int4")
+    forms = {
+        op.target.name: None if op.stored is None else op.stored.form.name
+        for op in made.ops
+        if isinstance(op, Linear)
+    }
+    assert forms.pop("layers.0.query_sums") == "int3"
+    assert forms.pop("layers.1.mlp_sum") is None
+    assert len(named(made, "layers.1.mlp_sum").planes) == 3
+    assert set(forms.values()) == {"int4"}
+    assert made.input.name == "input"
+
+
+@pytest.mark.parametrize("name", ["int3", "int4", "ternary", "nf4"])
+def test_codes_have_the_step_that_loses_least(name: str) -> None:
+    """Without groups the step is searched; a weight becomes the nearest of the code's values."""
+    form, rng = FORMATS[name], np.random.default_rng(5)
+    weights = rng.standard_t(3, (8, 60))
+    stored, operands, steps = choose(weights, form, 0, None)
+    values = np.array(form.values)
+    np.testing.assert_array_equal(operands, values[stored.codes])
+
+    def made(step: np.ndarray) -> np.ndarray:
+        exact = weights / step[:, None]
+        return values[np.abs(exact[..., None] - values).argmin(axis=-1)] * step[:, None]
+
+    def loss(step: np.ndarray) -> np.ndarray:
+        return np.sum((made(step) - weights) ** 2, axis=1)
+
+    np.testing.assert_allclose(operands.T * steps[:, None], made(steps))
+    widest = np.abs(weights).max(axis=1) / min(values.max(), -values.min())
+    tried = np.array([loss(clip * widest) for clip in np.geomspace(1, 0.4, 16)])
+    np.testing.assert_allclose(loss(steps), tried.min(axis=0))
+    assert np.any(steps < 0.9 * widest)

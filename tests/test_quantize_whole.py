@@ -292,6 +292,17 @@ def test_an_attention_is_not_blamed_for_its_queries_and_keys(part: str) -> None:
     assert apart.tensor == f"layers.1.{part}"
 
 
+def test_an_attention_is_not_blamed_for_its_values() -> None:
+    """Columns with a mean hide the error of values less than their difference from the mean."""
+    weights, inputs = weights_of(ENCODER), inputs_of(ENCODER)
+    made = quantize_model(ENCODER, weights, inputs, SMALL)
+    name = "layers.1.value.bias"
+    changed = weights | {name: weights[name] + 0.5}
+    apart = parting(made, changed, list(inputs))
+    assert apart.errors["layers.1.context"] > apart.errors["layers.1.value"] > 0.2
+    assert apart.tensor == "layers.1.value"
+
+
 def test_large_models_are_compared_on_few_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     weights, inputs = weights_of(ENCODER), inputs_of(ENCODER)
     made = quantize_model(ENCODER, weights, inputs, SMALL)
