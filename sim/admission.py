@@ -14,11 +14,11 @@ from celosia.sim.regions import Region, meet, regions, sizes
 def check_step(step: Step, config: Config) -> None:
     """Raise :class:`ProgramError` if no engine of the configuration can run a step.
 
-    Only the step itself is checked, not the steps before it. It is refused if its unit is absent, a
-    size is not positive, an address is outside of its memory, or a scratchpad row crosses a bank.
-    It is also refused if its rows do not begin at addresses that the memory can access. Other
-    reasons are overlapping tile columns in the accumulators that it reads, and flags that exclude
-    each other.
+    Only the step itself is checked, not the steps before it. The function refuses operands outside
+    their ranges, flags that exclude each other, and a step whose unit the configuration lacks. It
+    also refuses accesses to addresses outside a memory, to a scratchpad row that crosses a bank,
+    and to rows that begin where the memory cannot begin an access. If the step reads accumulators,
+    its tile columns must not share accumulator rows.
     """
     unit = step.definition_unit
     if unit is not None and not config.read(unit):
@@ -321,10 +321,10 @@ def _check_argmax(step: Step) -> None:
 def check_followed(before: Step | None, step: Step | None, config: Config) -> None:
     """Raise :class:`ProgramError` if a vector step may not overlap the vector step before it.
 
-    ``before`` is the previous vector step, and ``step`` the next; None means a program's beginning
-    or end. The flag ``followed`` of ``before`` lets ``step`` begin before ``before`` has ended;
-    without this flag nothing is checked. ``step`` may then differ from ``before`` only in
-    addresses, ``m``, ``n`` and the start of its mask, and must not read the output of ``before``.
+    ``step`` is a vector step, or None at the end of the program. ``before`` is the previous vector
+    step, or None if there is none. If ``before`` has the flag ``followed``, ``step`` begins before
+    ``before`` has ended. :func:`alike` must then return true for the two steps, and ``step`` must
+    not read the output of ``before``. Without this flag nothing is checked.
     """
     if before is None or "followed" not in before.flags:
         return
@@ -345,7 +345,12 @@ def _check_follows(step: Step) -> None:
 
 
 def alike(before: Step, step: Step) -> bool:
-    """Return whether two vector steps differ at most in addresses, m, n and the mask of row 0."""
+    """Return whether two vector steps are the same operation, on data of any address and size.
+
+    They must have the same opcode, and the same flags except ``followed``. They may differ in
+    addresses, strides, ``m``, ``n`` and the range of columns that a softmax uses in row 0
+    (operands ``start`` and ``limit``).
+    """
     same = {"o_zero", "table", "start_step", "limit_step"} & step.operands.keys()
     return (
         step.opcode == before.opcode

@@ -51,11 +51,14 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
     """Pack two arrays of 8-bit values into rows of weight slots, [n, cols].
 
     The packing is equation (22) of ``docs/formats.md``. ``first`` and ``second`` are [n, size]; row
-    i of both has one shared exponent. Each byte holds the mantissa of ``second`` in its high half
-    and that of ``first`` in its low half; the columns from ``size`` on hold zeros. A word of a slot
-    begins with this byte, in the lowest bits. The next higher ``scale_bits`` bits are for a scale,
-    and are zeros. The highest ``above`` bits hold a part of the row's exponent: the word of column
-    0 has its lowest bits, the word of column 1 the next ones.
+    i of both has one shared exponent. The result has a word for each column of a row. From the
+    lowest bits on, a word consists of three fields:
+
+    - The first field is a byte with two mantissas: that of ``first`` in its low half, and that of
+      ``second`` in its high half. In the columns from ``size`` on, the byte is 0.
+    - The second field has ``scale_bits`` bits for a scale, which are 0 here.
+    - The third field has ``above`` bits of the row's exponent minus 1. Column 0 holds the lowest
+      bits of this number, column 1 the next ones.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]

@@ -28,12 +28,13 @@ _ENGINES = len(Engine)
 
 
 class Memories:
-    """The last step of each engine that read or wrote each cell of every memory.
+    """Records, for each cell of every memory, the last step of each engine that read or wrote it.
 
-    Accesses are recorded for units of consecutive cells. In external memory a unit is a word. In
-    any other memory a unit is one cell, unless ``units`` maps the memory to another number of
-    cells. Every row of consecutive cells in a region must begin at the first cell of a unit. Two
-    rows that share a unit then share a cell, so units cause no false hazards.
+    A step is recorded as its number among the steps of its engine, counted from 1. To save space,
+    units of consecutive cells share a record. In external memory a unit is a word. In any other
+    memory a unit is one cell, unless ``units`` maps the memory to another number of cells. Every
+    row of consecutive cells in a region must begin at the first cell of a unit. Two rows that
+    access the same unit then also access the same cell, so units cause no false hazards.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
@@ -42,9 +43,11 @@ class Memories:
         self._histories: dict[Memory, Counts] = {}
 
     def cells(self, region: Region) -> Counts:
-        """Return a view of the last steps at a region's cells, [2, engines, m, count].
+        """Return the numbers of the last steps at a region's units, [2, engines, m, units].
 
-        The first index is 0 for reads and 1 for writes; a cell without such a step has 0.
+        The first index is 0 for reads and 1 for writes, the third is a row of the region, and the
+        last is a unit of this row. An element is 0 if no step of the engine has accessed the unit.
+        The result is a view: a caller records a step by assigning the step's number to elements.
         """
         unit = self._units.get(region.memory, 1)
         if region.memory not in self._histories:
@@ -67,8 +70,8 @@ def check(
     """Check the hazards of a program and return its number of steps.
 
     Raises :class:`ProgramError` if a step cannot run on the configuration, waits for a token that
-    no earlier step pushes, or races with a step of another engine. It is raised too if no step
-    waits for one of the pushed tokens, or if a step reads accumulators that no product has filled
+    no earlier step pushes, or races with a step of another engine. It is also raised if a step
+    pushes a token that no later step waits for, or reads accumulators that no product has filled
     (:class:`celosia.sim.sums.Sums`).
     """
     memories, sums = Memories(config), Sums(config)

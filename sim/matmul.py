@@ -29,9 +29,10 @@ def parts_of_wide(x: Ints) -> tuple[Ints, Ints]:
 
 
 def multiply_wide(a: Ints, b: Ints) -> Ints:
-    """Return the matrix product of INT16 a [m, k] and INT16 b [k, n]; [m, n], in units of 256.
+    """Return the matrix product [m, n] of INT16 a [m, k] and INT16 b [k, n], in units of 256.
 
-    The product of the low bytes of two elements is omitted: equation (19) of ``docs/formats.md``.
+    The result times 256 is the product, except that products of the low bytes of two elements are
+    omitted: equation (19) of ``docs/formats.md``.
     """
     (high, _), (b_high, b_low) = parts_of_wide(a), parts_of_wide(b)
     return multiply(a, b_high) + multiply(high, b_low)
@@ -40,9 +41,10 @@ def multiply_wide(a: Ints, b: Ints) -> Ints:
 def part(b: Ints, place: int, last: bool, width: int) -> Ints:
     """Return one part of each 8-bit weight in b: ``width`` bits from bit ``place * width`` on.
 
-    The bits keep their positions, so a weight is the sum of its parts: equation (14) of
-    ``docs/formats.md``. ``last`` must be true for the part with the highest bits, and makes it
-    signed. The other parts are unsigned.
+    ``place`` is the number of the part; part 0 has the lowest bits. The bits keep their positions
+    in the weight, so a weight is the sum of its parts: equation (14) of ``docs/formats.md``. If
+    ``last`` is true, the part is a signed number, otherwise an unsigned one. The caller must set
+    ``last`` for the part with the highest bits, and only for this part.
     """
     bits = b >> place * width & (1 << width) - 1
     sign = (b < 0) & last
@@ -82,17 +84,20 @@ def held(
 ) -> Ints:
     """Return a matrix's tiles [nt, kt, rows, cols], read from weight slots that begin at ``slot``.
 
-    ``slots`` [depth, rows, cols] has one word for each row and column of a slot, with the weight in
-    its low byte. The equations named here are in ``docs/formats.md``. If ``paired`` is true, each
-    slot holds two consecutive tiles of 4-bit weights, the first in the low bits of its bytes:
-    equation (15). Otherwise it holds one tile. If ``half`` is not None, each slot holds tiles of
-    two matrices. The function returns the matrix in the low four bits of each byte (``half`` 0) or
-    in the high four bits (1). If ``block`` is true, the slots hold mantissas. The function then
-    converts them to the operands that products use: equation (22).
+    The matrix has ``nt`` tile columns of ``kt`` tiles. ``slots`` [depth, rows, cols] has one word
+    for each row and column of a slot. From the lowest bits on, a word has a byte with the weight,
+    ``scale_bits`` bits of its column's scale, and ``exponent_bits`` bits of its row's exponent. By
+    default the byte is an 8-bit weight, and scales and exponents are not used. The options change
+    this as follows; the equations are those of ``docs/formats.md``.
 
-    Above its low byte, each word holds ``scale_bits`` bits of its column's scale. If ``scaled`` is
-    true, the tiles are multiplied by the scales: equation (16); otherwise they are not. The next
-    ``exponent_bits`` bits of a word belong to its row's exponent, which ``block`` uses.
+    - If ``paired`` is true, each slot holds two consecutive tiles of 4-bit weights, the first in
+      the low four bits of the bytes: equation (15).
+    - If ``half`` is not None, each slot holds tiles of two matrices. The low four bits of its bytes
+      are of one matrix, and the high four bits of the other. The function returns the matrix in
+      the low bits if ``half`` is 0, and that in the high bits if it is 1.
+    - If ``block`` is true, the weights in the slots are mantissas. The function converts them with
+      the exponents of their rows to the operands that products use: equation (22).
+    - If ``scaled`` is true, the tiles are multiplied by the scales: equation (16).
     """
     _, rows, cols = slots.shape
     slots_each = -(-kt // 2) if paired else kt
@@ -114,11 +119,12 @@ def held(
 
 
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Return the words [rows of weights, n] that weight slots hold for weights with scales.
+    """Return the words that weight slots hold for weights with scales, [rows of weights, n].
 
-    For each slot, ``b`` has a row with an unsigned scale for each column, then at most ``rows``
-    rows of weights. A word has a weight in its low byte. Above it are ``scale_bits`` bits of its
-    column's scale; the first row of a slot has the lowest bits.
+    For each slot, ``b`` has one row with the unsigned scale of each column, and then at most
+    ``rows`` rows of weights. The result has one row of n words for each row of weights. A word has
+    the weight in its low byte. The next ``scale_bits`` bits are a part of the scale of the word's
+    column. The first row of a slot has the lowest bits of the scale, the next row the next bits.
     """
     words = []
     for first in range(0, len(b), rows + 1):
@@ -164,13 +170,16 @@ def append(
 ) -> None:
     """Append rows or columns of b [k, n] to the matrix in weight slots from ``slot`` on.
 
-    ``slots`` is [depth, rows, cols]. Lines are counted from 0 in ``slot``; the first written line
-    is ``line``. If ``transpose`` is true, a line is a column of tiles, which spans ceil(k / rows)
-    consecutive slots, and the n columns of b are written. If it is false, a line is a row of a
-    slot, and the k rows of b are written; n is at most cols. The elements of a written line after
-    the elements of b become zero; other lines do not change. If ``lower`` [count, n] is given,
-    ``transpose`` must be true. The last ``count`` elements of each written column are then those of
-    ``lower``, in reverse order.
+    ``slots`` is [depth, rows, cols]. A line is a row or a column of the matrix in the slots. Lines
+    are numbered from 0 in ``slot``, and on through the slots after it. b is written from line
+    ``line`` on. If ``transpose`` is true, a line is a column of the matrix, which spans the tiles
+    in ceil(k / rows) consecutive slots; each column of b becomes a line. If ``transpose`` is false,
+    a line is a row of a slot, and each row of b becomes a line; n is at most cols. If a line is
+    longer than its column or row of b, its remaining elements become zero. Other lines do not
+    change.
+
+    If ``lower`` [count, n] is given, ``transpose`` must be true. The last ``count`` elements of a
+    written line are then the elements of the same column of ``lower``, in reverse order.
     """
     _, rows, cols = slots.shape
     if transpose:

@@ -43,9 +43,11 @@ class RegisterSlice(Component):
     Latency is one cycle, throughput one payload per cycle. ``i.ready``, ``o.valid`` and
     ``o.payload`` are registers, so that ``i`` and ``o`` do not depend on each other in the same
     cycle, as AXI requires of every port. ``following`` is the payload that ``o`` offers after the
-    current one. If ``forward`` is true, the stage has space for only one payload, but no
-    multiplexer. ``i.ready`` is then combinational: it is 1 in a cycle in which ``o.ready`` is 1 or
-    the stage is empty.
+    current one.
+
+    If ``forward`` is true, the stage has space for only one payload. It then needs no multiplexer
+    before the register of ``o.payload``. ``i.ready`` is then not a register, but combinational: it
+    is 1 in a cycle in which ``o.ready`` is 1 or the stage is empty.
     """
 
     def __init__(self, shape, *, forward: bool = False):

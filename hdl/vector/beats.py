@@ -30,9 +30,10 @@ def beat_layout(access: Access) -> data.StructLayout:
 
 
 def value_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of a beat: a 32-bit ``value`` and a bit ``keep`` for each lane.
+    """Return the layout of a beat that has a 32-bit ``value`` and a bit of ``keep`` for each lane.
 
-    If ``keep`` is 0, the lane is masked: its output is the zero point.
+    If a lane's bit of ``keep`` is 0, the lane is masked: the output element that the engine writes
+    for this lane is the zero point, whatever the value is.
     """
     return data.StructLayout(
         {"value": data.ArrayLayout(signed(32), lanes), "keep": unsigned(lanes)}
@@ -64,11 +65,13 @@ def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None
 
 
 def collect(m: Module, config: VectorConfig, sources: Sequence[tuple[Value, object]], sink) -> None:
-    """Connect the source whose strobe is 1 to ``sink``; if all strobes are 0, connect none.
+    """Connect the source whose strobe is 1 to ``sink``; if all strobes are 0, connect no source.
 
-    ``sources`` are pairs (strobe, stream). If the configuration has ``registered`` and ``fused``,
-    as large machines have, each lane selects its value by strobes from separate registers. Each
-    strobe must then be 1 one cycle before the first beat of its source, and stay 1.
+    ``sources`` are pairs (strobe, stream), and ``sink`` is a stream of values. If the configuration
+    has ``registered`` and ``fused``, as large machines have, the strobes are copied to registers,
+    separate ones for each lane. The copies select the value of the lane. Each strobe must then be
+    1 from one cycle before the first beat of its source to the last beat. In other configurations
+    the strobes themselves select the values, in the same cycle.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:

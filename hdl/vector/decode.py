@@ -20,7 +20,10 @@ def _name(definition: Definition) -> str:
 
 
 def opcode_layout() -> data.StructLayout:
-    """Return a layout with a bit for each vector engine opcode, named like it in lower case."""
+    """Return a layout with one bit for each vector engine opcode.
+
+    The bit has the opcode's name in lower case.
+    """
     return data.StructLayout({_name(definition): 1 for definition in _DEFINITIONS})
 
 

@@ -18,15 +18,19 @@ from celosia.hdl.vector.walker import Walker
 class DrainReader(Component):
     """Reads m rows of n accumulators, tile column by tile column, and outputs ``lanes`` per beat.
 
-    Tile column nt is in the accumulator rows from ``acc_addr + nt * acc_stride`` on. A row of a
-    tile column makes ``ceil(columns / lanes)`` beats, one per cycle, lowest column first; columns
-    past the row's end are undefined. The first beat follows ``start`` by ``drain_latency`` cycles,
-    unless the first request waits for a row that is being accumulated in the same bank. ``asked``
-    is 1 in the cycle in which the last row is requested: the next matrix may start, and its beats
-    follow the beats of this matrix. ``by_row`` exists if the configuration has ``fused``, and
-    ``softmax`` if it also has more ``softmax_lanes`` than ``lanes``. If ``by_row`` is 1, all tile
-    columns of a row are read before the next row. If ``softmax`` is 1 too, beats have
-    ``softmax_lanes`` lanes instead of ``lanes``.
+    Tile column nt is in the accumulator rows from ``acc_addr + nt * acc_stride`` on. Reading a row
+    through ``port`` also clears it. A row of a tile column makes ``ceil(columns / lanes)`` beats,
+    one per cycle, lowest column first; columns past the row's end are undefined. The first beat
+    follows ``start`` by ``drain_latency`` cycles. It is later if the first request waits, because
+    the array is adding sums to a row in the bank that the request reads.
+
+    ``asked`` is 1 in the cycle in which the reader requests the last row. From this cycle on,
+    ``start`` may be 1 for the next matrix, and the beats of that matrix follow the current ones.
+
+    ``by_row`` exists if the configuration has ``fused``. If it is 1, all tile columns of a row are
+    read before the next row, instead of all rows of a tile column before the next tile column.
+    ``softmax`` exists if the configuration also has more ``softmax_lanes`` than ``lanes``. If both
+    inputs are 1, beats have ``softmax_lanes`` lanes instead of ``lanes``.
     """
 
     def __init__(self, config: VectorConfig):

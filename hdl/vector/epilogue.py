@@ -39,24 +39,31 @@ def saturate16(total: Value) -> Value:
 class Epilogue(Component):
     """Turns values into output elements by equation (2) of docs/numerics.md, and writes them.
 
-    ``i`` has a value and ``keep`` for each lane; the output of a lane with ``keep`` at 0 is the
-    zero point. A beat has ``lanes`` values, or ``softmax_lanes`` for a softmax. Lanes beyond the
-    first ``lanes`` use the parameters of lane ``lane % lanes``, and have 8-bit outputs. The k-th
-    beat of ``i`` uses the k-th parameter word of ``words``, and is written to the k-th address of
-    ``o_walk``. If ``add`` is 1, the k-th beat of ``residual`` (16-bit elements) is added to the
-    elements. If ``rotate`` is 1, ``residual`` has the cosines and sines that rotate pairs of
-    elements, equation (9). If ``times`` is 1, it has a factor for each element, equation (10).
+    ``i`` has a value and a bit of ``keep`` for each lane. If the bit is 0, the output element of
+    the lane is the zero point ``zero``. A beat has ``lanes`` values, or ``softmax_lanes`` for a
+    softmax. The k-th beat of ``i`` uses the k-th parameter word of ``words``, and its elements are
+    written to the k-th address of ``o_walk``. A parameter word has parameters for ``lanes`` lanes;
+    a lane with a higher number uses the parameters of lane number modulo ``lanes``, and its output
+    elements have 8 bits.
+
+    If ``add`` is 1, the 16-bit elements of the k-th beat of ``residual`` are added to the elements
+    of the k-th beat of ``i``. If ``rotate`` is 1, ``residual`` has the cosines and sines that
+    rotate pairs of elements, equation (9). If ``times`` is 1, it has a factor for each element,
+    equation (10). If ``look_up`` is 1, entries of table ``slot`` replace 8-bit elements. If
+    ``polynomial`` is 1, a polynomial of 16-bit elements is computed instead, equation (17).
 
     If ``argmax`` is 1, the output ``largest`` has the largest written element and its column,
-    ``ArgmaxUnit.latency`` cycles after the write. ``column`` is the number of the first column. If
-    it is not 0, the row continues that of an earlier command, and only a larger element replaces
-    ``largest``. If ``polynomial`` is 1, a polynomial of 16-bit elements, equation (17), replaces
-    the table lookup of 8-bit elements.
+    ``ArgmaxUnit.latency`` cycles after the write. ``column`` is the number of the command's first
+    column. If ``column`` is 0, the search begins anew. Otherwise the command continues the row of
+    an earlier command, and only an element that is larger than ``largest`` replaces it.
 
-    The inputs that define the operation must hold during a command: ``zero`` to ``slot``, and
-    ``polynomial`` to ``column`` in the order of the ports. The next command may ``start`` before
-    ``done`` if these inputs are the same. Its walk ``o_walk`` is then queued until the current walk
-    has ended. ``owes`` is 1 until the queued walk begins, and ``o_walk`` must hold meanwhile.
+    These inputs define the operation and must hold during a command: ``zero``, ``wide``, ``relu``,
+    ``add``, ``look_up``, ``slot``, ``polynomial``, ``rotate``, ``times``, ``r_zero``, ``argmax``
+    and ``column``. If the configuration has ``fused``, ``start`` may be 1 for the next command
+    before ``done``, provided that these inputs are equal for both commands. The next ``o_walk`` is
+    then queued until the current walk has ended. ``owes`` is 1 until the queued walk begins, and
+    ``o_walk`` must hold meanwhile.
+
     ``done`` is 1 for one cycle when the last write of ``o_walk`` is accepted. Throughput is one
     beat per cycle. A beat is written at least ``latency`` cycles after it was accepted; ``rotate``
     and ``times`` add ``RotaryUnit.latency``, and ``polynomial`` adds ``polynomial_latency``.

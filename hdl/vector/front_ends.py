@@ -18,19 +18,21 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
-    """Connects inputs and output to the front end that executes a MAP, SOFTMAX or NORM command.
+    """The front ends of MAP, SOFTMAX and NORM, with streams connected to the one that is in use.
 
-    A front end turns the inputs of a command into values for the back end. ``i`` is the input and
-    ``r`` the second input. If the configuration has ``fused``, a SOFTMAX or NORM with the flag
-    ``drain`` reads accumulators from ``drained`` instead of ``i``. During other commands, no input
-    is accepted and nothing is output.
+    A front end turns the inputs of a command into values for the back end. ``opcode`` selects the
+    front end that receives the streams ``i`` (the input) and ``r`` (the second input) and drives
+    ``o``. If the configuration has ``fused``, a SOFTMAX or NORM with the flag ``drain`` reads
+    requantized accumulators from ``drained`` instead of ``i``. During commands other than these
+    three, no input is accepted and nothing is output.
 
-    ``command`` must hold from the cycle of its first beat (one cycle earlier on ``registered``
-    machines) to the last value on ``o``; ``opcode`` and ``flag`` may change one cycle later than
-    ``command``. ``start`` starts a SOFTMAX. It may be 1 before the last beat of the previous
-    SOFTMAX; the command must then hold while ``owes`` is 1. In a ``registered`` machine the front
-    ends of SOFTMAX and NORM have separate registers for ``start``, ``command``, ``opcode`` and
-    ``flag``, because they may be far from the command queue.
+    ``command`` must hold from the first input beat of the command to its last value on ``o``. On
+    ``registered`` machines it must already be valid one cycle before this beat. ``opcode`` and
+    ``flag`` belong to the same command, but may change one cycle later than ``command``. ``start``
+    starts a SOFTMAX. It may be 1 before the last beat of the previous SOFTMAX; the command must
+    then hold while ``owes`` is 1. In a ``registered`` machine the front ends of SOFTMAX and NORM
+    receive ``start``, ``command``, ``opcode`` and ``flag`` through registers, because they may be
+    far from the command queue.
     """
 
     def __init__(self, config: VectorConfig):

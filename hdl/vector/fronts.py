@@ -53,12 +53,14 @@ class MapFront(Component):
 
 
 class ColumnOffset(Component):
-    """Computes the position in a beat (lane) of a column whose number depends on the row.
+    """Computes the lane of a selected column; which column is selected depends on the row.
 
-    The column's number is ``first`` in row 0, and ``step`` more in each further row. After a cycle
-    with ``start`` at 1 the beat is the first of row 0. ``advance`` moves to the next beat of the
-    row, or to the first beat of the next row if ``row_last`` is 1. ``offset`` is the column's
-    number minus the number of the beat's first column, and can be outside the beat.
+    In row 0 the selected column has the number ``first``; in each further row the number is
+    ``step`` larger. ``offset`` is the number of the selected column minus the number of the current
+    beat's first column: the lane that has the selected column. If ``offset`` is not from 0 to
+    ``lanes - 1``, the current beat does not have this column. After a cycle with ``start`` at 1,
+    the current beat is the first of row 0. ``advance`` moves to the next beat of the row, or to the
+    first beat of the next row if ``row_last`` is 1.
     """
 
     start: In(1)
@@ -95,14 +97,16 @@ class SoftmaxFront(Component):
     ``diagonal_value`` is added to the result in one column of each row: column ``diagonal`` plus
     the number of the row.
 
-    The next softmax may ``start`` before the last beat of the current one is accepted, if it
-    differs only in ``start_column`` and ``limit``. These two inputs are then loaded when that beat
-    is accepted. ``owes`` is 1 from ``start`` until they are loaded, and they must hold meanwhile. A
-    ``registered`` machine has a register before the softmax unit, and one after it. If the
-    configuration has ``row_factors``, the results are exponentials that are not divided by their
-    row's sum. ``factor`` then outputs the reciprocal of each row's sum, with the index at which it
-    is stored for a later command. The input ``number`` is this index for row 0, and may differ for
-    each ``start``.
+    ``start`` may be 1 for the next softmax before the last beat of the current one is accepted. The
+    other inputs must then be the same for both, except ``start_column``, ``limit`` and ``number``.
+    These three inputs are loaded when that last beat is accepted. ``owes`` is 1 from ``start``
+    until they are loaded, and they must hold meanwhile. A ``registered`` machine has a register
+    stage before the softmax unit, and one after it.
+
+    If the configuration has ``row_factors``, the results are exponentials that are not divided by
+    the sum of their row. For each row, ``factor`` then outputs the reciprocal of this sum and the
+    index at which it is to be stored for a later command. ``number`` is the index for row 0; each
+    further row has the next index.
     """
 
     def __init__(self, config: VectorConfig):
@@ -208,10 +212,14 @@ class SoftmaxFront(Component):
 class NormFront(Component):
     """The front end of NORM: normalization of rows of 16-bit elements of ``i``.
 
-    If ``add`` is 1, the elements of ``r`` are added before the normalization. ``o_sum`` outputs
-    these sums, to be written back to the scratchpad. In a ``registered`` machine inputs and values
-    pass registers. If the configuration has ``row_factors``, the rows on ``o`` are not normalized,
-    and ``factor`` outputs the factor that normalizes each row.
+    Rows have ``n`` elements. If ``add`` is 1, the elements of ``r`` are added to those of ``i``
+    before the normalization; otherwise ``r`` is not read. ``o_sum`` outputs the elements that are
+    normalized, to be written back to the scratchpad. ``rms`` and ``eps`` are inputs of the
+    normalization as in :class:`AddNormUnit`. In a ``registered`` machine there is a register stage
+    before the normalization unit, and one after it.
+
+    If the configuration has ``row_factors``, the rows on ``o`` are not normalized. For each row,
+    ``factor`` then outputs the factor by which its elements must be multiplied later.
     """
 
     def __init__(self, config: VectorConfig):

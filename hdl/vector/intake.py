@@ -18,12 +18,13 @@ from celosia.hdl.vector.params import word_layout
 class Intake(Component):
     """Requantizes rows of accumulators to 16 bits: equation (1) of docs/numerics.md.
 
-    It processes ``beat_lanes`` accumulators per cycle. The k-th beat of ``i`` uses the k-th
-    parameter word of ``words``; beats come row by row. ``o`` outputs the result as a beat of 16-bit
-    elements, low byte first. The ``count``, ``row_last`` and ``last`` of this beat are those of the
-    parameter word, and ``tile_last`` is 0. Lanes beyond the first ``lanes`` use the parameters of
-    lane ``lane % lanes``. Throughput is one beat per cycle; a result follows its beat by at least
-    ``latency`` cycles. In a ``registered`` machine beats and results pass registers.
+    A beat of ``i`` has ``beat_lanes`` accumulators of one row. The k-th beat uses the k-th
+    parameter word of ``words``. The word has parameters for ``lanes`` lanes; a lane with a higher
+    number uses the parameters of lane number modulo ``lanes``. For each beat, ``o`` outputs a beat
+    of 16-bit elements, low byte first. The ``count``, ``row_last`` and ``last`` of this beat are
+    those of the parameter word, and ``tile_last`` is 0. Throughput is one beat per cycle; a result
+    follows its beat by at least ``latency`` cycles. In a ``registered`` machine there is a register
+    stage before the requantizers, and one after the queue that follows them.
     """
 
     def __init__(self, config: VectorConfig):

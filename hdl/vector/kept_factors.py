@@ -13,14 +13,17 @@ from celosia.hdl.stream.flow import Flow
 class KeptFactors(Component):
     """Outputs each row factor with its storage index, and reports whether factors are outstanding.
 
-    ``command`` is the next command, and ``first`` the storage index of the first factor that it
-    computes. ``norm`` or ``softmax`` is 1 in the cycle in which this command starts, if it is a
-    NORM or a SOFTMAX. Factors of a NORM arrive on ``factor`` in the order of rows, and factors of a
-    SOFTMAX on ``sum_factor`` with their storage indices. Each of these two inputs exists only if
-    the configuration has the instruction. ``o`` outputs each factor with its index, in the cycle of
-    arrival. ``norms`` is 1 while factors of a NORM have not arrived yet, ``softmaxes`` while
-    factors of a SOFTMAX have not arrived yet. No NORM may start while ``softmaxes`` is 1, and no
-    command while ``norms`` is 1. So two factors never arrive in the same cycle.
+    ``command`` is the command that starts next. The output ``first`` is the storage index that this
+    command contains: the index of the factor of row 0. ``norm`` is 1 in the cycle in which the
+    command starts if it is a NORM, and ``softmax`` if it is a SOFTMAX. Factors of a NORM arrive on
+    the input ``factor`` in the order of rows. Factors of a SOFTMAX arrive on the input
+    ``sum_factor`` with their storage indices. Each of these two inputs exists only if the
+    configuration has the instruction whose factors it receives.
+
+    ``o`` outputs each factor with its index, in the cycle of arrival. ``norms`` is 1 while factors
+    of a NORM have not arrived yet, ``softmaxes`` while factors of a SOFTMAX have not arrived yet.
+    The vector engine must not start a NORM while ``softmaxes`` is 1, nor any command while
+    ``norms`` is 1. Two factors then never arrive in the same cycle.
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):

@@ -11,17 +11,21 @@ from celosia.hdl.ports import command_layout
 class Overlap(Component):
     """Stores a vector command whose results are being written while the next command is read.
 
-    Only a command with the flag ``followed`` can overlap with the next one. ``i`` is the command of
-    the front end, which reads inputs. ``o`` is the command of the back end, which writes results:
-    the same command or, while ``behind`` is 1, the previous one. ``read`` is 1 in the cycle in
-    which command ``i`` requests its last row of accumulators, and ``reading`` while it still
-    requests its second input. ``owes`` is 1 while a unit after the front end has not begun command
-    ``i``. ``written`` is 1 in the cycle in which command ``o`` writes its last beat.
+    Only a command with the flag ``followed`` can overlap with the next one. ``i`` is the command
+    whose inputs the front end reads. ``o`` is the command whose results the back end writes. While
+    ``behind`` is 1, ``o`` is the stored command, which came before ``i``. While ``behind`` is 0,
+    both are the same command.
 
-    If ``early`` is 1, command ``i`` is accepted although its results are not written yet. ``early``
-    may be 1 in the cycle of ``read`` if ``stages`` is 0, and from the next cycle on if it is 1.
-    ``follows`` is 1 if ``i`` has the opcode of the stored command, so that it may start while the
-    results of that command are written. If ``fused`` is false, commands never overlap.
+    ``read`` is 1 in the cycle in which command ``i`` requests its last row of accumulators.
+    ``reading`` is 1 while command ``i`` still requests its second input. ``owes`` is 1 while any
+    unit has not begun its part of command ``i``. ``written`` is 1 in the cycle in which command
+    ``o`` writes its last beat.
+
+    ``early`` is 1 in the cycle in which command ``i`` must be accepted before its results are
+    written. The command is then stored, and ``behind`` is 1 from the next cycle on. The earliest
+    such cycle is that of ``read`` if ``stages`` is 0, and the cycle after it if ``stages`` is 1.
+    ``follows`` is 1 if ``i`` has the opcode of the stored command. Only then may ``i`` start while
+    the stored command's results are written. If ``fused`` is false, commands never overlap.
     """
 
     def __init__(self, *, stages: int, fused: bool):

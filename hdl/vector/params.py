@@ -47,11 +47,12 @@ def word_layout(config: VectorConfig, *, marked: bool = False) -> data.StructLay
 
 
 def held_bits(config: VectorConfig) -> list[int | None]:
-    """Return the position of the stored bit that each bit of a parameter word is read from.
+    """Return a list that gives, for each bit of a parameter word, the stored bit that it equals.
 
-    The result is a list with one position in the word for each of the word's bits, padding
-    included. None stands for a bit that is not stored and is always 0: a low bit of a multiplier,
-    or padding. The upper bits of a bias or a shift are copies of its highest stored bit.
+    The list has one element for each bit of the word, including padding. An element is the position
+    of the stored bit in the word. For a stored bit this is the bit's position itself. The upper
+    bits of a bias or a shift are not stored; they equal its highest stored bit. The element is None
+    if a bit is not stored and is always 0: a low bit of a multiplier, or padding.
     """
     places: list[int | None] = []
     for lane in range(config.vector.lanes):
@@ -67,8 +68,9 @@ def held_bits(config: VectorConfig) -> list[int | None]:
 def sums_stages(config: VectorConfig) -> int:
     """Return the number of register stages between accumulators and requantizers: 0 or 1.
 
-    It is 1 if the machine is ``registered`` and has row factors. The requantizers then wait longer
-    for parameter words anyway, so the stage takes no additional time.
+    It is 1 if the machine is ``registered`` and has row factors, otherwise 0. With row factors,
+    parameter words reach the requantizers later than accumulators do. The accumulators must then
+    wait for the words, so the register stage takes no additional time.
     """
     return config.stages * (config.row_factors > 0)
 
@@ -86,22 +88,25 @@ def factor_members(config: VectorConfig) -> dict[str, Any]:
 class ParamMemory(Component):
     """Stores ``depth`` parameter words; bits that are constant in all words are not stored.
 
-    By default, ``depth`` is the configuration field ``param_depth``. A word is written line by
-    line; words beyond ``depth`` are not stored. ``start`` begins to read words, at the addresses
-    that a :class:`Walker` makes from ``walk``. ``o`` outputs one word per cycle, before the beats
-    that use the words arrive. The first word follows ``start`` by three cycles, or by four in a
-    ``registered`` machine. If the configuration has ``fused``, ``start`` may be 1 before the words
-    of the current ``walk`` have been read; the next ``walk`` must then hold while ``owes`` is 1. If
-    ``marked`` is true, each word has ``count``, ``row_last`` and ``last`` of its beat.
+    By default, ``depth`` is the configuration field ``param_depth``. The ports ``write_*`` write a
+    word line by line; words beyond ``depth`` are not stored. A word must not be read in the cycle
+    in which it is written; the program's dependency tokens prevent this.
+
+    A cycle with ``start`` at 1 begins a walk: a word is read for each beat that a :class:`Walker`
+    generates from ``walk``, at the address of the beat. ``o`` outputs these words, up to one per
+    cycle. The first word follows ``start`` by three cycles, or by four in a ``registered`` machine.
+    If the configuration has ``fused``, ``start`` may be 1 before all words of the current walk have
+    been read. The next walk then begins after the current one; ``owes`` is 1 until it begins, and
+    ``walk`` must hold meanwhile. If ``marked`` is true, each word on ``o`` also has the fields
+    ``count``, ``row_last`` and ``last`` of its beat.
 
     If ``factored`` is true, the memory also stores row factors (numbers by which the rows of a
-    matrix are multiplied), and words arrive three cycles later. If the input ``factors`` is 1, the
-    multiplier and the shift in a word are multiplied by the factor of the beat's row, as in
-    ``celosia.sim.requantize.times_factor``. ``factor`` is the storage index of the factor of row 0;
-    the next rows have the next indices. If ``by_tile`` is 1, a beat uses the factor of its tile
-    column instead of its row. The input ``kept`` stores a factor at its index; only walks that
-    start in later cycles may read it. A word must not be read in the cycle in which it is written;
-    the program's dependency tokens prevent this.
+    matrix are multiplied), and words on ``o`` are three cycles later. If the input ``factors`` is
+    1, the requantization in each word is multiplied by the factor of the beat's row: the multiplier
+    and the shift change as in ``celosia.sim.requantize.times_factor``. If it is 0, they do not
+    change. ``factor`` is the storage index of the factor of row 0; the next rows have the next
+    indices. If ``by_tile`` is 1, a beat uses the factor of its tile column instead of its row. The
+    input ``kept`` stores a factor at its index; only walks that start in later cycles may read it.
     """
 
     def __init__(

@@ -19,15 +19,18 @@ from celosia.hdl.vector.walker import Walker, walk_layout
 class RowReader(Component):
     """Reads beats of bytes from the scratchpad, at the addresses of a walk (:class:`Walker`).
 
-    Each beat of ``o`` has ``line_bytes`` bytes from the beat's address on, and the fields of the
-    walk's beat except the address. Throughput is one beat per cycle; the first beat follows
-    ``start`` by ``reader_latency`` cycles if the scratchpad answers at once. ``walking`` is 1 from
-    the cycle after ``start`` until the last line is requested. Then the next walk may start; its
-    beats follow the beats of this walk. In a ``registered`` machine the output ``o`` comes from a
-    register. If :func:`lines_wait` is true, there is a register before the queue of beats instead
-    of the register after the queue's memory. If ``wraps`` is true, the addresses of the walk can
-    wrap around. Up to ``ahead`` lines can be in flight or in the queue, or ``reader_latency`` if
-    that is more, as a throughput of one beat per cycle needs.
+    A beat is a line of ``line_bytes`` bytes from the address on that the walk generates. A beat of
+    ``o`` has these bytes, and ``count``, ``row_last``, ``tile_last`` and ``last`` from the walk.
+    Throughput is one beat per cycle; the first beat follows ``start`` by ``reader_latency`` cycles
+    if the scratchpad answers at once. ``walking`` is 1 from the cycle after ``start`` until the
+    last line is requested. Then the next walk may start; its beats follow the beats of this walk.
+    If ``wraps`` is true, ``walk`` has a ``period``, with which its addresses can wrap around.
+
+    Lines from the scratchpad wait in a queue until ``o`` accepts them. The number of lines that
+    have been requested and not accepted is limited to ``ahead``. If ``ahead`` is less than
+    ``reader_latency``, the limit is ``reader_latency``, the least number for one beat per cycle. If
+    :func:`lines_wait` is true, there is a register before the queue's memory, otherwise one after
+    it. If ``stages`` is 1, ``o`` also comes from a register.
     """
 
     def __init__(self, access: Access, *, stages: int = 0, wraps: bool = False, ahead: int = 0):

@@ -40,22 +40,25 @@ from celosia.hdl.vector.walks import VectorWalks
 
 
 class VectorEngine(Component):
-    """Runs DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, one after another.
+    """Runs the commands DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, in the order of arrival.
 
-    A command reads through ``v`` (the input), ``r`` (the second input or the residual) or ``drain``
-    (the accumulators). The data pass a front end and the epilogue. A command writes through ``o``
-    (the output) and ``s`` (the sum written back by NORM). If the configuration has ``fused``,
-    accumulators can also be the input of SOFTMAX and NORM. A command is accepted in the cycle of
-    its last write, together with ``status.done``. The output may overwrite the input row by row, if
-    its elements are not wider than those of the input. A DRAIN or SOFTMAX with the flag
-    ``followed`` is accepted as soon as all of its input has been requested. The next command then
-    begins while the output is still in flight.
+    Port ``v`` reads the input of a command, ``r`` the second input or the residual, and ``drain``
+    the accumulators. The input of MAP, SOFTMAX and NORM passes a front end and the epilogue, which
+    writes the output through ``o``. DRAIN passes accumulators to the epilogue directly. NORM also
+    writes its sums back, through ``s``. PARAMS and TABLE fill memories of the engine. If the
+    configuration has ``fused``, accumulators can also be the input of SOFTMAX and NORM.
 
-    Throughput is ``lanes`` elements per cycle, or ``softmax_lanes`` for SOFTMAX. In the formula of
-    SOFTMAX below, ``lanes`` stands for ``softmax_lanes``. The table gives the cycles of a command
-    of m rows of n columns, from the cycle that offers the command to ``done``, if no memory waits.
-    ``beats`` is ``m * ceil(n / lanes)``, for DRAIN summed over the tile columns. ``overhead`` is
-    ``reader_latency + Epilogue.latency``: 16 with activation tables and 14 without.
+    A command is accepted in the cycle of its last write, together with ``status.done``. The output
+    may overwrite the input row by row, if its elements are not wider than those of the input. A
+    DRAIN or SOFTMAX with the flag ``followed`` is accepted earlier, as soon as all of its input has
+    been requested. The next command then begins while the output is still being written.
+
+    Throughput is ``lanes`` elements per cycle, or ``softmax_lanes`` for SOFTMAX. The table gives
+    the cycles of a command of m rows of n columns, from the cycle that offers the command to
+    ``done``, if no memory waits. ``beats`` is the number of beats of the input: ``m * ceil(n /
+    lanes)``. For DRAIN this is computed for each tile column, with n the columns in it, and added
+    up. For SOFTMAX, ``lanes`` stands for ``softmax_lanes`` in the table and in ``beats``.
+    ``overhead`` is ``reader_latency + Epilogue.latency``: 16 with activation tables and 14 without.
 
     ========= =====================================================================
     DRAIN     beats + drain_latency + Epilogue.latency
@@ -72,11 +75,11 @@ class VectorEngine(Component):
     For SOFTMAX and NORM of accumulators, ``drain_latency + Intake.latency`` replaces
     ``reader_latency``.
 
-    If the configuration has ``row_factors``, a NORM takes beats + overhead + 1 cycles, and a
-    SOFTMAX adds ``ceil(n / lanes) - 1`` only once. DRAIN and MAP then take
-    ``celosia.arch.latency.words_wait`` more cycles. The command after a NORM begins when the
-    factors of the NORM's rows are stored. After a SOFTMAX, a NORM or a command that multiplies by
-    factors begins when the factors of the SOFTMAX are stored.
+    If the configuration has ``row_factors``, a NORM takes beats + overhead + 1 cycles. In the row
+    of SOFTMAX, the term ``ceil(n / lanes) - 1`` is then added only once, not twice. DRAIN and MAP
+    take ``celosia.arch.latency.words_wait`` more cycles. The command after a NORM begins when the
+    factors of the NORM's rows are stored. If a NORM or a command that multiplies by factors comes
+    after a SOFTMAX, it begins when the factors of the SOFTMAX are stored.
 
     ``largest`` is the result of the last command with the flag ``argmax``, valid
     ``ArgmaxUnit.latency`` cycles after that command is done.

@@ -11,7 +11,11 @@ from celosia.hdl.stream.slice import slices
 
 
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
-    """Return the layout of a :class:`Walker`'s input ``walk``: base, steps and sizes."""
+    """Return the layout of a :class:`Walker`'s input ``walk``.
+
+    The fields are the base address, the address steps between beats, rows and tiles, and the sizes
+    of the matrix, a beat and a tile. If ``wraps`` is true, there is also the field ``period``.
+    """
     period = {"period": unsigned(addr_width)} if wraps else {}
     return data.StructLayout(
         {
@@ -83,13 +87,14 @@ class Walker(Component):
     ``count`` is the number of columns in the beat. ``row_last`` is 1 for the last beat of a tile's
     row, ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the walk.
 
-    If ``wraps`` is true and ``period`` is not 0, addresses wrap around: they stay within ``period``
-    addresses from the beginning of the row in the first tile, and higher addresses are reduced by
-    ``period``. ``beat_step`` and ``tile_step`` must then be less than ``period``. ``walk`` is
-    sampled in the cycle in which ``start`` is 1, and the first beat follows in the next cycle.
-    ``m``, ``n``, ``beat`` and ``tile`` are at least 1. If ``stages`` is 1, ``walk`` must also be
-    valid one cycle before ``start``, because the results of comparisons of its fields come from
-    registers.
+    If ``wraps`` is true and ``period`` is not 0, the addresses of a row wrap around: the distance
+    of an address from the address of the row's first beat is taken modulo ``period``. ``beat_step``
+    and ``tile_step`` must then be less than ``period``.
+
+    ``m``, ``n``, ``beat`` and ``tile`` must be at least 1. ``walk`` is sampled in the cycle in
+    which ``start`` is 1, and the first beat follows in the next cycle. If ``stages`` is 1, ``walk``
+    must also be valid one cycle before ``start``, because its fields are then compared and the
+    results enter registers.
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):

@@ -19,10 +19,13 @@ class VectorWalks(Component):
     output, and ``s`` over the sum written back. ``params`` is the walk over the parameter words
     that requantize the output. If a softmax or a normalization reads accumulators, ``pre`` is the
     walk over the parameter words that requantize this input. If the command has the flag
-    ``rotate``, the walk ``r`` is periodic: all heads of a row read the same cosines and sines. All
-    walks except those of PARAMS and TABLE proceed together beat by beat, with ``lanes`` columns per
-    beat, or ``softmax_lanes`` for a softmax. The walks of DRAIN proceed tile column by tile column,
-    in the order of the accumulators.
+    ``rotate``, the addresses of ``r`` repeat for each head of a row, because all heads use the same
+    cosines and sines.
+
+    The k-th beat of every walk belongs to the same columns of the same row: ``lanes`` columns, or
+    ``softmax_lanes`` for a softmax. The beats of a DRAIN are ordered tile column by tile column, as
+    accumulators are read; those of other commands are ordered row by row. PARAMS and TABLE use only
+    the walk ``i``, with a line per beat for PARAMS and a byte per beat for TABLE.
     """
 
     def __init__(self, config: VectorConfig):
