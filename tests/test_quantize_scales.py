@@ -106,6 +106,14 @@ def test_the_stream_has_twice_the_room_of_its_largest_tensor(
     assert made.stream.scale == pytest.approx(2 * largest / 32767)
 
 
+def test_an_embedding_before_its_norm_has_no_room_in_the_stream() -> None:
+    model = ENCODER.replace(embedding_norm=True)
+    weights, inputs = weights_of(model), inputs_of(model)
+    weights["embed.bias"][2] = 99.0
+    assert np.abs(forward(model, weights, inputs)["embedding"]).max() > 90
+    assert quantize_model(model, weights, inputs, SMALL).stream.scale < 20 / 32767
+
+
 @pytest.mark.parametrize(("low", "high", "scale"), [(-3.0, 1.0, 3 / 128), (-1.0, 3.0, 3 / 127)])
 def test_a_range_fits_at_both_ends_without_a_zero_point(
     low: float, high: float, scale: float
@@ -124,6 +132,26 @@ def test_biases_stay_below_two_to_the_30() -> None:
     op = named(quantize_model(ENCODER, weights, inputs_of(ENCODER), SMALL), "output")
     assert op.rescale.bias[1] == 1 << 30
     assert op.rescale.bias[1] * factors(op.rescale)[1] * op.target.scale == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("name", ["layers.1.query", "layers.0.down"])
+def test_a_bias_beyond_32_bits_is_refused(name: str) -> None:
+    weights = weights_of(GPT)
+    weights[f"{name}.bias"][3] = 1e9
+    sentence = re.escape(f"Layer {name} of model gpt cannot be requantized: its output's step ")
+    with pytest.raises(InputError, match=f"^{sentence}\\S+ is too small beside its products' "):
+        quantized(GPT, weights)
+
+
+def test_a_model_with_an_end_has_no_places_after_it() -> None:
+    message = (
+        "Model gpt has at most 48 places, as from there on its layers attend to a window or its "
+        "positions are others, not 49"
+    )
+    model = GPT.replace(bounded=True)
+    quantized(model, places=48)
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        quantized(model, places=49)
 
 
 def test_a_norm_whose_gain_is_zero_is_folded() -> None:
