@@ -72,8 +72,10 @@ class Counts:
 class Runs:
     """Runs of the accelerator through its host port, each checked against the golden machine.
 
-    ``enable`` is the value of INTERRUPT_ENABLE. ``totals`` are the sums of the counters over all
-    runs. ``shortest`` is the number of cycles of the fastest run of a short program.
+    ``enable`` is the current value of INTERRUPT_ENABLE. ``totals`` maps the name of each counter to
+    its sum over all runs; it is empty if the configuration has no counters. ``shortest`` is the
+    number of cycles of the fastest run that :meth:`short` has made; before the first one it is
+    ``SHORT``.
     """
 
     def __init__(
@@ -116,9 +118,9 @@ class Runs:
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
         """Load a short program and its data into the accelerator and the golden machine.
 
-        The program's registers and its image of external memory are written to both. The rest of
-        external memory is filled with one random byte. Return the program's address in the
-        accelerator's program memory.
+        Both get the same words of the program, the same values of registers, and the same content
+        of external memory: the program's image from address 0 on. All bytes after the image have
+        the same random value. Return the program's address in the accelerator's program memory.
         """
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)
@@ -135,8 +137,9 @@ class Runs:
         """Run a random short program on the accelerator and on a golden machine, and compare both.
 
         ``golden`` is the golden machine, a new one by default. The two runs are compared as in
-        :meth:`run`, and some relations between the counters are checked. Return the accelerator's
-        counters, a dictionary from name to value.
+        :meth:`run`. If the configuration has counters, VECTOR_READ must be the number of reads that
+        the program's PARAMS instructions need, and the counters of stalls must be below bounds.
+        Return the accelerator's counters, a dictionary from name to value.
         """
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)
@@ -199,11 +202,13 @@ class Runs:
         return counters
 
     async def registers(self, golden: Interpreter, pc: int) -> dict[str, int]:
-        """Read all addresses of the host port after a run, and compare the values read.
+        """Read all addresses of the host port after a run without errors, and check the values.
 
-        The values must be as expected after a run without errors. ``golden`` is the golden machine
-        after the same run, and ``pc`` the address of the program's first word. Counters are not
-        compared, but returned as a dictionary from name to value.
+        ID, PC, INTERRUPT and INTERRUPT_ENABLE must have the values that such a run leaves. ``pc``
+        is the expected PC, the address of the program's first word. If the machine has ARGMAX and
+        ARGMAX_VALUE, they must equal those of ``golden``, the golden machine after the same run.
+        All other addresses must read 0, except counters. Counters are not checked, but returned as
+        a dictionary from name to value.
         """
         values = await self.host.sweep(range(ADDRS))
         wanted = {"ID": IDENTITY, "PC": pc, "INTERRUPT": INTERRUPT_DONE}

@@ -46,9 +46,10 @@ def refused() -> dict[Cause, list[list[int]]]:
 
 
 class Trials:
-    """Trials: methods that disturb a run of the accelerator and check the consequences.
+    """Methods that each disturb a run of the accelerator and check how it reacts.
 
-    :meth:`all` returns these methods as a list, which has some of them more than once.
+    :meth:`all` returns a list of these methods. Some methods are more than once in the list, since
+    each call selects another random time or another invalid instruction.
     """
 
     def __init__(self, runs: Runs):
@@ -103,10 +104,11 @@ class Trials:
             await self.host.cycle()
 
     async def stopped(self, cause: Cause, limit: int | None = None) -> int:
-        """Wait until STATUS reports an error, and assert its ``cause``; return the cycles waited.
+        """Wait until STATUS reports an error with the given ``cause``; return the cycles waited.
 
-        The error must be reported within ``limit`` cycles. The default is the attribute ``bound``,
-        the most cycles from a reset until a run may begin.
+        An assertion fails if STATUS reports another cause, or none within ``limit`` cycles. The
+        default limit is the attribute ``bound``: the most cycles that may pass after a reset before
+        a run can begin.
         """
         host, begin = self.host, self.host.cycles
         told = STATUS_ERROR | cause << CAUSE_SHIFT
@@ -119,11 +121,12 @@ class Trials:
         return cycles
 
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
-        """Wait until the machine has recovered from a stopped run, and check its state.
+        """Wait until the accelerator has recovered from a stopped run, and check the consequences.
 
-        STATUS must report the error's ``cause``. It must no longer be busy after ``cycles`` cycles,
-        by default the attribute ``bound``. INTERRUPT must report the error. External memory must
-        have completed all requests, and have only bytes that :meth:`stored` allows.
+        STATUS must be no longer busy within ``cycles`` cycles, by default the attribute ``bound``.
+        After the recovery, STATUS must report the error's ``cause``, and INTERRUPT must report the
+        error. External memory must have completed all requests. :meth:`stored` checks the bytes in
+        it.
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)
@@ -300,10 +303,10 @@ class Trials:
         await self.over(Cause.MEMORY)
 
     async def forget(self) -> None:
-        """Let external memory drop its outstanding requests, and report this by FORGET in CONTROL.
+        """Drop external memory's outstanding requests, and report it to the accelerator by FORGET.
 
-        The host writes FORGET during a run; the accelerator must no longer wait for the dropped
-        requests. The run must stop with the cause ABORTED.
+        The host writes the bit FORGET to CONTROL during a run. The accelerator must then stop the
+        run with the cause ABORTED, and must not wait for the dropped requests.
         """
         await self.some(await self.begin())
         self.memory.silent = frozenset(CHANNELS)

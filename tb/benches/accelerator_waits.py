@@ -38,8 +38,8 @@ class LongTrials(Trials):
     def all(self) -> list[Callable[[], Awaitable[None]]]:
         """Return the methods that are trials: those of :class:`Trials`, and then the long ones.
 
-        The long trials are left out if there is no watchdog, or one longer than
-        ``LONGEST_WATCHDOG``.
+        The long trials are left out if the configuration has no watchdog, or if its field
+        ``watchdog`` is above ``LONGEST_WATCHDOG``.
         """
         if not 0 < self.config.control.watchdog <= LONGEST_WATCHDOG:
             return super().all()
@@ -84,8 +84,9 @@ class LongTrials(Trials):
     async def deadlock(self) -> None:
         """Run a command whose tokens never arrive; the watchdog must report the error DEADLOCK.
 
-        STATUS must report it after at least ``watchdog`` cycles (a field of the configuration), and
-        at most twice this time plus the time of a short run.
+        The configuration's field ``watchdog`` is a number of cycles. STATUS must report the error
+        after at least ``watchdog`` cycles from the start of the run. It must report it within
+        ``2 * watchdog + SLACK`` cycles plus the time of the fastest short run.
         """
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
@@ -99,9 +100,13 @@ class LongTrials(Trials):
     async def silence(self) -> None:
         """Stop one channel of external memory; the watchdog must report the error SILENCE.
 
-        Each call stops the next one of ``CHANNELS``. STATUS must report the error after at least
-        ``watchdog`` cycles (a field of the configuration), and at most twice this time plus the
-        time of a short run.
+        The first call stops the first channel in ``CHANNELS``, and each later call the one after
+        it. The configuration's field ``watchdog`` is a number of cycles. STATUS must report the
+        error after at least ``watchdog`` cycles from the stop. It must report it within
+        ``2 * watchdog + SLACK`` cycles plus the time of the fastest short run.
+
+        In about half of the calls, the host requests a new run while the channel is stopped. The
+        watchdog must then report SILENCE again.
         """
         channel = CHANNELS[self._silences % len(CHANNELS)]
         self._silences += 1

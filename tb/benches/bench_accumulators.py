@@ -2,10 +2,12 @@
 
 Parameters: ``config``, every field of the configuration; ``cycles``, the number of cycles;
 ``rate``, the probability in each cycle that the bench adds values to a row. The bench drains a row
-with the same probability. At first every row is set to zero through the scrub port. After half of
-the cycles a third of the rows are set to zero again. All rows are drained at the end. In every
-cycle the bench compares two outputs of the drain port with the expected ones: ``ready`` of its
-request, and the time and content of each answer.
+with the same probability. At first the bench sets every row to zero through the port ``scrub``.
+After half of the cycles it sets a third of the rows to zero again. At the end it drains all rows.
+
+In every cycle the bench checks the drain port. While the bench requests a row, ``ready`` must be 1
+exactly if the memory can drain this row in the cycle. An answer must appear in the expected cycle,
+and must have the expected sums.
 """
 
 from collections import deque

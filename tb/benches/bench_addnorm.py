@@ -64,8 +64,9 @@ def masks_of(m: int, n: int, lanes: int) -> tuple[list[int], list[int]]:
 def payloads_of(x: Rows, r: Rows, lanes: int) -> list[int]:
     """Return the payloads of the stream ``i``, one per beat, for the rows ``x`` and ``r``.
 
-    The unit adds each row of ``r`` to the row of ``x`` at the same index, if its input ``add`` is
-    1.
+    Each payload is an integer that has the elements of both rows at the same index. If the unit's
+    input ``add`` is 1, the unit adds the row of ``r`` to the row of ``x``. Otherwise it ignores
+    ``r``.
     """
     beats = zip(beats_of(x, lanes), beats_of(r, lanes), *masks_of(*x.shape, lanes), strict=True)
     return [
@@ -125,9 +126,10 @@ async def values_and_sums_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def no_beat_waits(dut: Any) -> None:
-    """If no stream stalls, the unit outputs a beat in each cycle after its latency.
+    """If no stream stalls, the unit outputs its beats without pauses, one in each cycle.
 
-    This is checked for rows of one element, rows of three beats, and the longest rows. Nothing is
+    The first beat must appear ``latency`` cycles after the last input beat of the first row. This
+    is checked for rows of one element, rows of three beats, and the longest rows. Nothing is
     checked if the bench has no parameter ``latency``.
     """
     settings = parameters()

@@ -39,8 +39,8 @@ def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:
 async def the_first_largest_is_found(dut: Any) -> None:
     """The unit outputs the largest element of a row so far, and the first column that has it.
 
-    The output is compared in every cycle. It includes a beat ``latency`` cycles after the beat's
-    arrival.
+    The output is compared in every cycle. A beat changes the output ``latency`` cycles after the
+    cycle in which the beat arrives.
     """
     settings, random = parameters(), rng()
     lanes = settings["lanes"]

@@ -4,11 +4,14 @@ Parameters: ``config``, every field of the configuration; ``model``, the memory'
 of ``celosia.tb.benches.slow_memory``; ``bursts``, the number of bursts in each direction;
 ``stall``, the probability in each cycle that a channel pauses, on both sides of the bridge.
 
-Optional parameters: ``reader_stall``, the probability in each cycle that the bench accepts no word
-from the bridge (default ``stall``); ``broken``, the share of the memory, at its highest addresses,
-that answers with errors (default: no errors); ``errors``, the value of ``broken`` in an additional
-test, which runs only if ``errors`` is given; ``words``, the number of words in each burst (default:
-random); ``limit``, the most cycles that all bursts of a test may take together (default: no limit).
+Optional parameters: ``reader_stall`` is the probability in each cycle that the bench accepts no
+word from the bridge (default ``stall``). ``words`` is the number of words in each burst (default:
+random). ``limit`` is the most cycles that all bursts of a test may take together (default: no
+limit).
+
+``broken`` is a share from 0 to 1: accesses to this share of the memory, at its highest addresses,
+are answered with errors. By default there are no errors. If ``errors`` is given, an additional test
+runs with this value as ``broken``.
 """
 
 from itertools import pairwise
@@ -87,10 +90,10 @@ class Surroundings:
             await RisingEdge(self.dut.clk)
 
     async def read(self, bursts: list[Burst], wanted: list[int] | None = None) -> list[int]:
-        """Read bursts through the bridge, and return their words in order.
+        """Read bursts through the bridge, and return the words read, as integers in order.
 
-        ``wanted`` lists the expected words, with which these are compared. If it is None, no words
-        are compared.
+        ``wanted`` lists the expected words in the same order, and each word read must equal the
+        expected one. If ``wanted`` is None, nothing is compared.
         """
         layout = burst_layout(self.config.memory)
         requests = [pack(layout, {"addr": addr, "last": words - 1}) for addr, words in bursts]

@@ -53,10 +53,11 @@ def _accesses(
 
 @cocotb.test(timeout_time=_LIMIT * len(_CASES) * PERIOD_NS, timeout_unit="ns")
 async def chips_are_started(dut: Any) -> None:
-    """The circuit accesses the registers in the expected order, with the expected waits between.
+    """The circuit accesses the registers in the expected order, and sets the right read delays.
 
-    It sets each byte lane to the bit slip with the most read delays that work, and to the middle
-    one of these delays. ``failed`` is 1 at the end if a lane is bad.
+    After each access it waits the expected time until the next one. For each byte lane it sets the
+    bit slip at which the largest number of read delays work. Of these delays it sets the middle
+    one. At the end ``failed`` is 1 if a lane is bad, otherwise 0.
     """
     random = rng()
     start = start_of(CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))

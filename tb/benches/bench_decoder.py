@@ -3,7 +3,8 @@
 Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, the number
 of matrices; ``stall``, the probability of a cycle without input. The bench drives the decoder's
 port ``step`` with values that it computes, since the circuit that counts the steps is not part of
-the decoder. A line of uncompressed bytes follows each matrix.
+the decoder. After each matrix the bench sends one line of INT8 weights, which the decoder must
+output unchanged.
 """
 
 from typing import Any

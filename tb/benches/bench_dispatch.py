@@ -202,11 +202,14 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 
 @cocotb.test()
 async def every_token_and_every_command_counts(dut: Any) -> None:
-    """An engine has ``MAX_TOKENS`` commands in flight, and each pushes a token to all engines.
+    """The unit counts ``MAX_TOKENS`` commands in flight and ``MAX_TOKENS`` tokens without an error.
 
-    This is checked for each engine in turn. Then ``MAX_TOKENS`` commands of each engine consume the
-    tokens of the other engines without waiting. One more command of the engine waits until new
-    tokens arrive. The unit is idle after the last command.
+    At first each engine in turn has ``MAX_TOKENS`` commands in flight. When they complete, each of
+    them pushes a token to all engines.
+
+    Then each engine in turn gets ``MAX_TOKENS + 1`` commands. Each of these consumes a token from
+    every other engine. All but the last find their tokens and do not wait. The last command waits
+    until the other engines have pushed new tokens. The unit is idle after that command.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
@@ -351,10 +354,12 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
     """A token may be pushed to a full token counter in the cycle in which a command consumes one.
 
-    A full counter has ``MAX_TOKENS`` tokens. If the push comes in an earlier cycle, the unit
-    reports an overflow, and the engine does not get the command that would consume a token. If the
-    configuration has ``registered``, the unit reports the overflow one cycle later. The engine then
-    still gets the command if the push comes just one cycle too early.
+    A full counter has ``MAX_TOKENS`` tokens. The bench pushes one more token in each possible
+    cycle, before or after the command consumes one. If the push comes too early, the unit must
+    report an overflow, and must not send the command to the engine.
+
+    If the configuration has ``registered``, the unit reports the overflow one cycle later. If the
+    push is then only one cycle too early, the unit reports the overflow and also sends the command.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

@@ -119,10 +119,10 @@ async def bytes_come(dut: Any) -> None:
 
 @cocotb.test(timeout_time=_LIMIT * ADDR_WIDTH * PERIOD_NS, timeout_unit="ns")
 async def long_reads_do_not_end_early(dut: Any) -> None:
-    """A read of 2^n + 1 bytes does not end after one byte.
+    """A read of 2^n + 1 bytes does not end after one byte; it would if a length bit were lost.
 
     This is checked for each n from 6 to the largest that a request can express. The first six bytes
-    of each read are compared.
+    of each read are compared with the content of the flash chip.
     """
     random = rng()
     contents = random.bytes(300)

@@ -1,8 +1,9 @@
 """Bench of ``celosia.hdl.vector.front_ends``: random commands with random stalls on each stream.
 
-A front end turns the inputs of a MAP, SOFTMAX or NORM command into values. Parameters: ``config``,
-every field of the configuration; ``commands``, the number of commands; ``stall``, the probability
-of a stall on each stream in each cycle.
+A front end executes the first part of a MAP, SOFTMAX or NORM command. It computes numbers from the
+command's input elements and outputs them on the stream ``o`` to the vector engine's back end.
+Parameters: ``config``, every field of the configuration; ``commands``, the number of commands;
+``stall``, the probability of a stall on each stream in each cycle.
 """
 
 from dataclasses import dataclass, field
@@ -45,14 +46,18 @@ FACTOR_CYCLES = 60
 class Work:
     """A random command for the front ends, or several SOFTMAX commands that overlap in time.
 
-    ``fields`` has a dictionary from field name to value for each command. ``beats`` has a list of
-    input beats for each command. ``second`` lists the beats of the rows that a NORM adds to its
-    input (stream ``r``). ``expected`` lists the expected output beats of all commands as pairs
-    (values, ``keep``). ``keep`` is a mask with a bit for each lane; a value of None is not
-    compared. ``sums`` lists the expected beats of the stream ``o_sum``.
+    ``fields`` has a dictionary from field name to value for each command. All other fields of the
+    command are random. ``beats`` has a list of input beats for each command. ``second`` lists the
+    beats that the stream ``r`` sends for a NORM: the rows that the NORM adds to its input.
 
-    ``factors`` lists the expected row factors, which normalize a row, as triples (number, mantissa,
-    right shift). The number is the index at which a SOFTMAX stores the factor, and None for a NORM.
+    ``expected`` lists the expected output beats of all commands, as pairs (values, ``keep``).
+    ``values`` has an element for each lane; if the element is None, the lane's output is not
+    compared. ``keep`` is a mask with a bit for each lane. ``sums`` lists the expected beats of the
+    stream ``o_sum``, each as a list of sums.
+
+    ``factors`` lists the expected row factors as triples (index, mantissa, right shift). A later
+    command multiplies a row by its factor to normalize it. The index is the one at which a SOFTMAX
+    stores the factor. It is None for a NORM, which outputs its factors without an index.
     """
 
     opcode: str

@@ -1,10 +1,10 @@
 """Bench of tables of activation functions: it writes all tables, then reads them at random.
 
-A table contains 256 bytes, or the coefficients of a piecewise polynomial. While the bench reads,
-``en`` is 0 in random cycles, in which the unit must hold its outputs.
+A table contains 256 bytes, or the coefficients of a piecewise polynomial. While the bench reads, it
+sets the unit's input ``en`` to 0 in random cycles. The unit must then hold its outputs.
 
-Parameters: ``lanes`` of the unit; ``slots``, the number of tables; ``operand_width``, the width
-(bits) to which the value of a polynomial is clamped.
+Parameters: ``lanes``, the number of lanes of the unit; ``slots``, the number of tables;
+``operand_width``, the width (bits) to which the value of a polynomial is clamped.
 """
 
 from collections import deque
@@ -27,9 +27,10 @@ CYCLES = 3000
 
 
 def tables(slots, random):
-    """Return the contents of ``slots`` tables, a list with an array of 256 bytes for each table.
+    """Return the contents of all tables: a list of ``slots`` arrays, each with 256 bytes.
 
-    The last table has random bytes; the others have the coefficients of smooth functions.
+    The last array has random bytes. Each of the others has the coefficients of a smooth function's
+    piecewise polynomial, packed into bytes.
     """
     smooth = [
         pack_polynomial(function_polynomial(FUNCTIONS[name], 4 / 32768, 4 / 128, -7 * place))
