@@ -1,11 +1,13 @@
 """Banks by a timeline: buffers that are read at the same time lie apart, if there is room."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
-from celosia.generators.lower.banks import Banks, conflicts
+from celosia.generators.lower.banks import REBANKS, Banks, Timed, conflicts, settle
 from celosia.generators.program.allocate import Use
 from celosia.generators.program.draft import Draft, Ref
 
@@ -85,9 +87,34 @@ def test_costs_never_grow_and_buffers_never_meet(seed) -> None:
 
     moved = Banks(used, sizes, addresses, costs, config).run()
     assert total(moved) < total(addresses)
+    # Nothing is left to move.
+    assert Banks(used, sizes, moved, costs, config).run() == moved
     for moved_buffer, addr in moved.items():
         assert addr % config.line_bytes == 0
         assert addr // config.bank_bytes == (addr + sizes[moved_buffer] - 1) // config.bank_bytes
         for other, other_addr in moved.items():
             if moved_buffer != other and used[moved_buffer].overlaps(used[other]):
                 assert addr + sizes[moved_buffer] <= other_addr or other_addr + sizes[other] <= addr
+
+
+@pytest.mark.parametrize("costs", [(9, 7, 5, 5), (9, 9), (9, 8, 7, 6, 5, 4, 3)])
+def test_a_program_with_moved_buffers_is_taken_if_it_is_faster(costs) -> None:
+    """The next round begins from it, until one is not faster."""
+    timeline = [(100, 140), (120, 150)]
+    drafts = [matmul("a", "b"), convert("v")]
+    shared = {"a": 0, "v": 1000, "b": BANK, "target": BANK + 1000}
+    tried: list[Timed] = []
+
+    def moved(best: Timed, addresses) -> Timed:
+        assert addresses["a"] // BANK != addresses["v"] // BANK
+        assert best.cost == (costs[len(tried)],)
+        # As if each program had its buffers where they were.
+        tried.append(Timed(shared, drafts, timeline, (costs[len(tried) + 1],)))
+        return tried[-1]
+
+    used = {name: Use([(0, 9)]) for name in shared}
+    sizes = dict.fromkeys(shared, 100)
+    best = settle(Timed(shared, drafts, timeline, costs[:1]), used, sizes, CONFIG, moved)
+    rounds = next((n for n, (a, b) in enumerate(pairwise(costs), 1) if b >= a), REBANKS)
+    assert len(tried) == min(rounds, REBANKS)
+    assert best.cost == (min(costs[: REBANKS + 1]),)

@@ -5,7 +5,7 @@ import pytest
 from celosia.arch.formats import chosen
 from celosia.arch.instruction import Instruction, pack
 from celosia.arch.isa import Engine, Opcode
-from celosia.arch.latency import TABLE_LATENCY
+from celosia.arch.latency import TABLE_LATENCY, sparse_cycles
 from celosia.arch.presets import PRESETS
 from celosia.generators.program.predict import predict
 from celosia.generators.program.timing import VectorTiming
@@ -69,6 +69,42 @@ def test_resident_products_take_a_cycle_for_each_row_and_tile() -> None:
     # As each command waits for its 13 words, short products take as long as these come.
     short = Instruction(Opcode.MATMUL, dict(resident.operands) | {"m": 1}, resident.flags)
     assert cycles([short] * 9) - cycles([short] * 8) == 13
+
+
+@pytest.mark.parametrize(("multiplier", "passes"), [("nibbles", 2), ("adders", 8)])
+def test_a_product_takes_its_passes(multiplier, passes) -> None:
+    config = SMALL.replace(multiplier=multiplier, operands="int8", gating="none")
+    assert cycles([matmul()] * 2, config) - cycles([matmul()], config) == passes * 16 * 4 * 3
+
+
+def test_lines_of_codes_and_of_scales_are_waited_for() -> None:
+    """Operands in one bank wait for the bytes of codes; a group has one line more."""
+    for index in (1, 4):
+        flags = chosen(index)
+        share = TEXT.formats[index - 1].bits / 8
+        apart, beside = (
+            cycles([Instruction(Opcode.MATMUL, matmul(**addr).operands, flags)], TEXT)
+            for addr in ({}, {"b_addr": 4096})
+        )
+        assert beside - apart == 8 * share * (4 * 3 - 1)
+    single, grouped = (
+        cycles([Instruction(Opcode.MATMUL, matmul(m=1).operands, chosen(1) | more)], TEXT)
+        for more in (set(), {"grouped"})
+    )
+    # Two groups of sixteen rows in each of three columns of tiles.
+    assert grouped - single == 2 * 3
+
+
+def test_a_sparse_product_takes_its_beats() -> None:
+    config = SMALL.replace(sparse_lanes=4)
+    sizes = {"m": 3, "k": 32, "n": 24, "acc_stride": 16, "a_stride": 32, "b_addr": SMALL.bank_bytes}
+    taken = []
+    for beats in (200, 300):
+        sparse = Instruction(Opcode.SPARSE, sizes | {"beats": beats})
+        two, three = (cycles([sparse] * count, config) for count in (2, 3))
+        taken.append(three - two)
+    more = [sparse_cycles(config, 4, 3, 32, 24, beats) for beats in (200, 300)]
+    assert taken[1] - taken[0] == more[1] - more[0] > 0
 
 
 def test_a_preload_takes_a_cycle_for_each_line_and_one_of_the_products() -> None:
@@ -249,6 +285,14 @@ def test_a_load_takes_its_words_and_the_latency(latency, interval) -> None:
     assert prediction.words_read == 2 * 4 * 32
     base = predict(pack([load, load, HALT]), SMALL, latency=0, interval=1)
     assert prediction.cycles - base.cycles == latency + 2 * 4 * 32 * (interval - 1)
+
+
+def test_a_part_of_a_word_is_a_word() -> None:
+    taken = [
+        cycles([Instruction(Opcode.LOAD, {"m": 3, "row_bytes": size, "dram_stride": 16})] * 9)
+        for size in (9, 16, 17)
+    ]
+    assert taken[0] == taken[1] < taken[2]
 
 
 def test_turns_of_a_loop_take_their_words() -> None:
