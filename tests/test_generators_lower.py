@@ -22,7 +22,9 @@ from celosia.generators.lower.lower import lower
 from celosia.generators.lower.lowering import Lowering
 from celosia.generators.lower.moves import load
 from celosia.generators.lower.plan import kind
-from celosia.generators.lower.residence import Memory
+from celosia.generators.lower.planner import plan
+from celosia.generators.lower.projections import Instructions
+from celosia.generators.lower.residence import Cache, Memory
 from celosia.generators.lower.schedule import first_plans
 from celosia.generators.lower.spill import Spill
 from celosia.generators.lower.staging import least_size
@@ -31,10 +33,12 @@ from celosia.generators.program.allocate import Use, fit, uses
 from celosia.generators.program.draft import Draft, Ref, Repeat, flatten
 from celosia.generators.program.tokens import Access, order
 from celosia.generators.quantize.quantize import quantize_model
+from celosia.generators.reference.integers import evaluate
 from celosia.sim.regions import Region
+from celosia.tb.models.text_session import TextSession
 from celosia.tb.verify.random_models import random_inputs, random_weights
 from tests.support.compiled_cases import MODEL
-from tests.support.decoders import CONFIGS, DECODERS, GPT, LLAMA, random_decoder
+from tests.support.decoders import CONFIGS, DECODERS, GPT, LLAMA, random_decoder, tokens_of
 
 SMALL = PRESETS["small"]
 
@@ -309,3 +313,38 @@ def test_words_for_sums_have_their_room() -> None:
         memory.check_words()
     assert refused.value.remedies == ({"pre_depth": 4, "param_depth": 8},)
     Memory("toy", memory.config.replace(pre_depth=4), early=memory.early).check_words()
+
+
+@pytest.mark.parametrize("model", ["llama", "gpt"])
+def test_sums_that_others_are_multiplied_beside_are_in_the_other_bank(model) -> None:
+    """A step drains keys beside the product of queries, and one half of an MLP beside the other."""
+    decoder, config = DECODERS[model], CONFIGS["resident"]
+    made = plan(decoder, config, Cache(12, 0), Way(4, rows_stay=True), 1 << 14, sparse=False)
+    linears = [op for op in decoder.ops if isinstance(op, Linear)]
+    step, chunk = (Instructions(made, rows, decoder) for rows in (1, 4))
+    query, key, value, _, *hidden, narrow = (
+        step.sums(op) % 2 for op in linears[: 6 + decoder.description.gated]
+    )
+    assert query != key == value
+    assert hidden[-1] != narrow
+    assert len(set(hidden)) == len(hidden)
+    assert {chunk.sums(op) % 2 for op in linears} == {0}
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        ("gpt", {"rows": 5, "cols": 6, "lanes": 4}),
+        ("llama", {"rows": 5, "cols": 6, "lanes": 4, "weight_depth": 2048}),
+        ("gpt", {"lanes": 3}),
+        ("gpt", {"lanes": 1, "param_depth": 2048}),
+    ],
+)
+def test_lanes_that_tiles_do_not_fill(model, changes) -> None:
+    decoder = DECODERS[model]
+    config = CONFIGS["resident"].replace(rotary=model == "llama", **changes)
+    session = TextSession(compile_text(decoder, config, context=9, rows=1), "golden")
+    tokens = tokens_of(decoder, 4)
+    for token in tokens:
+        assert session.step(token).mismatches == 0
+    assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])

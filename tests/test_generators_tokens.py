@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from celosia.arch.isa import Engine
+from celosia.arch.errors import ProgramError
+from celosia.arch.instruction import Instruction
+from celosia.arch.isa import Engine, Opcode
 from celosia.arch.presets import PRESETS
 from celosia.generators.program import tokens
-from celosia.generators.program.tokens import Access, order
+from celosia.generators.program.tokens import Access, insert_tokens, order
 from celosia.sim.regions import Region
 
 CONFIG = PRESETS["small"]
@@ -33,3 +35,14 @@ def test_units_of_cells_give_the_same_tokens(unit, monkeypatch) -> None:
     made = order(accesses, CONFIG)
     monkeypatch.setattr(tokens, "_units", lambda accesses: {})
     assert made == order(accesses, CONFIG)
+
+
+def test_a_program_of_another_machine_gets_no_tokens() -> None:
+    sizes = {"m": 2, "n": 8, "i_stride": 16, "o_stride": 8}
+    product = Instruction(Opcode.MATMUL, {"m": 2, "k": 8, "n": 8, "acc_addr": 0})
+    program = [product, Instruction(Opcode.NORM, sizes, frozenset({"drain"}))]
+    first, second = insert_tokens(program, CONFIG.replace(fused=True))
+    assert (first.push, second.pop) == ({Engine.VECTOR}, {Engine.MATRIX})
+    message = "^NORM at word .* needs the unit norm, which the configuration leaves out$"
+    with pytest.raises(ProgramError, match=message):
+        insert_tokens(program, CONFIG.replace(fused=False, norm=False))
