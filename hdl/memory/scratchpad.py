@@ -72,7 +72,6 @@ class Scratchpad(Component):
     the array by one cycle, in whichever order the ports are granted. ``writers`` maps the name of
     each writer to the largest size of its writes (bytes).
 
-
     If the configuration has ``registered``, a bank performs each access one cycle after its grant.
     The requests of the first reader, which are accepted at once, are then granted one cycle after
     their acceptance. The first reader's data arrive ``weight_latency`` cycles after the request was
