@@ -26,7 +26,8 @@ from celosia.hdl.matrix.parts import PartAdder
 from celosia.hdl.matrix.streamer import ActivationStreamer
 from celosia.hdl.matrix.tiles import StagedTileWalker, TileWalker
 from celosia.hdl.matrix.tree import TreeColumn
-from celosia.hdl.matrix.weights import WeightFetcher, WeightWriter
+from celosia.hdl.matrix.weights import WeightFetcher
+from celosia.hdl.matrix.writer import WeightWriter
 from celosia.hdl.memory.address import Bursts, Rows
 from celosia.hdl.memory.bank import Bank
 from celosia.hdl.memory.byte_ram import ByteRam

@@ -1,16 +1,14 @@
 """Loads the weights of each tile into the array, up to one tile ahead of the products."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, signed, unsigned
+from amaranth.hdl import Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.formats import PAIRED_BITS
 from celosia.arch.isa import COUNT_WIDTH, Engine
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
-from celosia.hdl.matrix.array import enter, is_far, slots_of, strobes, weight_layout
-from celosia.hdl.matrix.blocks import BlockEncoder
-from celosia.hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
+from celosia.hdl.matrix.array import weight_layout
+from celosia.hdl.matrix.decoder import DecodeSteps
 from celosia.hdl.matrix.slots import SLOT_GUARDS
 from celosia.hdl.matrix.tiles import (
     TILE_WALKERS,
@@ -23,11 +21,11 @@ from celosia.hdl.matrix.tiles import (
     stacked,
     tile_layout,
 )
-from celosia.hdl.matrix.wide import byte_members, bytes_of, flag_of, rounded
+from celosia.hdl.matrix.wide import flag_of
+from celosia.hdl.matrix.writer import WeightWriter
 from celosia.hdl.ports import ReadPort, command_layout
-from celosia.hdl.stream.fields import assign, carry, present
+from celosia.hdl.stream.fields import assign, present
 from celosia.hdl.stream.flow import Flow
-from celosia.hdl.stream.pipeline import KEPT, delay, spread
 
 
 def job_layout(config: MatrixConfig) -> data.StructLayout:
@@ -272,160 +270,3 @@ class WeightFetcher(Component):
             wide=high | low,
             low=low,
         )
-
-
-class WeightWriter(Component):
-    """Converts a line of bytes from the scratchpad to a line of weights.
-
-    ``i`` describes a line in the cycle in which the line is requested from the scratchpad. Its
-    fields are the weight slot ``slot``, the line's number ``index`` in the tile, and the zero point
-    ``zero``. The tile has ``k`` rows and ``n`` columns; elements past them become zero. ``data`` is
-    the line, ``weight_latency`` cycles later. ``o`` is the line of weights one cycle after
-    ``data``, or two cycles after it if the configuration has weight formats.
-
-    If ``pair`` is 1, two lines are packed into one line of bytes. For the first line ``early`` is
-    1, and the writer only stores the line. For the second line, ``o`` has the upper four bits of
-    each element of both lines; the first line is in the low halves of the bytes. If ``block`` is 1,
-    the elements are instead packed as mantissas with a common exponent. ``early`` is then 1 for
-    both lines, and ``second`` is 1 for the second line, which completes the exponent. The packed
-    line is output in a third step, which reads no line.
-    """
-
-    def __init__(self, config: MatrixConfig):
-        self.config = config
-        elements, pairs = max(config.array.rows, config.array.cols), config.packed_cache is not None
-        points = config.array.zero_points
-        note = {
-            "slot": range(config.array.weight_depth),
-            "index": range(elements),
-            "k": range(config.array.rows + 1),
-            "n": range(config.array.cols + 1),
-            **present(
-                zero=Shape(config.array.operand_width * points, signed=points),
-                column=config.array.b_transpose,
-                early=pairs,
-                pair=pairs,
-                lower=config.low_rows > 0,
-                block=config.block_exponents,
-                second=config.block_exponents,
-            ),
-        }
-        if config.formats:
-            note["step"] = step_layout(config.formats, config.weight_group)
-        note |= byte_members(config)
-        super().__init__(
-            {
-                "i": In(Flow(data.StructLayout(note))),
-                "data": In(data.ArrayLayout(8, config.access.line_bytes)),
-                "o": Out(Flow(weight_layout(config))),
-            }
-        )
-
-    def elaborate(self, _platform):
-        m = Module()
-        config, weights = self.config, self.o.payload
-        first = data.View(self.i.payload.shape(), delay(m, self.i.payload, 1))
-        note = data.View(first.shape(), delay(m, first.as_value(), config.weight_latency - 1))
-        count = delay(m, self._count(first), config.weight_latency - 1)
-        valid = delay(m, self.i.valid, config.weight_latency, reset=True)
-        elements, more = self.data, []
-        if config.array.wide:
-            elements, more = bytes_of(self.data, len(weights.data), note.wide, note.low)
-        if config.formats:
-            m.submodules.decoder = decoder = WeightDecoder(config)
-            m.d.comb += [
-                decoder.step.valid.eq(valid),
-                decoder.step.payload.eq(note.step),
-                *(to.eq(byte) for to, byte in zip(decoder.bytes, elements, strict=False)),
-            ]
-            elements = decoder.o
-            written = valid & ~note.step.scale if config.weight_group else valid
-            valid = delay(m, written, 1, reset=True)
-            note = data.View(note.shape(), delay(m, note.as_value(), 1))
-            count = delay(m, count, 1)
-            more = [delay(m, one, 1) for one in more]
-        if config.array.wide:
-            elements = rounded(elements, more)
-        lower = []
-        if config.packed_cache:
-            elements, lower = self._pairs(m, valid, note, count, elements)
-            valid = valid & ~note.early
-        m.d.sync += self.o.valid.eq(valid)
-        spread(m, note.slot, slots_of(weights))
-        if is_far(config):
-            found = strobes(config, valid, note)
-            if not (config.formats or config.packed_cache):
-                # Known one cycle ahead, so that only wires are between here and the columns.
-                ahead = config.weight_latency - 1
-                line = data.View(self.i.payload.shape(), delay(m, self.i.payload, ahead))
-                begins = delay(m, self.i.valid, ahead, reset=True)
-                found = [delay(m, one, 1, reset=True) for one in strobes(config, begins, line)]
-            for to, strobe in zip(weights.strobe, found, strict=True):
-                near = Signal(config.array.rows, attrs=dict(KEPT))
-                m.d.sync += near.eq(strobe)
-                m.d.comb += to.eq(near)
-        m.d.sync += weights.index.eq(note.index)
-        if config.slot_scales:
-            for col, (to, scale) in enumerate(zip(weights.scale, decoder.scales, strict=True)):
-                part = scale.word_select(note.index, config.slot_scales)
-                m.d.sync += to.eq(Mux(count > col, part, 0))
-        zero = note.zero if config.array.zero_points else 0
-        for line in self._copies(m):
-            m.d.sync += carry(line, note, "column")
-            enter(m, config, line.data, elements, count, zero)
-            for index, bits in enumerate(lower):
-                with m.If(note.lower):
-                    m.d.sync += line.data[config.array.rows - 1 - index].eq(bits)
-        return m
-
-    def _count(self, note):
-        """Return the number of valid elements of a line; a column past the last one has none."""
-        if not self.config.array.b_transpose:
-            return note.n
-        return Mux(note.column, Mux(note.index < note.n, note.k, 0), note.n)
-
-    def _copies(self, m):
-        """Return the registers that drive the line's data for groups of adjacent columns."""
-        weights = self.o.payload
-        if "far" not in weights.shape().members:
-            return [weights]
-        copies = [
-            Signal.like(one, name=f"far_{place}", reset_less=True, attrs=dict(KEPT))
-            for place, one in enumerate(weights.far)
-        ]
-        m.d.comb += [far.eq(copy) for far, copy in zip(weights.far, copies, strict=True)]
-        return [weights, *copies]
-
-    def _pairs(self, m, valid, note, count, elements):
-        """Return the elements, or those of pairs, and the lower bits of the first ones of pairs."""
-        config, made = self.config, []
-        held = Signal(data.ArrayLayout(8, max(config.array.rows, config.array.cols)))
-        first = note.early & ~note.second if config.block_exponents else note.early
-        with m.If(valid & first):
-            m.d.sync += [to.eq(element) for to, element in zip(held, elements, strict=False)]
-        for kept, element in zip(held, elements, strict=False):
-            both = Cat(kept[PAIRED_BITS:], element[PAIRED_BITS:])
-            made.append(Mux(note.pair, both, element))
-        if config.block_exponents:
-            m.submodules.encoder = encoder = BlockEncoder(
-                rows=config.array.rows, cols=config.array.cols
-            )
-            m.d.comb += [
-                encoder.first.eq(valid & first),
-                encoder.second.eq(valid & note.second),
-                encoder.count.eq(count),
-            ]
-            for index, out in enumerate(encoder.o):
-                m.d.comb += [
-                    encoder.elements[index].eq(elements[index]),
-                    encoder.held[index].eq(held[index]),
-                ]
-                made[index] = Mux(note.block, out, made[index])
-            m.d.sync += self.o.payload.exponent.eq(Mux(note.block, encoder.exponent, 0))
-        # Minus half of their range they are signed.
-        half = 1 << PAIRED_BITS - 1
-        lower = [
-            Cat(held[row][:PAIRED_BITS] ^ half, elements[row][:PAIRED_BITS] ^ half)
-            for row in range(config.low_rows)
-        ]
-        return made, lower
