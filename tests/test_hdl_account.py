@@ -2,12 +2,11 @@
 
 import itertools
 
-from amaranth.sim import Simulator
-
 from celosia.arch.isa import Engine
 from celosia.arch.registers import ARRAY_CAUSES
 from celosia.hdl.control.account import ArrayAccount
 from celosia.hdl.control.span import PAUSE_WIDTH, Span
+from tests.support.simulation import run_bench
 
 
 def cause(running, sends, refused, filling, lacking, busy, blocked, halted):
@@ -45,10 +44,7 @@ def test_each_cycle_has_one_cause():
             wanted = cause(*values)
             assert causes == ([] if wanted is None else [wanted]), values
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
 
 
 def test_a_span_is_from_the_first_cycle_to_the_last():
@@ -70,8 +66,5 @@ def test_a_span_is_from_the_first_cycle_to_the_last():
                     spans[-1] += ctx.get(unit.grows)
                     await ctx.tick()
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
     assert spans == [3 + 2 + 5 + 7 + 1, 2 + longest + 1]

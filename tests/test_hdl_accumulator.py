@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from amaranth.hdl import Signal
-from amaranth.sim import Simulator
 
 from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
@@ -12,6 +11,7 @@ from celosia.hdl.engines import accumulator_memory
 from celosia.hdl.memory import stored_bank
 from celosia.hdl.memory.accumulator import ACC_SETTLE
 from tests.support.flipped_ram import FlippedRam
+from tests.support.simulation import run_bench
 
 
 @pytest.fixture(
@@ -111,10 +111,7 @@ def run_case(
             cycle += 1
         assert not pending
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(dut, bench)
     assert len(received) == len([row for row in drains if row is not None])
     if flips < 2:
         np.testing.assert_array_equal(np.array(received), np.array(expected))

@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.hdl.functions.addnorm import AddNormUnit, NormalizeLane
 from celosia.sim.norm import normalize
 from celosia.tb.benches.simulate import simulate
+from tests.support.simulation import run_bench
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,7 @@ def run_case(unit, x, *, rms, eps, o_ready=lambda cycle: True):
             await ctx.tick()
             cycle += 1
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
     return np.array(values).reshape(len(x), -1)[:, :n], cycles_in, cycles_out
 
 
@@ -129,10 +126,7 @@ def test_statistics_of_no_variance():
         await ctx.tick().repeat(lane.latency)
         values.append(ctx.get(lane.value))
 
-    simulator = Simulator(lane)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(lane, bench)
     assert values == [0]
 
 

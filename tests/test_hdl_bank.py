@@ -4,17 +4,14 @@ import re
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.hdl.memory.bank import Bank
+from tests.support.simulation import run_bench
 
 
 def run(component, bench):
     """Run a bench on a component."""
-    simulator = Simulator(component)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(component, bench)
 
 
 @pytest.mark.parametrize("level", ["none", "correct"])

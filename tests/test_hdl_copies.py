@@ -9,7 +9,6 @@ import pytest
 from amaranth.hdl import Fragment, Value
 from amaranth.hdl._xfrm import LHSMaskCollector
 from amaranth.lib.wiring import Component, In, Out
-from amaranth.sim import Simulator
 
 from celosia.arch.config import Config
 from celosia.fpga.tools import find_tool, run_tool
@@ -19,6 +18,7 @@ from celosia.hdl.control.loops import Loops
 from celosia.hdl.copies import guarded
 from celosia.hdl.memory.address import Rows
 from celosia.hdl.vector.walker import Walker
+from tests.support.simulation import run_bench
 
 CASES = {
     "loops": lambda: Loops(12),
@@ -76,10 +76,7 @@ def compare(make, level: str, copy: int | None) -> tuple[int, int]:
             told += ctx.get(twin.differs) if level == "detect" else 0
             await ctx.tick()
 
-    simulator = Simulator(both)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(testbench)
-    simulator.run()
+    run_bench(both, testbench)
     return differ, told
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 from amaranth.hdl import unsigned
-from amaranth.sim import Simulator
 
 from celosia.hdl.stream.credits import CreditQueue
+from tests.support.simulation import run_bench
 
 
 def _passed(latency: int, rate: float, stall: float, count: int) -> tuple[list[int], list[int]]:
@@ -41,10 +41,7 @@ def _passed(latency: int, rate: float, stall: float, count: int) -> tuple[list[i
             await ctx.tick()
             cycle += 1
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
     return entered, left
 
 
@@ -82,8 +79,5 @@ def test_a_wait_leaves_no_gap(latency: int) -> None:
                 left.append(ctx.get(unit.o.valid))
             await ctx.tick()
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
     assert all(left)

@@ -1,10 +1,10 @@
 """The guard's account of external memory: outstanding transfers, and waits."""
 
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.arch.presets import PRESETS
 from celosia.hdl.memory.guard import MemoryGuard
+from tests.support.simulation import run_bench
 
 
 def run(bench) -> None:
@@ -14,10 +14,7 @@ def run(bench) -> None:
         await ctx.tick()  # its streams are open from the second cycle on
         await bench(ctx, guard)
 
-    simulator = Simulator(guard)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(begun)
-    simulator.run()
+    run_bench(guard, begun)
 
 
 @pytest.mark.parametrize("data", [False, True])

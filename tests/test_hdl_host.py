@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.arch.isa import IMMEDIATE_WIDTH
 from celosia.arch.presets import PRESETS
@@ -11,17 +10,10 @@ from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.control.counters import Counters
 from celosia.hdl.control.host_port import counter_names
 from celosia.hdl.engines import host_registers
+from tests.support.simulation import run_bench
 
 BUSY, ERROR, RECOVERING = 1, 2, 4
 CAUSE_SHIFT = 4
-
-
-def run(component, bench):
-    """Run a bench on a component."""
-    simulator = Simulator(component)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
 
 
 async def write(ctx, unit, name, value):
@@ -51,7 +43,7 @@ def test_argmax_is_told_where_it_is_found(present):
         assert await read(ctx, unit, "ARGMAX") == (700_001 if present else 0)
         assert await read(ctx, unit, "ARGMAX_VALUE") == ((1 << 32) - 5 if present else 0)
 
-    run(unit, bench)
+    run_bench(unit, bench)
 
 
 @pytest.mark.parametrize("preset", ["tiny", "odd"])
@@ -94,7 +86,7 @@ def test_registers_reach_the_sequencer(preset):
             await ctx.tick()
             assert ctx.get(unit.start) == 0
 
-    run(unit, bench)
+    run_bench(unit, bench)
 
 
 async def begin(ctx, unit):
@@ -143,7 +135,7 @@ def test_every_cause_is_told_until_the_next_start(cause):
         await begin(ctx, unit)
         assert await read(ctx, unit, "STATUS") == BUSY
 
-    run(unit, bench)
+    run_bench(unit, bench)
 
 
 def test_a_start_waits_for_the_core_but_not_for_silent_memory():
@@ -171,7 +163,7 @@ def test_a_start_waits_for_the_core_but_not_for_silent_memory():
         await write(ctx, unit, "CONTROL", 1)
         assert await read(ctx, unit, "STATUS") == BUSY | RECOVERING
 
-    run(unit, bench)
+    run_bench(unit, bench)
 
 
 def test_a_run_begins_within_the_program_only():
@@ -187,7 +179,7 @@ def test_a_run_begins_within_the_program_only():
             status = await ends(ctx, unit)
             assert status == (0 if inside else ERROR | Cause.PROGRAM << CAUSE_SHIFT)
 
-    run(unit, bench)
+    run_bench(unit, bench)
 
 
 def test_interrupts_are_levels_that_can_be_masked():
@@ -217,7 +209,7 @@ def test_interrupts_are_levels_that_can_be_masked():
             assert ctx.get(unit.irq) == 0
             assert await read(ctx, unit, "INTERRUPT") == 0
 
-    run(unit, bench)
+    run_bench(unit, bench)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +253,7 @@ def test_counters_are_exact_when_not_busy(seed, changes, absent):
                 assert await read(ctx, unit, f"{name}_LOW") == total % (1 << 32), name
                 assert await read(ctx, unit, f"{name}_HIGH") == total >> 32, name
 
-    run(unit, bench)
+    run_bench(unit, bench)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +294,7 @@ def test_counters_of_any_number_and_width(widths, places):
                 await ctx.tick()
                 assert ctx.get(unit.value) == total % (1 << 48), name
 
-    run(unit, bench)
+    run_bench(unit, bench)
 
 
 def test_counters_left_out_vanish():

@@ -5,7 +5,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 from amaranth.hdl import Signal
-from amaranth.sim import Simulator
 
 from celosia.arch.instruction import Instruction, pack
 from celosia.arch.isa import IMMEDIATE_WIDTH, REGISTERS, WORD_WIDTH, Opcode
@@ -16,6 +15,7 @@ from celosia.hdl.memory import late_ram
 from celosia.hdl.memory.late_ram import LateRam
 from celosia.tb.benches.bench_sequencer import expected_words, random_block
 from tests.support.flipped_ram import FlippedRam
+from tests.support.simulation import run_bench
 
 
 @pytest.fixture
@@ -27,10 +27,7 @@ def flip(monkeypatch: pytest.MonkeyPatch) -> Signal:
 
 
 def simulate(circuit, testbench) -> None:
-    simulator = Simulator(circuit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(testbench)
-    simulator.run()
+    run_bench(circuit, testbench)
 
 
 def test_one_wrong_bit_is_corrected_and_two_are_told_a_cycle_later(flip: Signal) -> None:

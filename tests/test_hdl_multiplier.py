@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from amaranth.hdl import Module, Shape, Signal, signed, unsigned
-from amaranth.sim import Simulator
 
 from celosia.arch.latency import HARDWARE_WIDTH
 from celosia.arch.presets import PRESETS
@@ -20,6 +19,7 @@ from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier, multiply
 from celosia.tb.benches.simulate import simulate
+from tests.support.simulation import run_bench
 
 CELLS = Path(__file__).parents[1] / "fpga" / "cells"
 
@@ -148,10 +148,7 @@ def test_products_of_either_sign_come_two_cycles_later(a: Shape, b: Shape, stall
             assert ctx.get(product) == (values[0] * values[1] if stalls else 1)
             ctx.set(en, 1)
 
-    simulator = Simulator(m)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(m, bench)
 
 
 @pytest.mark.parametrize(("width", "parts"), [(1, None), (2, None), (4, None), (5, None), (8, 5)])
@@ -178,10 +175,7 @@ def test_a_packed_multiplier_makes_both_products_of_all_operands(
             if len(expected) > 1:
                 assert (ctx.get(unit.p[0]), ctx.get(unit.p[1])) == expected[-2]
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
 
 
 @pytest.mark.parametrize("gating", [False, True])
@@ -221,10 +215,7 @@ def test_products_of_a_packed_multiplier_that_overlap_are_parted(
             if cycle > 2:
                 assert (ctx.get(unit.p[0]), ctx.get(unit.p[1])) == expected[-2], cycle
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
 
 
 def test_operands_that_cannot_be_packed_are_refused() -> None:

@@ -1,7 +1,6 @@
 """Conditions under which two commands of the vector engine overlap."""
 
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
@@ -11,6 +10,7 @@ from celosia.hdl.vector.front_ends import FrontEnds
 from celosia.hdl.vector.kept_factors import KeptFactors
 from celosia.hdl.vector.overlap import Overlap
 from celosia.tb.benches.simulate import simulate
+from tests.support.simulation import run_bench
 
 FACTORS = PRESETS["odd"].replace(row_factors=8, multiplier_width=16, norm=True, softmax=True)
 
@@ -88,7 +88,4 @@ def test_sums_are_taken_by_commands_that_drain_alone(registered):
                 assert ctx.get(unit.drained.ready) == drains
                 await ctx.tick()
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.arch.polynomial import FRACTION_WIDTH, fit
 from celosia.hdl.arithmetic.reciprocal import Normalizer, Reciprocal, ReciprocalSqrt
 from celosia.sim.reciprocal import reciprocal, rsqrt
 from celosia.tb.benches.simulate import simulate
+from tests.support.simulation import run_bench
 
 MODELS = {Reciprocal: reciprocal, ReciprocalSqrt: rsqrt}
 
@@ -34,10 +34,7 @@ def run_case(unit, operands, rng):
                 if ctx.get(unit.valid_o):
                     results.append((ctx.get(unit.mantissa), ctx.get(unit.exponent)))
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
     return results
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.hdl.arithmetic.requantize import Requantizer, RoundingShift, bounds_of
 from celosia.sim.requantize import requantize, rounding_shift
 from celosia.tb.benches.bench_requantize import BOUNDS, NAMES, random_operands
 from celosia.tb.benches.simulate import simulate
+from tests.support.simulation import run_bench
 
 VECTORS = Path(__file__).parent / "data" / "tflite"
 
@@ -34,10 +34,7 @@ def run_case(unit, operands, result=None):
                 results.append(ctx.get(unit.y if result is None else result))
             await ctx.tick()
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
     return np.array(results)
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 from amaranth.hdl import unsigned
-from amaranth.sim import Simulator
 
 from celosia.hdl.stream.skid import Skid
+from tests.support.simulation import run_bench
 
 
 @pytest.mark.parametrize(("rate", "stall"), [(1.0, 0.0), (1.0, 0.5), (0.5, 0.5), (0.3, 0.0)])
@@ -37,10 +37,7 @@ def test_a_stream_passes(rate: float, stall: float) -> None:
             await ctx.tick()
             cycle += 1
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
     assert got == payloads
     assert all(came <= left <= came + 50 for came, left in zip(cycles_in, cycles, strict=True))
     if not stall:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.arch.presets import PRESETS
 from celosia.hdl.matrix.slots import SLOT_GUARDS
+from tests.support.simulation import run_bench
 
 
 @pytest.mark.parametrize("kind", ["systolic", "tree"])
@@ -67,8 +67,5 @@ def test_a_line_waits_for_its_own_slot_and_for_the_skew(kind: str, changes) -> N
                 freed[held.pop(0)] = cycle
             await ctx.tick()
 
-    simulator = Simulator(guard)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(guard, bench)
     assert seen == {True, False}

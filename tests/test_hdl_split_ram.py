@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.hdl.memory.split_ram import WHOLE, SplitRam
+from tests.support.simulation import run_bench
 
 SEED = 3
 
@@ -42,7 +42,4 @@ def test_every_word_comes_back(depth: int, registered: bool) -> None:
             if len(wanted) >= late:
                 assert ctx.get(ram.read_data) == wanted[-late]
 
-    simulator = Simulator(ram)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(testbench)
-    simulator.run()
+    run_bench(ram, testbench)

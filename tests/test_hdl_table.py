@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.hdl.arithmetic.exponential import EXPONENTIAL_LATENCY, OctaveExponential
 from celosia.hdl.functions.table import LookupTable
 from celosia.sim.exponential import octave_exponential
 from celosia.tb.benches.simulate import simulate
+from tests.support.simulation import run_bench
 
 
 @pytest.mark.parametrize("simulator", ["verilator", "icarus"])
@@ -48,10 +48,7 @@ def test_value_holds_and_a_write_is_seen_by_the_next_read():
         await step(1, 127)
         assert await step(1, 0) == 33
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
 
 
 @pytest.mark.parametrize("name", ["lanes", "slots"])
@@ -81,7 +78,4 @@ def test_exponential():
             if len(waiting) == EXPONENTIAL_LATENCY:
                 assert (ctx.get(unit.mantissa), ctx.get(unit.shift)) == waiting.pop(0)
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.arch.presets import PRESETS
 from celosia.arch.registers import CONTROL_START, REGISTER_MAP
 from celosia.hdl.control.counters import Counters
 from celosia.hdl.engines import host_registers
+from tests.support.simulation import run_bench
 
 CONFIG = PRESETS["tiny"].replace(program_depth=600, argmax=True)
 CYCLES = 400
@@ -147,8 +147,5 @@ def test_the_description_is_the_circuit_bit_by_bit(tmp_path: Path) -> None:
             await write(addr, 0)
             assert await read(addr) == before
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
     assert wrong == []

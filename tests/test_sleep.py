@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal
-from amaranth.sim import Simulator
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.hdl.stream.pipeline import delay, ring
+from tests.support.simulation import run_bench
 
 
 @pytest.mark.parametrize("cycles", [1, 2, 3, 8])
@@ -26,10 +26,7 @@ def test_a_ring_is_a_delay(cycles: int) -> None:
             await ctx.tick()
             assert ctx.get(ringed) == ctx.get(wanted)
 
-    simulator = Simulator(m)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(m, bench)
 
 
 @pytest.mark.parametrize("changes", [{"array": "tree"}, {"pass_width": 4, "zero_points": False}])

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
@@ -24,6 +23,7 @@ from celosia.tb.models.digits_model import compile_digits
 from celosia.tb.models.inference import infer
 from celosia.tb.models.text_session import TextSession
 from tests.support.heat import heated
+from tests.support.simulation import run_bench
 
 MINI = TextDescription(
     name="mini", vocabulary=19, positions=16, dim=8, layers=1, heads=2, kv_heads=1, ffn=12
@@ -45,10 +45,7 @@ def test_it_is_hot_until_it_is_cool() -> None:
                 await ctx.tick()
             assert sum(holds) == 10 * held, temperature
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
 
 
 def test_without_the_field_there_is_no_port() -> None:

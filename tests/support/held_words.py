@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
-from amaranth.sim import Simulator
 
 from celosia.hdl.component import Component
 from celosia.hdl.memory.ram import Ram
 from celosia.hdl.memory.split_ram import SplitRam
 from celosia.hdl.stream.pipeline import KEPT
+from tests.support.simulation import run_bench
 
 
 class Sink(Component):
@@ -154,8 +154,5 @@ def record(unit: Held, cycles: int, seed: int) -> dict[str, list[dict[str, int]]
             outputs.append({name: ctx.get(getattr(unit, name)) for name in seen})
             await ctx.tick()
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run_bench(unit, bench)
     return {"inputs": inputs, "outputs": outputs}
