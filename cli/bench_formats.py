@@ -23,9 +23,8 @@ from celosia.cli.tree import Command
 from celosia.fpga.boards import get_board
 from celosia.fpga.synthesis import count, synthesize
 from celosia.generators.quantize.options import Quantization
-from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import to_verilog
-from celosia.hdl.sparse.engine import SparseMatrixEngine
+from celosia.hdl.engines import matrix_engine
 from celosia.tb.machine.memory_timing import SDRAM
 from celosia.tb.machine.simulators import make_machine
 from celosia.tb.speed.decode_bench import bench_decode
@@ -148,7 +147,7 @@ def measured_area(config: Config) -> dict[str, int]:
     The result is a dictionary with the keys ``luts``, ``multipliers`` and ``block_rams``. The
     device is that of :data:`BOARD`. Raises :class:`InputError` if Yosys is not installed.
     """
-    unit = SparseMatrixEngine(config) if config.sparse_lanes else make_unit(_UNIT, config)
+    unit = matrix_engine(config)
     device = get_board(BOARD).device
     with tempfile.TemporaryDirectory() as folder:
         cells = synthesize(to_verilog(unit, _UNIT), _UNIT, device, Path(folder))

@@ -23,7 +23,7 @@ from tests.support.simulation import run_bench
 CASES = {
     "loops": lambda: Loops(12),
     "walker": lambda: Walker(16),
-    "rows": lambda: Rows(Config()),
+    "rows": lambda: Rows(Config().memory, Config().access, stages=0),
     "dispatch": lambda: Dispatch(Config().control),
 }
 """Components of which a register is a record, one is written in part, one is reset by nothing."""

@@ -21,7 +21,10 @@ from tests.support.simulation import run_bench
 def test_a_line_waits_for_its_own_slot_and_for_the_skew(kind: str, changes) -> None:
     shape = {"rows": 5, "cols": 3, "lanes": 1, "weight_depth": 4, "array": kind}
     config = PRESETS["small"].replace(**(shape | changes))
-    guard = SLOT_GUARDS[config.stages](config)
+    systolic = kind == "systolic"
+    guard = SLOT_GUARDS[config.stages](
+        lines=config.lines, weight_depth=4, late=config.stages, systolic=systolic
+    )
     registered = "registered" in changes
     rng = np.random.default_rng(7)
     held: list[int] = []

@@ -26,7 +26,7 @@ async def weights_are_exact(dut: Any) -> None:
     """Every line of decoded weights equals the golden model's line."""
     settings, generator = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
-    cols, layout = config.array.cols, step_layout(config)
+    cols, layout = config.array.cols, step_layout(config.formats, config.weight_group)
     steps: list[tuple[dict[str, int], np.ndarray, np.ndarray | None]] = []
     for _ in range(settings["matrices"]):
         index = int(generator.integers(1, len(config.formats) + 1))

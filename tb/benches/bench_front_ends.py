@@ -75,7 +75,7 @@ class Drawn:
 
     def __init__(self, config: Config, random: np.random.Generator):
         self.config, self.random = config, random
-        self.layout = beat_layout(config)
+        self.layout = beat_layout(config.access)
 
     def draw(self) -> Work:
         """Return a random MAP or NORM, random SOFTMAX commands, or a command of :meth:`others`.
