@@ -2,10 +2,11 @@
 
 Some of the requests are damaged.
 
-Parameters: ``config``, every field of the configuration; ``identity``, the link's answer to the
-request HELLO; ``timeout`` of the link (cycles); ``requests``, the number of requests; ``stall``,
-the probability in each cycle that a channel of external memory pauses; ``latency``, the largest
-latency of external memory (cycles).
+Parameters: ``config``, every field of the configuration; ``identity``, a dictionary with the fields
+of ``celosia.arch.link.Identity``, which the link sends as its answer to the request HELLO;
+``timeout``, the number of cycles without a byte after which the link drops a request; ``requests``,
+the number of requests; ``stall``, the probability in each cycle that a channel of external memory
+pauses; ``latency``, the largest latency of external memory (cycles).
 """
 
 from typing import Any
@@ -28,9 +29,12 @@ STATUS = REGISTER_MAP["STATUS"].addr
 
 
 class Registers:
-    """A model of the register bus: every register except STATUS keeps the value written.
+    """A model of the register bus, with a value for each address from 0 to 255.
 
-    ``writes`` are the writes so far, pairs (address, value).
+    A register keeps the value that was last written to it. STATUS is the exception: a write does
+    not change its value.
+
+    ``writes`` is a list of all writes so far, to STATUS too: pairs (address, value).
     """
 
     def __init__(self) -> None:
@@ -63,7 +67,7 @@ class Line:
         self._random = rng()
 
     async def cycle(self, byte: int | None = None, broken: bool = False) -> None:
-        """Run one clock cycle, in which the link receives ``byte`` if given.
+        """Run one clock cycle; the link receives ``byte`` in it, or no byte if ``byte`` is None.
 
         If ``broken`` is true, the receiver reports that the byte's stop bit was wrong.
         """
@@ -88,14 +92,14 @@ class Line:
         return bool(self.registers.values[STATUS] & 1)
 
     async def quiet(self, cycles: int) -> None:
-        """Run clock cycles in which the link receives no byte."""
+        """Run ``cycles`` clock cycles in which the link receives no byte."""
         for _ in range(cycles):
             await self.cycle()
 
     async def answered(self, length: int) -> None:
         """Run clock cycles until the link has sent ``length`` bytes, then 30 more cycles.
 
-        If the link does not send them, the first wait ends after ``LIMIT`` cycles.
+        If it has not sent them after ``LIMIT`` cycles, only the 30 cycles follow.
         """
         for _ in range(LIMIT):
             if len(self.sent) >= length:
@@ -105,7 +109,11 @@ class Line:
 
 
 def random_request(random: np.random.Generator, config: Config, identity: Identity) -> bytes:
-    """Return the bytes of a random request to the host link; most requests are valid."""
+    """Return the bytes of a random request to the host link; most requests are valid.
+
+    The others have an unknown command, an address range that is not in the memory or register map,
+    or a length that the command does not allow.
+    """
     command = int(random.choice([*Command, *Command, 0, 8, 255]))
     places = {
         Command.HELLO: 5,
@@ -134,10 +142,11 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
 
 
 def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | None]:
-    """Damage the request ``frame``; return its new bytes, and the index of a byte or None.
+    """Damage the request ``frame``; return a pair: the bytes to send, and an index or None.
 
-    The byte at this index is to be sent with a wrong stop bit; the request is unchanged in this
-    case. If the index is None, the request is cut off, has a wrong byte, or has random bytes
+    In one of four cases the index is a number. The bytes are then those of ``frame``, and the
+    caller must send the byte at this index with a wrong stop bit. Otherwise the index is None, and
+    the bytes themselves are damaged: the end is cut off, one byte is wrong, or random bytes are
     inserted.
     """
     kind = random.integers(4)
@@ -214,8 +223,8 @@ async def requests_are_answered(dut: Any) -> None:
 async def a_start_is_not_repeated(dut: Any) -> None:
     """A START that is repeated with the same tag starts no second run.
 
-    This is so even if the link has received corrupt requests between the two. If it has received
-    another valid request between them, the repeated START starts a run.
+    This is so even if the link has received a corrupt request after the first START. If it has
+    received another valid request after the first START, the repeated START starts a run.
     """
     settings = parameters()
     config = Config.of(**settings["config"])

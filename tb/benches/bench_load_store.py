@@ -6,10 +6,11 @@ Parameters: ``engine`` (``load`` or ``store``); ``config`` (fields that differ f
 ``small``); ``commands`` (the number of commands); ``stall`` (probability in each cycle that a port
 pauses); ``latency`` (the largest latency, in cycles, of an external memory with random timing).
 
-Optional parameters: ``refuse`` (probability in each cycle that memory does not accept the request
-of a burst, by default ``stall``); ``timing`` (a fixed timing of memory, in place of the random
-one); ``shape`` (rows and bytes of a row, the same for all commands); ``limit`` (the largest total
-number of cycles).
+Optional parameters: ``refuse`` (probability in each cycle that external memory does not accept the
+request of a burst, by default ``stall``); ``timing`` (a dictionary with fields of ``MemoryTiming``,
+which replaces the random timing of external memory); ``shape`` (a pair: the number of rows, and of
+bytes in a row, for all commands); ``limit`` (the number of cycles for all commands together; the
+bench fails if they take more).
 """
 
 from collections import deque
@@ -51,7 +52,8 @@ FIRST = 2
 def random_timing(random: np.random.Generator, latency: int) -> MemoryTiming:
     """Return a random timing of an external memory, with at most ``latency`` cycles of latency.
 
-    Some memories move a word only every second or third cycle; half of them have refreshes.
+    The memory can move a word in each cycle, or only in every second or third cycle. Half of the
+    timings have refreshes.
     """
     period = int(random.integers(20, 200)) * int(random.integers(2))
     return MemoryTiming(
@@ -157,10 +159,12 @@ class Machine:
         return list(range(burst["addr"], burst["addr"] + size, self.config.mem_bytes))
 
     async def step(self, drive: Any, react: Any) -> None:
-        """Run one clock cycle: offer commands and check the engine's status.
+        """Run one clock cycle: offer a command, and check the engine's status.
 
-        ``drive`` sets the data inputs before the falling edge; ``react`` reads the outputs after
-        that edge.
+        The functions ``drive`` and ``react`` model the two memories; :func:`load_side` or
+        :func:`store_side` returns them. This method calls ``drive()`` before the falling edge, to
+        set the engine's data inputs. It calls ``react()`` after the falling edge, to read and check
+        the engine's outputs.
         """
         self.offer("i", self.commands[0] if self.commands else None)
         self.set("memory__request__ready", not self.pause(self.refuse))
@@ -186,11 +190,11 @@ class Machine:
 def load_side(
     machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
 ) -> tuple[Any, Any]:
-    """Return the functions (drive, react) of :meth:`Machine.step` for a load engine.
+    """Return the functions (drive, react) that :meth:`Machine.step` calls for a load engine.
 
-    ``expected`` are the writes that the engine must make, in order: pairs (scratchpad address,
-    bytes). ``ends`` has a number for each command: how many writes this command and all earlier
-    ones make.
+    ``expected`` is a queue of the writes that the engine must make, in order: pairs (scratchpad
+    address, bytes). ``react`` removes each write that the engine has made. ``ends`` is a list with
+    a number for each command: the total number of writes by this command and all earlier ones.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0
@@ -241,9 +245,10 @@ def load_side(
 def store_side(
     machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
 ) -> tuple[Any, Any]:
-    """Return the functions (drive, react) of :meth:`Machine.step` for a store engine.
+    """Return the functions (drive, react) that :meth:`Machine.step` calls for a store engine.
 
-    The arguments are those of :func:`load_side`, but for writes to external memory.
+    The arguments are as in :func:`load_side`. However, the writes in ``expected`` go to external
+    memory, and their addresses are addresses of external memory.
     """
     answers: deque[int | None] = deque([None] * machine.config.sram_latency)
     addresses: deque[tuple[int, bool]] = deque()

@@ -1,7 +1,10 @@
-"""Bench of the SDRAM and PSRAM controllers: random bursts, with a model of the chip at the pins.
+"""Bench of the SDRAM and PSRAM controllers: random bursts, and a model of the chip.
 
-Parameters: ``device``, ``sdram`` or ``psram``; ``config``, every field of the configuration. The
-chip's timing is checked by its model, which fails on a violation.
+The model is connected to the controller's pins. It checks the chip's timing rules, and fails if the
+controller violates one.
+
+Parameters: ``device``, the kind of chip (``sdram`` or ``psram``); ``config``, every field of the
+configuration.
 """
 
 from collections import deque

@@ -21,9 +21,9 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
     """Return a random command of the vector engine, a dictionary from field to value.
 
-    Two of three commands have the flag ``followed``: the next command may begin before such a
-    command ends. The command's opcode is the argument ``opcode``, or this value with one bit
-    inverted.
+    The command's opcode is the argument ``opcode``, or ``opcode`` with one bit inverted. Two of
+    three commands have the flag ``followed``. It lets the next command begin before the flagged
+    command ends.
     """
     layout = command_layout(Engine.VECTOR)
     fields = {
@@ -37,7 +37,10 @@ def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
 
 
 def word(fields: dict[str, int]) -> int:
-    """Return the bits of a command for the port ``i``; ``fields`` are its values by field name."""
+    """Return a command as an integer, in the bit layout of the port ``i``.
+
+    ``fields`` is a dictionary from the name of each field of the command to its value.
+    """
     layout = command_layout(Engine.VECTOR)
     return sum(value << layout[name].offset for name, value in fields.items())
 
@@ -46,9 +49,11 @@ def word(fields: dict[str, int]) -> int:
 async def commands_overlap_by_one(dut: Any) -> None:
     """A ``followed`` command moves from front end to back end as soon as its operands are read.
 
-    The flag ``followed`` of a command lets the next command begin before this one ends. The command
-    stays in the front end while the back end reads, waits for row factors, or has an earlier
-    command. Then it stays in the back end until its results are written.
+    The flag ``followed`` of a command lets the next command begin before this one ends. To move to
+    the back end, a flagged command must have requested all its inputs, and every unit must have
+    begun its part of the command. The back end must also have no earlier command. The command then
+    stays in the back end until its results are written. A command without the flag stays in the
+    front end until its results are written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

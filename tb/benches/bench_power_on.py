@@ -1,4 +1,8 @@
-"""Bench of power-on: the circuit must run or refuse flash images as the golden model does."""
+"""Bench of power-on: the circuit must run or refuse flash images as the golden model does.
+
+At power-on the circuit reads an image from the flash and checks it. If the image is valid, the
+circuit sends the image's requests to the host link, and its text to the serial line.
+"""
 
 from typing import Any
 
@@ -85,10 +89,10 @@ class _Board:
 
 @cocotb.test(timeout_time=_LIMIT * 30 * PERIOD_NS, timeout_unit="ns")
 async def images_are_carried_out(dut: Any) -> None:
-    """For each image, the circuit sends the golden model's text and host link requests.
+    """For each image, the circuit sends the same text and requests as the golden model.
 
-    The text goes to the serial line. The circuit refuses exactly the images that the golden model
-    refuses.
+    The text goes to the serial line, the requests to a model of the host link. The circuit refuses
+    exactly the images that the golden model refuses.
     """
     random = rng()
     for image, status, answers in images(random):

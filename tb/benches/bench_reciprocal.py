@@ -27,7 +27,10 @@ from celosia.tb.machine.packing import unpack
 
 
 def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[int]:
-    """Return random operands for which an error of 1 in the polynomial's sum changes the result.
+    """Return a list of random operands whose results are sensitive to the smallest error.
+
+    The unit computes a result by rounding the sum of a polynomial. For these operands, the result
+    would change if the sum were larger by 1, or if it were smaller by 1.
 
     ``width`` is the operands' width (bits). If ``root`` is true, they are operands of the
     reciprocal square root, otherwise of the reciprocal.
@@ -42,7 +45,10 @@ def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[i
 
 @cocotb.test()
 async def test_results(dut):
-    """Every result equals the golden model's, ``latency`` enabled cycles after its operand."""
+    """Every result equals the golden model's result, and appears at the right time.
+
+    It must appear ``latency`` cycles after its operand; cycles in which ``en`` is 0 do not count.
+    """
     settings, random = parameters(), rng()
     width = settings["width"]
     x = [

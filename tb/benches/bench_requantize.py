@@ -1,7 +1,9 @@
-"""Bench of ``Requantizer``: random operands, and random cycles in which ``en`` is 0.
+"""Bench of ``celosia.hdl.arithmetic.requantize.Requantizer``, with random operands.
 
-Parameters: ``count``, the number of results; ``stall``, the probability that ``en`` is 0 in a
-cycle.
+In random cycles ``en`` is 0.
+
+Parameters: ``count``, the number of results that are compared; ``stall``, the probability that
+``en`` is 0 in a cycle.
 """
 
 from typing import Any
@@ -24,7 +26,8 @@ def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDA
     """Return random operands: a dictionary from input name to an array of values [count].
 
     They include values of all bit lengths, extreme values, and products that are rounding ties. The
-    bounds that limit a result are often those of 8-bit or 16-bit integers.
+    operands ``low`` and ``high``, the smallest and the largest result allowed, are often those of
+    8-bit or 16-bit integers.
     """
 
     def words() -> NDArray[np.int64]:
@@ -107,7 +110,10 @@ def _make_marginal(
 
 @cocotb.test()
 async def results_are_exact(dut: Any) -> None:
-    """Every result equals the golden model's, ``latency`` enabled cycles after its operands."""
+    """Every result equals the golden model's result, and appears at the right time.
+
+    It must appear ``latency`` cycles after its operands; cycles in which ``en`` is 0 do not count.
+    """
     settings = parameters()
     generator = rng()
     count, stall = settings["count"], settings["stall"]

@@ -1,4 +1,7 @@
-"""Bench of ``celosia.hdl.functions.rotary.RotaryUnit``: random commands, with pauses in ``en``.
+"""Bench of ``celosia.hdl.functions.rotary.RotaryUnit``, with random commands.
+
+A command is a random number of beats, with random modes of the unit that stay the same for all of
+them. A beat has ``lanes`` elements of each input. In random cycles ``en`` is 0.
 
 Parameters: ``lanes`` and ``operand_width`` of the unit; ``commands``, the number of commands;
 ``beats``, the largest number of beats of a command; ``stall``, the probability that ``en`` is 0 in
@@ -37,9 +40,10 @@ def random_elements(random: np.random.Generator, count: int, width: int) -> NDAr
 def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np.int64]) -> None:
     """Change the inputs of some lane pairs so that a rotated result is a rounding tie.
 
-    ``y`` [lanes] are the elements to rotate; ``pairs`` [lanes] has a cosine and a sine for each
-    lane pair. Both are changed in place. In a changed pair one element becomes 1, and the sine is
-    chosen so that the exact result is a tie or just below it.
+    ``y`` [lanes] has the elements to rotate. ``pairs`` [lanes] has a cosine and a sine for each
+    pair of lanes: the cosine is in the even lane, the sine in the odd lane. The function changes
+    both arrays in place. In a changed pair one element becomes 1, and the sine is chosen so that
+    the exact result is a tie or just below it.
     """
     for first in range(0, len(y), 2):
         if random.random() < 0.5:
@@ -55,7 +59,10 @@ def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np
 
 @cocotb.test()
 async def results_are_exact(dut: Any) -> None:
-    """Every result equals the golden model's result, ``latency`` enabled cycles after its input."""
+    """Every result equals the golden model's result, and appears at the right time.
+
+    It must appear ``latency`` cycles after its inputs; cycles in which ``en`` is 0 do not count.
+    """
     settings, random = parameters(), rng()
     lanes, operand_width = settings["lanes"], settings["operand_width"]
     wide_layout = data.ArrayLayout(signed(16), lanes)

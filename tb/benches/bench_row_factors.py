@@ -1,7 +1,8 @@
 """Bench of ``celosia.hdl.functions.row_factors``: random rows, random stalls on each stream.
 
-The unit adds two rows if ``add`` is 1. It outputs the sum, or the first row if ``add`` is 0, and
-its row factor: the number that normalizes it.
+The unit has an input ``add``. If ``add`` is 1, the unit adds two rows and outputs their sum. If it
+is 0, the unit outputs the first row. In both cases it also outputs the row factor, the RMS norm's
+factor for this row (see :func:`celosia.sim.norm.row_factors`).
 
 Parameters: ``lanes`` and ``max_row`` of the unit; ``commands``, the number of commands; ``stall``,
 the probability of a stall on each stream in each cycle.
@@ -25,9 +26,10 @@ class Factors:
     """Monitor of the row factors that the unit outputs.
 
     ``factors`` is a list of pairs (cycle, factor) in order of output; a factor is a dictionary from
-    field to value. ``ends`` are the cycles in which the unit outputs the last beat of each row.
-    ``together`` is true if the streams ``o`` and ``o_sum`` have moved their beats in the same
-    cycles so far.
+    field to value. ``ends`` is a list with an entry for each row: the cycle in which the unit
+    outputs the row's last beat. Cycles are counted from the start of the monitor. ``together`` is
+    true if, so far, the streams ``o`` and ``o_sum`` have always transferred their beats in the same
+    cycles.
     """
 
     def __init__(self, dut: Any, lanes: int):
@@ -58,9 +60,11 @@ class Factors:
 
 @cocotb.test()
 async def sums_and_factors_are_exact(dut: Any) -> None:
-    """The sums of two rows at ``o`` and ``o_sum`` and the row factors equal the golden model's.
+    """The unit's sums and row factors equal those of the golden model.
 
-    The unit outputs each row factor ``latency`` cycles after the last beat of the row.
+    A sum is the sum of two rows, or the first row if ``add`` is 0. The unit outputs it on both
+    streams, ``o`` and ``o_sum``. It outputs the row factor ``latency`` cycles after the last beat
+    of the row.
     """
     settings, random = parameters(), rng()
     lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]

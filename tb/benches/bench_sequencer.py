@@ -36,7 +36,11 @@ SENT_MAX = 300
 
 
 def random_operand(random: np.random.Generator) -> Operand:
-    """Return an operand with a random immediate, to which a register's value is often added."""
+    """Return a random operand of an instruction.
+
+    The operand has a random immediate. Often it also names a register; the operand's value is then
+    the sum of the immediate and the register's value.
+    """
     bound = 1 << (IMMEDIATE_WIDTH - 1)
     register = int(random.integers(REGISTERS)) if random.random() < 0.6 else 0
     return Operand(int(random.integers(-bound, bound)), register)
@@ -66,7 +70,12 @@ def random_block(config: Config, random: np.random.Generator, level: int) -> lis
 
 
 def deepest_loops() -> list[Instruction]:
-    """Return the deepest nest of loops around one instruction, then a loop of 260 iterations."""
+    """Return a list of instructions: the deepest nest of loops, then a loop of 260 iterations.
+
+    The innermost loop of the nest has one instruction, whose operand uses register 1. Each of the
+    260 iterations adds 3 to register 1. The same instruction follows this loop, so its operand
+    shows a wrong number of iterations.
+    """
     loops = [Instruction(Opcode.LOOP, {"count": 2 + level % 2}) for level in range(LOOP_LEVELS)]
     end = Instruction(Opcode.ENDLOOP)
     count = Instruction(Opcode.SET, {"register": 1, "value": Operand(3, 1)})
@@ -94,11 +103,12 @@ def single(bit: int) -> int:
 
 
 def expected_words(words: list[int], start: int, registers: list[int]) -> list[dict[str, int]]:
-    """Execute a program's instructions one after another, and return the command words it sends.
+    """Execute a program's instructions one after another; return a list of command words.
 
-    A word is a dictionary: ``engine`` is its receiver, ``word`` its value; ``first`` and ``last``
-    are 1 for the first and the last word of a command. ``registers`` are updated to their values
-    at the program's end.
+    These are the words that the program sends. Each word is a dictionary: ``engine`` is the
+    receiving engine, and ``word`` is the value. ``first`` and ``last`` are 1 for the first and the
+    last word of a command. The list ``registers`` has the registers' values at the start; it is
+    changed in place to those at the program's end.
     """
     sent: list[dict[str, int]] = []
     for step in islice(run(words, start, registers), SENT_MAX):
@@ -124,8 +134,10 @@ class Host:
     async def write(self, kind: str, place: str, values: dict[int, int]) -> None:
         """Write ``values``, a dictionary from address to value, to program memory or registers.
 
-        ``kind`` is ``program`` or ``register``, the memory to write. The address is driven at the
-        port ``{kind}_{place}``, the value at ``{kind}_data``, and ``{kind}_en`` is 1 meanwhile.
+        ``kind`` is ``program`` for program memory, ``register`` for registers. ``place`` is the
+        last part of the address port's name: ``addr`` for program memory, ``index`` for registers.
+        For each entry, one cycle long, the port ``{kind}_{place}`` is the address and
+        ``{kind}_data`` the value. ``{kind}_en`` is 1 in these cycles.
         """
         for address, value in values.items():
             getattr(self.dut, f"{kind}_en").value = 1
@@ -166,7 +178,11 @@ class Host:
         self.dut.start.value = 0
 
     async def cycle(self) -> dict[str, int] | None:
-        """Go to this cycle's falling edge; return the command word sent in this cycle, or None."""
+        """Wait for this cycle's falling edge; return the command word sent in this cycle, or None.
+
+        Before the edge, the method drives ``pc`` with a random value. It also makes the stream
+        ``o`` pause in this cycle with probability ``stall``.
+        """
         dut = self.dut
         dut.pc.value = int(self.random.integers(1 << len(dut.pc)))
         dut.o__ready.value = int(self.random.random() >= self.stall)
@@ -263,7 +279,11 @@ async def long_loops_run_on(dut: Any) -> None:
 
 @cocotb.test()
 async def words_follow_each_other(dut: Any) -> None:
-    """A loop of n instruction words takes n + 1 cycles per iteration if no word has to wait."""
+    """A loop of n instruction words takes n + 1 cycles per iteration.
+
+    The n words include the word of ENDLOOP. The bench accepts each command word in the cycle in
+    which it is offered.
+    """
     settings = parameters()
     config = PRESETS["small"].replace(**settings["config"])
     host = Host(dut, rng(), 0.0)

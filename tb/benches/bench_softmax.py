@@ -114,7 +114,11 @@ async def test_rows(dut):
 
 @cocotb.test()
 async def test_no_beat_waits(dut):
-    """Without stalls the unit outputs a beat per cycle, for rows of 1 and of ``max_row`` values."""
+    """Without stalls the unit outputs a beat per cycle, for rows of 1 and of ``max_row`` values.
+
+    The bench offers a beat and accepts a beat in every cycle. The total number of cycles must agree
+    with the parameter ``latency``; if it is not given, nothing is tested.
+    """
     settings, random = parameters(), rng()
     lanes, latency = settings["lanes"], settings.get("latency")
     await start_clock(dut, rng())

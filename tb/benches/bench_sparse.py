@@ -1,9 +1,13 @@
 """Bench of ``celosia.hdl.sparse.sparse``: each command multiplies rows by a random sparse matrix.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``lanes`` of the unit;
-``problems``, a list of (m, k, n, sparsity), one for each command; ``stall``, the probability that a
-scratchpad port does not accept a request in a cycle; ``report``, the path of a JSON file to which
-each command's cycles are written (optional).
+``problems``, a list of (m, k, n, sparsity), one for each command. A command multiplies an [m, k]
+matrix by weights [k, n], and ``sparsity`` is the share of weights that are zero.
+
+Optional parameters: ``stall``, the probability that a scratchpad port does not accept a request in
+a cycle (default 0); ``report``, the path of a JSON file. The bench writes to this file the list
+``cycles``, with a number for each command: the cycles from the first to the last in which
+``working`` is 1.
 
 The accumulators must contain all sums of a command when the unit signals the command's ``done``.
 Every sum is compared with the golden model's sum. The counts of products and of skipped zeros must
@@ -43,7 +47,12 @@ def random_weight(generator: np.random.Generator, k: int, n: int, sparsity: floa
 
 
 class Memory:
-    """A scratchpad whose ports answer each request a fixed number of cycles after accepting it."""
+    """Model of the scratchpad, which answers the unit's requests at the ports ``a`` and ``b``.
+
+    An answer comes a fixed number of cycles after the request was accepted: ``sram_latency`` for
+    ``a``, ``weight_latency`` for ``b``. In each cycle a port refuses a request with probability
+    ``stall``. ``bytes`` is the content of the scratchpad, at first random.
+    """
 
     def __init__(self, dut: Any, config: Config, stall: float):
         self._config, self._stall = config, stall

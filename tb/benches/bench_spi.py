@@ -1,10 +1,12 @@
-"""Benches of the SPI peripheral and of a host link over SPI; the host has another clock.
+"""Benches of the SPI peripheral, and of a host link that is reached over SPI.
 
-Some transfers end before the last bit of a byte. Parameters of the peripheral's bench:
-``transfers``, the number of transfers; ``stall``, the probability that the bench delays the next
-byte of the peripheral's input stream; ``half_ns``, the shortest half period of the host's clock
-(ns); ``wire_ns``, the delay of each line (ns); ``setup_ns``, the time (ns) before a sample in which
-the host's input must not change.
+The SPI host's clock is independent of the clock of the circuit. Some transfers end before the last
+bit of a byte.
+
+Parameters of the peripheral's bench: ``transfers``, the number of transfers; ``stall``, the
+probability that the bench delays the next byte of the peripheral's input stream; ``half_ns``, the
+shortest half period of the host's clock (ns); ``wire_ns``, the delay of each line (ns);
+``setup_ns``, the time (ns) before a sample in which the host's input must not change.
 """
 
 from typing import Any
@@ -22,8 +24,9 @@ from celosia.tb.machine.toolchain import PERIOD_NS
 class Host:
     """An SPI host in mode 0, whose clock edges are at least ``half_ns`` nanoseconds apart.
 
-    Every line delays its level by ``wire_ns``. The level sampled at a rising edge must not have
-    changed for ``setup_ns``.
+    A change on any of the four lines arrives ``wire_ns`` nanoseconds later at the other end. The
+    host samples its data input at each rising edge of its clock. It asserts that this input has not
+    changed in the last ``setup_ns`` nanoseconds.
     """
 
     def __init__(
@@ -67,7 +70,10 @@ class Host:
         await Timer(self._half + longer, "ns")
 
     async def transfer(self, bits: list[int]) -> list[int]:
-        """Select the peripheral, send bits, and return the bits received meanwhile."""
+        """Select the peripheral and send a list of bits; return a list of the bits received.
+
+        For each bit sent, the host receives one bit from the peripheral.
+        """
         self._drive("cs_n", 0)
         levels = []
         for bit in bits:
@@ -150,8 +156,9 @@ async def bytes_pass_both_ways(dut: Any) -> None:
 async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
     """Send the request ``frame`` to the link over SPI, and return the whole answer.
 
-    If no answer begins within four bytes, the host sends nothing for ``quiet_ns`` nanoseconds, so
-    that the link can detect an incomplete request. Then the host reads the answer.
+    The host then reads byte by byte until the answer begins; the link sends bytes of 0 before it.
+    If the first four bytes are all 0, the host pauses for ``quiet_ns`` nanoseconds. In this time
+    the link can detect an incomplete request. Then the host continues to read.
     """
     await host.transfer(_bits(frame))
     reply = b""
@@ -178,8 +185,9 @@ def _bytes(bits: list[int]) -> bytes:
 async def a_link_answers(dut: Any) -> None:
     """A host link over SPI answers requests; it answers incomplete requests with CORRUPT.
 
-    Parameters: ``identity``, the words of HELLO's answer; ``timeout`` of the link (cycles);
-    ``half_ns``, the shortest half period of the host's clock (ns).
+    Parameters: ``identity``, a list of the words in the answer to the request HELLO; ``timeout``,
+    the number of cycles without a byte after which the link drops a request. ``half_ns``,
+    ``wire_ns`` and ``setup_ns`` are those of the peripheral's bench.
     """
     settings, random = parameters(), rng()
     await start_clock(dut)

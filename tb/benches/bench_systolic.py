@@ -3,8 +3,9 @@
 Vectors and lines of weights often arrive in the first cycle that :class:`Schedule` allows.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``, the number of
-cycles; ``rate``, the probability that the bench sends a vector in a cycle; ``latency`` of the array
-(cycles). ``rate`` is also the probability that it sends a line of weights in an allowed cycle.
+cycles; ``latency`` of the array (cycles); ``rate``, a probability in each cycle. With this
+probability the bench sends a vector, and also a line of weights if the array allows one in this
+cycle.
 """
 
 from typing import Any
@@ -34,12 +35,17 @@ Ints = NDArray[np.int64]
 class Schedule:
     """Random activation vectors and lines of weights for each cycle, with the expected sums.
 
+    ``vectors``, ``lines`` and ``sums`` are lists with an entry for each cycle; it is None if
+    nothing is sent in this cycle. ``vectors`` and ``lines`` have dictionaries from field to value.
+    ``sums`` has the sums of the cycle's vector. ``zeros`` has the number of zero elements in this
+    vector.
+
     A line is a row or a column of a tile of weights. The schedule often uses the earliest cycles
     that the array allows. The first line of a tile may be sent one cycle after the last vector that
     uses the weight slot to which the tile is written. A vector may be sent one cycle after the last
-    line of its tile. If the lines are sent in consecutive cycles, a vector may be sent one cycle
-    after the first line. In a tree array, a line may be sent in any cycle in which no vector uses
-    the line's slot.
+    line of its tile. If the lines are sent in consecutive cycles, a vector may be sent already one
+    cycle after the first line. In a tree array, a line may be sent in any cycle in which no vector
+    uses the line's slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

@@ -175,9 +175,11 @@ async def bytes_are_heard_by_another_clock(dut: Any) -> None:
 
 @cocotb.test()
 async def bytes_are_sent(dut: Any) -> None:
-    """The golden model and cocotbext-uart decode the line ``tx`` to the bytes that were sent.
+    """The transmitter sends each byte of the stream ``i`` on the line ``tx``.
 
-    If a byte is offered while the previous one is sent, it follows without a gap.
+    The golden model and cocotbext-uart decode the levels of the line; both must get the bytes that
+    were offered. If a byte is offered while the transmitter sends the previous one, it must follow
+    without a gap.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]

@@ -370,7 +370,10 @@ def _stated(config: Config, step: Step) -> int:
 
 @cocotb.test()
 async def cycles_are_as_stated(dut: Any) -> None:
-    """Without stalls every command takes the cycles that the engine's docstring states."""
+    """Every command takes the cycles that the engine's docstring states.
+
+    In this test the memories accept every request at once, and each command runs alone.
+    """
     room = await _surroundings(dut, 0.0)
     for step in _random_steps(room.config, room.random):
         cycles = await room.run(step)

@@ -14,7 +14,10 @@ from celosia.generators.verilog.units import make_unit
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A cocotb bench of a unit: the unit's ``name``, the bench's ``module`` and parameters."""
+    """A cocotb bench of a unit, with its parameters.
+
+    ``name`` is the unit's name. ``module`` is the name of the Python module that has the bench.
+    """
 
     name: str
     module: str

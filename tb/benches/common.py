@@ -30,7 +30,11 @@ def parameters() -> dict[str, Any]:
 
 
 def rng() -> np.random.Generator:
-    """Return a new random generator that starts from the run's printed seed."""
+    """Return a new random generator that starts from the seed of the run.
+
+    The seed is the one that ``celosia.tb.benches.simulate.simulate`` has got and printed. Every
+    call therefore returns a generator of the same numbers.
+    """
     return np.random.default_rng(int(os.environ.get("CELOSIA_SEED", "0")))
 
 
@@ -40,10 +44,13 @@ async def start_clock(
     """Start ``clk`` and hold ``rst`` for two cycles; return just after a rising edge.
 
     Every input of the component is 0 from the reset until the bench drives the input. If the
-    generator ``disturbed`` is given, inputs are random before the reset, which must remove all
-    effects of these inputs. The inputs named in ``still`` stay 0 even then, since they would write
-    a memory, which no reset clears. No input is random while coverage is measured, since random
-    inputs would reach code that the bench does not test.
+    generator ``disturbed`` is given, inputs are random for some cycles before the reset. The reset
+    must remove all effects of these inputs. The inputs named in ``still`` are 0 in these cycles
+    too, because they would write a memory, which no reset clears. If ``disturbed`` is None, no
+    input is random.
+
+    While coverage is measured, ``disturbed`` is ignored, since random inputs would reach code that
+    the bench does not test.
     """
     names = json.loads(os.environ.get("CELOSIA_INPUTS", "[]"))
     has_reset = hasattr(dut, "rst")
@@ -112,9 +119,9 @@ class StreamDriver:
 class StreamMonitor:
     """Consumer of payloads from the output stream ``name`` of the component.
 
-    In each cycle ``ready`` is 0 with probability ``stall``. Raises :class:`AssertionError` if the
-    component withdraws or changes an offered payload before the payload was accepted, unless
-    ``stable`` is false.
+    In each cycle ``ready`` is 0 with probability ``stall``. If ``stable`` is true, the monitor
+    raises :class:`AssertionError` when the component withdraws or changes an offered payload before
+    the payload was accepted. If ``stable`` is false, it allows both.
     """
 
     def __init__(
