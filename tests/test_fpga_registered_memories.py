@@ -206,7 +206,7 @@ def test_an_exported_scratchpad_does_the_same() -> None:
     unit = scratchpad(PRESETS["small"].replace(**CONFIG), READERS, writers)
     made = exported(to_verilog(unit, "top"), "ecp5")
     # Every bank is an instance of the module that has its lanes.
-    assert made.count("Ram_registered lane_") == unit.config.line_bytes
+    assert made.count("Ram_registered lane_") == unit.access.line_bytes
     simulate(
         unit,
         bench="celosia.tb.benches.bench_scratchpad",

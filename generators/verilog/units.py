@@ -55,10 +55,9 @@ def sparse_lanes(config: Config) -> int:
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
 
-def _decoder(config: Config) -> Component:
-    """Return the decoder of a configuration's formats; for ternary and INT4 if it has none."""
-    used = config if config.formats else config.replace(weight_formats=_FORMATS)
-    return WeightDecoder(used.part(MatrixConfig))
+def with_formats(config: Config) -> Config:
+    """Return the configuration, with the formats ternary and INT4 if it has no weight formats."""
+    return config if config.formats else config.replace(weight_formats=_FORMATS)
 
 
 UNITS: dict[str, Callable[[Config], Component]] = {
@@ -66,7 +65,7 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "matrix_engine": lambda config: MatrixEngine(config.part(MatrixConfig)),
     "systolic_array": lambda config: SystolicArray(config.part(MatrixConfig)),
     "tree_array": lambda config: TreeArray(config.replace(array="tree").part(MatrixConfig)),
-    "weight_decoder": _decoder,
+    "weight_decoder": lambda config: WeightDecoder(with_formats(config).part(MatrixConfig)),
     "accumulators": accumulator_memory,
     "sparse_unit": lambda config: SparseUnit(
         config.part(MatrixConfig),

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import Component
 
 from celosia.arch.config import Config
 from celosia.arch.tables import read_table
-from celosia.generators.verilog.units import make_unit
+from celosia.generators.verilog.units import make_unit, with_formats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,8 @@ class Bench:
     """Paths of submodules that have benches themselves, and get no mutants here."""
     fields: str = ""
     """The configuration whose fields are the parameter ``config``: ``config``, ``tree`` for its
-    array as a tree, ``unit`` for that of the component; without it there is no such parameter."""
+    array as a tree, ``formats`` for one with weight formats; without it there is no such
+    parameter."""
 
     def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
         """Return the unit's component for a configuration, and the parameters of its bench.
@@ -46,7 +47,7 @@ class Bench:
         values = {name: config.read(of) for name, of in self.config.items()}
         values |= {name: getattr(component, of) for name, of in self.unit.items()}
         if self.fields:
-            chosen = component.config if self.fields == "unit" else config
+            chosen = with_formats(config) if self.fields == "formats" else config
             if self.fields == "tree":
                 chosen = chosen.replace(array="tree")
             values["config"] = chosen.fields()
