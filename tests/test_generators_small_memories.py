@@ -203,3 +203,23 @@ def test_blocks_leave_between_loops_of_heads_and_parts(monkeypatch) -> None:
     assert compiled.plan.loop_heads
     assert compiled.plan.loop_parts
     assert compiled.spilled_bytes
+
+
+def test_a_hidden_layer_passes_in_blocks_between_loops() -> None:
+    """BERT-base on `medium`, a quarter as large in each way: as many words, and blocks that leave.
+
+    A program without loops over parts needs 4,584 words or more.
+    """
+    config = PRESETS["tiny"].replace(
+        scratchpad_bytes=1 << 15, scratchpad_banks=8, acc_depth=1024, program_depth=4096
+    )
+    config = config.replace(lanes=4, max_row=192)
+    shape = {"tokens": 32, "dim": 192, "layers": 2, "heads": 12, "ffn": 768}
+    kind = {"embedding": "none", "variable": True, "placement": "post"}
+    model = ModelDescription(name="toy", **shape, **kind)
+    compiled = random_case(3, model, config)
+    assert compiled.plan.reloads
+    assert compiled.plan.loop_parts
+    array = config.array
+    assert compiled.predict(8).cycles < 1.05 * compiled.macs() / array.rows / array.cols
+    assert compiled.least_bytes() < compiled.quantized.weight_bytes * 1.1

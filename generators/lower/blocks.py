@@ -10,7 +10,7 @@ multiple of a tile's columns where possible.
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from celosia.arch.config import Config
 from celosia.generators.graph.operations import Attention, Convert, Linear, Norm, Pool
@@ -64,6 +64,14 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
     ]
 
 
+def turn(index: int, count: int) -> int:
+    """Return the place of part ``index`` if ``count`` parts take two places in turn, repeatedly.
+
+    No part has the place of the next one. So the last part of an odd count has a third place.
+    """
+    return 2 if count % 2 and index == count - 1 else index % 2
+
+
 @dataclass(frozen=True)
 class Blocks:
     """Division of a buffer into blocks.
@@ -80,8 +88,10 @@ class Blocks:
     """Rows of a block; the last one may have fewer."""
     column_step: int
     """Columns of a block; the last one may have fewer."""
-    shared: bool = False
-    """True if blocks of columns take one place, one after another."""
+    turns: int = 0
+    """Places that blocks of columns take in turn; 0 if each block has a place."""
+    passes: bool = False
+    """True if the blocks may be in external memory between the products that use them."""
 
     @property
     def row_marks(self) -> range:
@@ -93,10 +103,20 @@ class Blocks:
         """First column of each block."""
         return range(0, self.columns, self.column_step)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of all blocks together."""
+        return self.rows * self.columns * self.size
+
     def stride(self, column: int) -> int:
         """Return the row stride of the block that contains a column (bytes)."""
         first = column // self.column_step * self.column_step
         return min(self.column_step, self.columns - first) * self.size
+
+    @property
+    def in_columns(self) -> bool:
+        """True if there are several blocks of columns."""
+        return self.column_step < self.columns
 
     def place(self, row: int, column: int) -> Ref:
         """Return the scratchpad address of an element, as an offset in the buffer of its block."""
@@ -128,8 +148,10 @@ class Blocks:
     def _name(self, row: int, column: int) -> str:
         if self.row_step < self.rows:
             return f"{self.buffer}.{row}"
-        several = self.column_step < self.columns and not self.shared
-        return f"{self.buffer}.{column}" if several else self.buffer
+        if not self.in_columns or self.turns == 1:
+            return self.buffer
+        place = turn(column, len(self.column_marks)) if self.turns else column
+        return f"{self.buffer}.{place}"
 
 
 def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
@@ -202,14 +224,15 @@ class _Buffer:
 def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
     """Return whether a tensor may be loaded or stored in blocks of columns.
 
-    One product alone reads or writes it, and the blocks consist of whole external words and of rows
-    that one instruction moves.
+    Products alone read or write it, a single one if it is the input or the output. The blocks
+    consist of whole external words and of rows that one instruction moves.
     """
     tensor = buffer.tensor
     sizes = tensor.stride, buffer.tile * tensor.stride // tensor.columns
     whole = not any(size % config.mem_bytes for size in sizes)
     whole = whole and config.bank_bytes <= LONGEST_ROW * tensor.rows
-    return whole and buffer.products == 1 and not buffer.others and not model.description.variable
+    once = buffer.products == 1 and not model.description.variable
+    return whole and not (buffer.others or buffer.whole_rows) and (once or not buffer.crosses)
 
 
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
@@ -221,6 +244,8 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
 
     def note(tensor: Tensor) -> _Buffer:
         buffer = buffers.setdefault(tensor.buffer, _Buffer(tensor, head=config.scratchpad.align))
+        # Blocks of other sizes do not pass.
+        buffer.others |= tensor.bytes != buffer.tensor.bytes
         if tensor.rows > buffer.tensor.rows:
             buffer.tensor = tensor
         return buffer
@@ -240,19 +265,25 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
         if isinstance(op, Linear) and op.low_rank is not None:
             thin = note(op.low_rank.first.target)
             thin.products, thin.tile = 2, config.array.cols
-            note(op.source).others = True
+            note(op.source).others = thin.others = True
         source, target = note(op.source), note(op.target)
         for buffer in (source, target):
             buffer.products += isinstance(op, Linear)
-            buffer.others |= not isinstance(op, Linear) or op.residual or op.row > 0
+            added = isinstance(op, Linear) and (op.residual or op.row > 0)
+            added = added and (buffer is target or buffer.crosses)
+            buffer.others |= added or not isinstance(op, Linear)
         if isinstance(op, Norm):
             source.whole_rows = target.whole_rows = True
         elif isinstance(op, Linear | Pool):
             source.tile = math.lcm(source.tile, config.array.rows)
             target.tile = math.lcm(target.tile, config.array.cols)
-    return {
-        name: by_rows(buffer.tensor, most, config)
-        if buffer.whole_rows or (buffer.crosses and not _by_columns(model, buffer, config))
-        else by_columns(buffer.tensor, most, (math.lcm(buffer.head, buffer.tile), buffer.head))
-        for name, buffer in buffers.items()
-    }
+    cut_buffers = dict[str, Blocks]()
+    for name, buffer in buffers.items():
+        passes = _by_columns(model, buffer, config)
+        if buffer.whole_rows or (buffer.crosses and not passes):
+            cut_buffers[name] = by_rows(buffer.tensor, most, config)
+            continue
+        units = math.lcm(buffer.head, buffer.tile), buffer.head
+        blocks = by_columns(buffer.tensor, most, units)
+        cut_buffers[name] = replace(blocks, passes=passes and blocks.in_columns)
+    return cut_buffers

@@ -61,10 +61,14 @@ class Choices:
 
         The sizes are the bytes of one load (``blob_bytes``) and of one block of a tensor
         (``block_bytes``). The result is False if the two choices omit zero tiles of weights
-        differently (``compact``).
+        differently (``compact``), or have other loops.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
-        return sizes and self.compact == other.compact
+        return sizes and self._kind == other._kind
+
+    @property
+    def _kind(self) -> tuple[object, ...]:
+        return self.loop_layers, self.loop_heads, self.loop_parts, self.compact
 
     @property
     def unplaced(self) -> "Choices":

@@ -60,6 +60,8 @@ class CompiledModel(EncoderHost):
     """The choices that made the program."""
     spilled_bytes: int = 0
     """External memory after the image, for tensors' blocks that leave the scratchpad."""
+    passing_bytes: int = 0
+    """Bytes of the image for tensors whose blocks leave between two products."""
     kept_bytes: int = 0
     """Bytes in external memory of weights and parameters that stay on the chip between runs."""
     left_out: int = 0
@@ -123,7 +125,7 @@ class CompiledModel(EncoderHost):
         source, missing = self.quantized.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:
             missing = self.batch * source.rows - rows
-        kept = self.kept_bytes if again else 0
+        kept = self.passing_bytes + (self.kept_bytes if again else 0)
         kept += self.quantized.weight_bytes - self.model_at(bits).weight_bytes
         return len(self.image) - self.output_piece.size - missing * source.stride - kept
 
@@ -255,6 +257,7 @@ def compiled_trial(
         loops=program.loops,
         plan=trial.plan,
         spilled_bytes=program.spilled_bytes,
+        passing_bytes=lowered.passing_bytes,
         kept_bytes=program.kept_bytes,
         left_out=lowered.left_out,
     )

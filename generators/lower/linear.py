@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 
 import numpy as np
 
 from celosia.arch.errors import InputError
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.stored import stored_rows
-from celosia.generators.lower.blocks import Part, cut
+from celosia.generators.lower.blocks import Part, cut, turn
 from celosia.generators.lower.instructions import (
     View,
     fused,
@@ -21,7 +22,7 @@ from celosia.generators.lower.products import Product, Room
 from celosia.generators.lower.residence import WeightHome
 from celosia.generators.lower.rows import Rows
 from celosia.generators.lower.weights import Held, tiles_held, weights_used
-from celosia.generators.program.draft import Draft, Item, Node, Ref, arrange
+from celosia.generators.program.draft import Draft, Item, Node, Ref, Repeat
 from celosia.generators.program.image import Bytes
 
 
@@ -163,14 +164,8 @@ class LinearLayer:
             items[0].body.append(table(Ref(blob)))
 
         def part(first: int, count: int) -> list[Node]:
-            blocks = self._blocks(self.label, (first, count), first=False)
+            block = _together(self._blocks(self.label, (first, count), first=False))
             nt = -(-count // lowering.config.array.cols)
-            if sum(map(len, rows)) == 1 and len(blocks) > 1:
-                # Each block's loads run beside the products of the block before.
-                items = self._part((first, count), rows[0], blocks, Rows())
-                (nodes,) = arrange([items], 1, across=False)
-                return [*nodes, *(lowering.leave(op.target, first + count) if apart else [])]
-            block = _together(blocks)
             nodes = [*block.loads, *block.body, *block.setup]
 
             def product(row: int, m: int) -> list[Node]:
@@ -183,13 +178,41 @@ class LinearLayer:
             return [*nodes, *(lowering.leave(op.target, first + count) if apart else [])]
 
         rows, body = self._rows(chunks=False), list[Node]()
+        source_rows = lowering.row_groups(op.source.rows, self.height, (op.source.buffer, 0))
+        piped = sum(map(len, source_rows)) == 1
         # Blocks of the target that leave one after another from one place.
-        apart = self.target.shared and all(len(group) == 1 for group in self.groups)
+        apart = self.target.turns == 1 and all(len(group) == 1 for group in self.groups)
         groups = [[part for group in self.groups for part in group]] if apart else self.groups
         for group in groups:
-            body += lowering.each(group, part)
+            made = self._piped(group, apart=apart) if piped else lowering.each(group, part)
+            body += made
             body += [] if apart else lowering.leave(op.target, sum(group[-1]))
         return [*items, Item(body=body), *self.behind.items()]
+
+    def _piped(self, parts: Sequence[Part], *, apart: bool) -> list[Node]:
+        """Return a loop over parts; each block's loads run beside the products before it.
+
+        A part has all rows. If the source is one block, an iteration has two parts. If ``apart`` is
+        true, the target's columns leave with each part.
+        """
+        lowering, count = self.lowering, len(self.k_parts)
+        width, rows = 1 if count > 1 else 2, [(0, self.op.source.rows)]
+        items = list[Item]()
+        for number, part in enumerate(parts):
+            if not number % width:
+                lowering.accumulators.restart()
+            turns = number % width, width
+            blocks = self._blocks(self.label, part, first=False, turns=turns)
+            items += self._part(part, rows, blocks, Rows())
+            assert len(items) == (number + 1) * count, "sums of all rows have room"
+            items[-1].body += lowering.leave(self.op.target, sum(part)) if apart else []
+        nodes = [[*after.loads, *item.body] for item, after in pairwise([*items, Item()])]
+        step = width * count
+        bodies = [list(chain(*nodes[at : at + step])) for at in range(0, len(nodes), step)]
+        # The loads behind the last part may differ from those behind the others.
+        looped = (sum(n == parts[0][1] for _, n in parts) - 1) // width
+        loop = [Repeat(bodies[:looped])] if looped > 1 else chain(*bodies[:looped])
+        return [*items[0].loads, *loop, *chain(*bodies[looped:])]
 
     def _rows(self, *, chunks: bool) -> list[list[Part]]:
         """Return the row parts of products, grouped by the blocks that contain them.
@@ -219,20 +242,28 @@ class LinearLayer:
             drains.append((drained, sum(rows)))
         return drains
 
-    def _blocks(self, blob: str, part: Part, *, first: bool) -> list["_Block"]:
+    def _blocks(
+        self, blob: str, part: Part, *, first: bool, turns: tuple[int, int] | None = None
+    ) -> list["_Block"]:
         """Return the loads and preparations of some columns, for each block of the source.
 
-        A correction's product belongs to the last one.
+        A correction's product belongs to the last one. If ``turns`` is given, the blocks of as many
+        parts as its second number are loaded to two places in turn; its first number is the part's
+        index.
         """
         lowering, config, op = self.lowering, self.lowering.config, self.op
         rescale = op.rescale.columns(*part)
         params = rescale_words(config, rescale, by_tile=True).ravel()
         blocks = []
-        for k, size in self.k_parts:
+        for index, (k, size) in enumerate(self.k_parts):
             name = f"{blob}.{k}" if len(self.k_parts) > 1 else blob
+            if turns:
+                count = len(self.k_parts)
+                name = f"{blob}.{turn(turns[0] * count + index, turns[1] * count)}"
             block = _Block(loads=lowering.reload(op.source, k))
             pieces: list[Bytes] = []
-            if k == 0:
+            # Where blobs take turns, the first one is not there any more at the end.
+            if index == (len(self.k_parts) - 1 if turns else 0):
                 pieces.append(params)
                 block.setup.append(
                     lowering.params_draft(name, len(params) // lowering.config.word_bytes)

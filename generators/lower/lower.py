@@ -53,6 +53,8 @@ class Lowered:
     """The rows that the host counts in registers; none if all inferences have the same."""
     pool: Piece | None
     """Constants that the host writes for each inference, ``pool_bytes``; None for none."""
+    passing_bytes: int
+    """Bytes of the image for tensors between products, which no run needs before it."""
     slots: int
     """Number of weight slots in use, including those of streamed weights."""
     left_out: int
@@ -78,11 +80,23 @@ def lower(
     """
     check_encoder(model, config)
     blocks, place = blocks_of(model, choices.block_bytes, config), model.output.buffer
-    blocks[place] = replace(blocks[place], shared=choices.loop_parts)
+    ends, parts = {model.input.buffer, place}, choices.loop_parts
+    inner = [each for each in blocks.values() if each.passes and each.buffer not in ends]
+    # In a loop over a product's parts, each part has all rows.
+    inner = [each for each in inner if not parts or 2 * each.rows <= config.accumulators.depth]
+    passing = inner if choices.reloads else []
+    blocks |= {each.buffer: replace(each, turns=2 * parts) for each in passing}
+    blocks[place] = replace(blocks[place], turns=int(parts))
     lowering = _Sections(model, config, choices, blocks, batch)
     source = lowering.image.reserve(model.input.bytes)
     output = lowering.image.reserve(model.output.bytes)
-    lowering.leaving = model.output, output
+    outside = {each.buffer: lowering.image.reserve(each.bytes) for each in passing}
+    lowering.arriving |= outside
+    lowering.leaving |= outside
+    if lowering.in_columns(model.output):
+        lowering.leaving[place] = output
+    if lowering.in_columns(model.input) and choices.reloads:
+        lowering.arriving[model.input.buffer] = source
     before = lowering.section("before", model.before)
     first = Item()
     if choices.loops:
@@ -117,7 +131,7 @@ def lower(
         [*after, last],
         lowering.memory.buffers,
         frozenset(name for tensor in lowering.blocks.values() for name in tensor.sizes())
-        - (frozenset() if lowering.arriving is None else blocks[model.input.buffer].sizes().keys()),
+        - {name for buffer in lowering.arriving for name in blocks[buffer].sizes()},
         missing,
         np.zeros(0, np.uint8) if missing else lowering.image.finish(lowering.name),
         lowering.image.size,
@@ -125,6 +139,7 @@ def lower(
         output,
         dict(lowering.row_registers),
         lowering.pool,
+        sum(piece.size for piece in outside.values()),
         lowering.memory.slots,
         lowering.left_out,
     )

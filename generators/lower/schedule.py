@@ -6,6 +6,7 @@ Then one choice after another is improved (:mod:`celosia.generators.lower.search
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 from celosia.arch.config import Config
@@ -54,6 +55,9 @@ SPILL_SHARES = ((4, 8), (2, 4), (8, 16), (2, 2), (16, 32), (1, 1), (1, 8))
 """Fractions of a bank for blocks and loads if blocks leave the scratchpad."""
 SPILL_LOOPS = (*LOOPS[:2], LOOPS[-1])
 """Loops of such programs. All blocks of a loop of heads or parts are needed at once."""
+PASS_SHARES = tuple((1, Fraction(8, eighths)) for eighths in (8, 7, 6, 4))
+"""The same fractions if tensors between products pass through external memory as well."""
+PASS_LOOPS = LOOPS[4:]
 
 
 def schedule(
@@ -112,12 +116,18 @@ def first_plans(
     ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
     ratios[0] = ratios[0] or [1] * sparse
     series = partial(_series, config, ratios=ratios, sparse=sparse)
-    entry = blocks_of(model, config.bank_bytes // RELOAD_SHARES[0][0], config)[model.input.buffer]
-    cut = entry.column_step < entry.columns
+    buffers = blocks_of(model, config.bank_bytes // RELOAD_SHARES[0][0], config)
+    passing = any(blocks.passes for blocks in blocks_of(model, config.bank_bytes, config).values())
+    spilled = [series(loops, TOGETHER_FIRST[0], spills=True) for loops in SPILL_LOOPS]
+    spilled[2:2] = [series(loops, 1, reloads=True, spills=True) for loops in PASS_LOOPS if passing]
     return (
         [series(loops, together) for loops in LOOPS for together in _together(loops)],
-        [series(loops, 1, reloads=True) for loops in RELOAD_LOOPS if cut],
-        [series(loops, TOGETHER_FIRST[0], spills=True) for loops in SPILL_LOOPS],
+        [
+            series(loops, 1, reloads=True)
+            for loops in RELOAD_LOOPS
+            if buffers[model.input.buffer].in_columns
+        ],
+        spilled,
     )
 
 
@@ -129,7 +139,7 @@ def _first(scheduler: Search, tries: Sequence[Sequence[Choices]], *, search: boo
     for plans in tries:
         ended, excess = list[Choices](), 0
         for plan in plans:
-            if any(plan.is_smaller(other) for other in ended):
+            if any(plan.is_smaller(other) for other in (*ended, *scheduler.long)):
                 continue
             trial = scheduler.try_out(plan)
             if isinstance(trial, Trial):
@@ -220,14 +230,17 @@ def _series(
     Loops over the parts of a product keep all zeros.
     """
     layers, heads, parts = loops
-    sizes = [(1, 1 << halvings) for halvings in range(config.bank_bytes.bit_length())]
+    bank = config.bank_bytes
+    sizes: Sequence[tuple[int, int | Fraction]] = [(1, 1 << at) for at in range(bank.bit_length())]
+    if spills or reloads:
+        sizes = RELOAD_SHARES if not spills else PASS_SHARES if reloads else SPILL_SHARES
     return [
         Choices(
             loop_layers=layers,
             loop_heads=heads,
             loop_parts=parts,
-            blob_bytes=config.bank_bytes // blob,
-            block_bytes=config.bank_bytes // block,
+            blob_bytes=int(bank // blob),
+            block_bytes=bank // block,
             together=together,
             ahead=1 if spills else AHEAD[0],
             compact=compact,
@@ -236,6 +249,6 @@ def _series(
             spills=spills,
         )
         for compact in ([*ratios[layers], 0] if not parts else [0])
-        for block, blob in (SPILL_SHARES if spills else RELOAD_SHARES if reloads else sizes)
-        if config.bank_bytes // blob >= min(SMALLEST_BLOB, config.bank_bytes)
+        for block, blob in sizes
+        if bank // blob >= min(SMALLEST_BLOB, bank)
     ]

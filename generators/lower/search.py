@@ -63,6 +63,8 @@ class Search:
         self.refusals: list[Refusal] = []
         self.patient = False
         """Loads are made smaller and later even if tensors alone have no room."""
+        self.long: list[Choices] = []
+        """Plans without loops over parts that need too many words before any block leaves."""
         self.alike = are_alike(model.layers)
         self._lowered: dict[Choices, Lowered] = {}
         self._tried: dict[tuple[object, ...], Trial | Refusal] = {}
@@ -105,7 +107,9 @@ class Search:
         for ahead in aheads:
             trial = self._try_one(dataclasses.replace(plan, ahead=ahead), lowered)
             if isinstance(trial, Trial) or trial.stage == TOO_LONG or self.ends(plan, trial):
-                return trial
+                break
+        if isinstance(trial, Refusal) and trial.stage == TOO_LONG and trial.hopeless:
+            self.long += [] if plan.loop_parts else [plan]
         return trial
 
     def _place(self, plan: Choices, lowered: Lowered) -> Placed | Refusal:
@@ -201,7 +205,9 @@ class Search:
             [{"ahead": ahead} for ahead in AHEAD],
             [{"input_last": True}],
         )
-        if plan.spills:
+        if plan.spills and plan.reloads:
+            axes = axes[1:2]
+        elif plan.spills:
             blocks = [{"block_bytes": bank * share // 16} for share in (2, 3, 6)]
             parts = [bank * share // 32 for share in WHOLE_EIGHTHS]
             wholes = [{"blob_bytes": size, "whole": True} for size in parts]

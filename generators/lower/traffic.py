@@ -35,10 +35,11 @@ class Traffic(Rules):
             self.memory.buffers |= tensor.sizes()
         self.row_registers: dict[int, Part] = {}
         """The part of the sequence that each register of the host counts the rows of."""
-        self.leaving: tuple[Tensor, Piece] | None = None
-        """The output, and its place in external memory."""
-        self.arriving: tuple[Tensor, Piece] | None = None
-        """The input whose blocks each product's part loads, and its place in external memory."""
+        self.leaving: dict[str, Piece] = {}
+        """The places in external memory of buffers whose blocks leave as soon as each is complete.
+        """
+        self.arriving: dict[str, Piece] = {}
+        """The places in external memory of buffers whose blocks each product's part loads."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
         """Return the number of rows that an inference has among ``count`` rows of a tensor.
@@ -107,14 +108,12 @@ class Traffic(Rules):
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Append the LOAD instructions of a tensor to ``item.loads``.
 
-        The tensor's rows are consecutive in external memory. If its columns are divided into
-        several blocks and ``choices.reloads`` is true, no instruction is appended: :meth:`reload`
-        later returns the loads of these blocks.
+        The tensor's rows are consecutive in external memory. No instruction is appended if
+        :meth:`reload` later returns the loads of the tensor's blocks.
         """
+        if tensor.buffer in self.arriving:
+            return
         if self.in_columns(tensor):
-            if self.choices.reloads:
-                self.arriving = tensor, piece
-                return
             item.loads += [each for _, each in self._column_loads(tensor, piece)]
             return
         for place, addr, size, rows in self._runs(tensor, piece):
@@ -146,29 +145,34 @@ class Traffic(Rules):
 
     def in_columns(self, tensor: Tensor) -> bool:
         """Return whether a tensor's columns are divided into several blocks."""
-        return self.blocks[tensor.buffer].column_step < tensor.columns
+        return self.blocks[tensor.buffer].in_columns
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
-        """Return a list with the instruction that loads one block of the input.
+        """Return a list with the instruction that loads one block of a tensor.
 
         The block is the one whose first column is ``column``. If ``choices.reloads`` is true, the
-        input is not loaded as a whole, but each part of a product loads the blocks that it reads.
-        The list is empty if ``choices.reloads`` is false, or if ``tensor`` is not an input that is
-        divided into blocks of columns.
+        input, and each tensor between two products, is not in the scratchpad as a whole: each part
+        of a product loads the blocks that it reads. The list is empty for other tensors, and for
+        those that are not divided into blocks of columns.
         """
-        if self.arriving is None or self.arriving[0] != tensor:
+        if tensor.buffer not in self.arriving:
             return []
-        return [each for first, each in self._column_loads(*self.arriving) if first == column]
+        loads = self._column_loads(tensor, self.arriving[tensor.buffer])
+        return [each for first, each in loads if first == column]
 
     def _column_loads(self, tensor: Tensor, piece: Piece) -> list[tuple[int, Draft]]:
         """Return the first column of each block of columns, and its load."""
-        firsts = self.blocks[tensor.buffer].column_marks
+        firsts, rows = self.blocks[tensor.buffer].column_marks, self._all_rows(tensor)
         return [
-            (first, load(place, addr, tensor.rows, size, place.buffer, outside=tensor.stride))
+            (first, load(place, addr, rows, size, place.buffer, outside=tensor.stride))
             for first, (place, addr, size, _) in zip(
                 firsts, self._column_blocks(tensor, piece), strict=True
             )
         ]
+
+    def _all_rows(self, tensor: Tensor) -> int | Given:
+        """Return the number of a tensor's rows in an inference."""
+        return self.run_rows(0, tensor.rows, tensor.rows)
 
     def _column_blocks(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int]]:
         """Return place, external address, bytes of a row and end of each block of columns."""
@@ -181,16 +185,18 @@ class Traffic(Rules):
         ]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
-        """Return a list with the instruction that stores one block of the output.
+        """Return a list with the instruction that stores one block of a tensor.
 
         The block is the one whose last column is ``end`` - 1. The list is empty if no block has
-        this last column, or if ``tensor`` is not an output that is divided into blocks of columns.
+        this last column, or if the blocks of ``tensor`` do not leave one by one.
         """
-        if self.leaving is None or self.leaving[0] != tensor or not self.in_columns(tensor):
+        if tensor.buffer not in self.leaving:
             return []
         return [
-            store(place, addr, tensor.rows, row_bytes, tensor.stride)
-            for place, addr, row_bytes, last in self._column_blocks(tensor, self.leaving[1])
+            store(place, addr, self._all_rows(tensor), row_bytes, tensor.stride)
+            for place, addr, row_bytes, last in self._column_blocks(
+                tensor, self.leaving[tensor.buffer]
+            )
             if last == end
         ]
 
