@@ -80,9 +80,10 @@ def program_words(program: list[dict[str, Any]]) -> list[int]:
 
 
 def shortest_words(engine: Engine, pop: list[Engine]) -> list[int]:
-    """Return the sequencer's payloads (integers) for the command of ``engine`` with fewest words.
+    """Return the payloads (integers) that the sequencer sends for an engine's shortest command.
 
-    The command waits for a token of each engine in ``pop``.
+    This is the command that has the fewest words of all commands that ``engine`` executes. It pops
+    one token of each engine in ``pop``, pushes no tokens, and all its operands are 1.
     """
     own = [definition for definition in DEFINITIONS.values() if definition.engine == engine]
     shortest = min(own, key=lambda definition: definition.words)

@@ -24,7 +24,9 @@ RARE = 0.1
 class Jobs:
     """Commands of the matrix engine, with the accumulators' expected contents after each command.
 
-    ``sp`` is the scratchpad's random content; ``payloads`` are the commands for the engine's port.
+    ``sp`` is the scratchpad's random content. ``payloads`` lists the commands as integers, the bits
+    that the bench sends to the engine's command port. ``after`` lists the accumulators' contents,
+    one array for each command.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator):
@@ -80,7 +82,13 @@ class Jobs:
         slot: int = 0,
         line: int = 0,
     ) -> None:
-        """Append a command with given sizes and flags, and random addresses and zero points."""
+        """Append a MATMUL or PRELOAD of the given sizes, and update the expected contents.
+
+        Addresses, strides and zero points are random. ``m``, ``k`` and ``n`` are the sizes of the
+        operands, A [m, k] and B [k, n]. ``flags`` are the names of the flags that are set. ``slot``
+        is the first weight slot that the command uses. ``line`` is the first line that a PRELOAD
+        with the flag ``append`` writes.
+        """
         config = self._config
         kt, nt = -(-k // config.array.rows), -(-n // config.array.cols)
         zeros = self._rng.choice([-128, 0, 3, 127], 2) if config.array.zero_points else (0, 0)
@@ -203,7 +211,11 @@ class Jobs:
             self.gated += int(np.count_nonzero(part == 0))
 
     def add_random(self) -> None:
-        """Append a MATMUL that reads its weights, or PRELOADs and MATMULs with weights in slots."""
+        """Append a random MATMUL, or a random sequence of PRELOADs and MATMULs.
+
+        The single MATMUL reads its weights from the scratchpad. In a sequence, the PRELOADs write
+        weights to slots, and the MATMULs use the weights in slots.
+        """
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
         k, n = (
@@ -245,10 +257,11 @@ class Jobs:
             self.add(Opcode.MATMUL, self._rows(n), k, n, b_flags | a_flags)
 
     def append_random(self, transpose: bool) -> None:
-        """Append PRELOADs that add lines of weights to slots, and MATMULs with these slots.
+        """Append PRELOADs that add lines to weights in slots, and MATMULs that use these weights.
 
-        The first PRELOAD transposes its weights if ``transpose`` is true, and does not otherwise.
-        Each later one does so at random, if the configuration has ``b_transpose``.
+        ``transpose`` is true if the first PRELOAD transposes its weights. If the configuration has
+        ``b_transpose``, a random choice decides whether each later PRELOAD transposes its weights.
+        Otherwise all later PRELOADs are like the first.
         """
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
@@ -299,11 +312,11 @@ class Jobs:
 
 
 def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
-    """Return the cycles of one product [m, k] by [k, n] on the matrix engine.
+    """Return the number of cycles that one MATMUL, [m, k] by [k, n], takes on the matrix engine.
 
-    The cycles count from the engine's first memory request until its last sum. The result is right
-    only if all tiles of weights are full, or if m is at least the number of lines (rows of weights)
-    of a tile.
+    The count begins at the engine's first memory request and ends at its last sum. ``flags`` are
+    the names of the MATMUL's flags. The result is right only if all tiles of weights are full, or
+    if m is at least the number of lines (rows of weights) of a tile.
     """
     rows, cols = config.array.rows, config.array.cols
     tiles = -(-k // rows) * -(-n // cols)

@@ -25,13 +25,13 @@ _END = record(Op.END)
 
 
 def images(random: np.random.Generator) -> Iterator[Image]:
-    """Yield flash images, each with the STATUS and the answers for which the bench runs it.
+    """Yield triples (image, status, answers): a flash image, and the bench's reactions to it.
 
-    Each item is a triple (image, status, answers). ``status`` is the value of STATUS after each run
-    of the machine that the image starts. A model of the host link answers the image's requests.
-    ``answers`` is a function that takes a request's number and the model's answer, and returns the
-    answer for the circuit; it is None if no answer is changed. Short invalid images come before
-    long images.
+    ``status`` is the value that STATUS has after each run of the machine that the image starts. A
+    model of the host link answers the image's requests, and ``answers`` is a function that changes
+    these answers. It takes the number of the request (from 0 on) and the model's answer, and
+    returns the answer that the circuit receives. If ``answers`` is None, the circuit receives the
+    model's answers. Short invalid images come before long images.
     """
     good = _good(random)
     image = seal(CONFIG, good + _END)

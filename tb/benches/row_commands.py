@@ -71,9 +71,10 @@ def random_command(
 def fixed_shapes(config: Config) -> list[tuple[int, int]]:
     """Return pairs (number of rows, bytes of a row) for commands of fixed sizes.
 
-    For each of the first ``SIZES`` powers of two p, there is one row of p bytes, and one row of p +
-    1 words. The last pairs are the large shapes in ``MOST``. Rows longer than a scratchpad bank are
-    cut to its length.
+    For each power of two p from 1 to ``2**(SIZES - 1)``, there are two commands that move a single
+    row: one of p bytes, and one of p + 1 words of external memory. The last pairs are the large
+    shapes in ``MOST``. A row that is longer than a scratchpad bank is shortened to the bank's
+    length.
     """
     word, room = config.mem_bytes, config.bank_bytes
     sizes = [1 << bit for bit in range(SIZES)]
@@ -96,10 +97,11 @@ def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
 def expected_moves(
     commands: list[dict[str, int]], config: Config, source: bytes, *, load: bool
 ) -> tuple[deque[tuple[int, bytes]], list[int]]:
-    """Return the words that commands move, and the total number of words up to each command's end.
+    """Return a pair (moves, ends): the words that commands move, and where each command ends.
 
-    The words are a queue of pairs (address in the written memory, bytes). The numbers are a list:
-    each is the number of words of a command and all earlier commands. ``source`` is the content of
+    ``moves`` is a queue of pairs (address in the written memory, bytes), one for each word; the
+    last word of a row may have fewer bytes. ``ends`` is a list with one number for each command:
+    how many words this command and all earlier commands move together. ``source`` is the content of
     the memory that is read: external memory if ``load`` is true, otherwise the scratchpad.
     """
     moves: deque[tuple[int, bytes]] = deque()

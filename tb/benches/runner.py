@@ -1,8 +1,9 @@
 """One cocotb build or run in a process: ``python -m celosia.tb.benches.runner JOB.json``.
 
-The job is a dictionary. ``action`` is ``build`` or ``test``, the name of a method of cocotb's
-runner for the ``simulator``, and ``arguments`` are that method's keyword arguments. ``make`` lists
-options of make, which compiles the C++ files that Verilator writes.
+The file JOB.json contains a dictionary, the job. ``simulator`` is ``verilator`` or ``icarus``, and
+selects cocotb's runner for this simulator. ``action`` is the name of the runner's method to call,
+``build`` or ``test``, and ``arguments`` are that method's keyword arguments. ``make`` lists options
+of make, which compiles the C++ files that Verilator writes.
 """
 
 import json
@@ -41,7 +42,10 @@ class PortsOnly(Verilator):
 
 
 class Dumper(Icarus):
-    """cocotb's runner for Icarus; it writes VCD to a file that ends in ``.vcd``, otherwise FST."""
+    """cocotb's runner for Icarus, which can also write waveforms as VCD.
+
+    It writes waveforms as VCD if the name of the waveform file ends in ``.vcd``, otherwise as FST.
+    """
 
     def _test_command(self):
         vcd = any(

@@ -65,15 +65,19 @@ def simulate(
 ) -> Ran:
     """Run cocotb tests of a bench module on a component: all of them, or those named ``testcase``.
 
-    ``simulator`` is ``verilator`` or ``icarus``. ``parameters`` (any JSON values) are returned by
-    ``celosia.tb.benches.common.parameters`` in the bench; ``seed`` is printed, and is the seed of
-    ``celosia.tb.benches.common.rng``. ``waves`` is the file for waveforms, in FST if its extension
-    is ``.fst``, else in VCD. ``timeout`` is the limit in seconds of the build, and also of the run.
-    ``verilog`` replaces the component's Verilog; its top module must be named ``top`` and have the
-    same ports. If it is a netlist with mutations, ``mutants`` is a folder whose file
-    ``mutants.json`` lists the numbers of the mutations to run. The results of the mutants are
-    stored in this folder (see :mod:`celosia.tb.verify.mutation.forks`). ``coverage`` is the file
-    for Verilator's line and toggle coverage. Builds are cached by the hash of the Verilog.
+    ``simulator`` is ``verilator`` or ``icarus``. The bench receives ``parameters`` (any JSON
+    values) from ``celosia.tb.benches.common.parameters``. The random numbers of
+    ``celosia.tb.benches.common.rng`` depend on ``seed``, which is printed. ``timeout`` is the limit
+    in seconds of the build, and also of the run. Builds are cached by the hash of the Verilog.
+
+    If ``waves`` is given, waveforms are written to this file, as FST if its extension is ``.fst``,
+    otherwise as VCD. If ``coverage`` is given, Verilator measures line and toggle coverage, and
+    writes it to this file. If ``verilog`` is given, it is simulated instead of the component's
+    Verilog; its top module must be named ``top`` and have the same ports.
+
+    If ``verilog`` is a netlist with mutations, ``mutants`` is a folder. Its file ``mutants.json``
+    lists the numbers of the mutations to simulate, and the results for each mutation are stored in
+    the folder (see :mod:`celosia.tb.verify.mutation.forks`).
 
     Raises :class:`RunError` with the log's end if a test fails, and :class:`InputError` if the
     simulator is unknown or missing.

@@ -8,7 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Time:
-    """A time that a data sheet gives in nanoseconds, in clock periods, or as the longer of both."""
+    """A time in a data sheet: the longer of ``ns`` nanoseconds and ``clocks`` clock periods.
+
+    If the sheet gives the time in only one of these units, the other field is 0.
+    """
 
     ns: float = 0.0
     clocks: int = 0
@@ -20,7 +23,12 @@ class Time:
 
 @dataclass(frozen=True, kw_only=True)
 class SdramSheet:
-    """Timing and sizes in an SDR SDRAM chip's data sheet; field ``rcd`` is tRCD, and so on."""
+    """Timing and sizes in an SDR SDRAM chip's data sheet.
+
+    A field of type :class:`Time` has the sheet's name of the time, without its ``t`` and in lower
+    case: ``rcd`` is tRCD. ``frequency`` is a dictionary from ``CL2`` and ``CL3`` to the highest
+    clock frequency (MHz) at this CAS latency. ``bits`` is the width of the data bus.
+    """
 
     source: str
     seen: bool
@@ -99,9 +107,9 @@ class PsramSheet:
     def figures(self) -> dict[str, float]:
         """Return the sheet's timing and sizes: a dictionary from field name to number.
 
-        The field ``latency`` is replaced by two entries for each latency code N (a hexadecimal
-        digit). ``periods_N`` is the latency in clock periods, ``mhz_N`` the highest clock frequency
-        (MHz) with it.
+        Instead of the field ``latency``, the dictionary has two entries for each latency code N (a
+        hexadecimal digit). ``periods_N`` is the latency in clock periods. ``mhz_N`` is the highest
+        clock frequency (MHz) that the chip allows at this latency.
         """
         left = ("source", "seen", "latency")
         by_name = {name: value for name, value in vars(self).items() if name not in left}
@@ -136,7 +144,10 @@ class FlashSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3Sheet:
-    """Timing and sizes in a DDR3 SDRAM chip's data sheet; field ``rp`` is tRP, and so on (ns)."""
+    """Timing and sizes in a DDR3 SDRAM chip's data sheet; field ``rp`` is tRP, and so on.
+
+    All times are in nanoseconds. ``bits`` is the width of the data bus.
+    """
 
     source: str
     seen: bool

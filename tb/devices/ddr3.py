@@ -15,15 +15,16 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 class Bus:
     """A model of the registers with which a circuit starts LiteDRAM's core and two byte lanes.
 
-    ``windows`` has, for each lane, a dictionary from bit slip to the range of read delays that
-    work. A test of a delay reads two bursts. At a delay that does not work, one bit of one word is
-    wrong, or the strobe of one of the two bursts is missing; delay and bit slip determine the
-    fault.
+    ``windows`` is a list with one dictionary for each lane, from bit slip to the range of read
+    delays at which the lane reads the right data. The circuit tests a delay by reading two bursts.
+    At a delay outside the range, either one bit of one word is wrong, or the strobe of one of the
+    two bursts is missing. The delay and the bit slip determine which of these errors occurs.
 
-    ``late``, ``wrong`` and ``silent`` are tuples of the indices of bad lanes. During the search for
-    a delay these lanes behave as ``windows`` describes. In the final test, which follows the
-    search, a ``late`` lane works at any delay, as if the chip had warmed up. A ``wrong`` lane then
-    returns a wrong byte, and a ``silent`` lane returns no strobe.
+    ``late``, ``wrong`` and ``silent`` are tuples of the indices of bad lanes. During the circuit's
+    search for a delay, these lanes behave as ``windows`` describes. They are bad only in the final
+    test, which follows the search. A ``late`` lane then reads the right data at any delay, as if
+    the chip had warmed up. A ``wrong`` lane then returns a wrong byte, and a ``silent`` lane
+    returns no strobe.
     """
 
     def __init__(

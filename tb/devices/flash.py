@@ -17,11 +17,15 @@ _DUMMY = 8  # clocks of both
 class FlashModes:
     """Modes in which earlier commands have left a flash chip.
 
-    ``continuous`` is the number of lines, 2 or 4, on which the chip expects an address without a
-    command; 0 if it expects a command. ``commands`` is the number of lines for commands. ``upper``
-    is bits 24 to 31 of all addresses, for chips with more than 16 MB. Power-on resets all these
-    modes except ``four_at_power_on``; if this is true, the chip starts with addresses of four
-    bytes.
+    ``asleep`` is true in power-down. If ``four_bytes`` is true, the chip expects addresses of four
+    bytes. Otherwise it expects three bytes, and ``upper`` is the fourth, highest byte of all
+    addresses, for chips with more than 16 MB. If ``continuous`` is 2 or 4, the chip expects an
+    address without a command, on this number of data lines. If it is 0, the chip expects a command.
+    ``commands`` is the number of data lines on which commands arrive. ``dummy`` is the number of
+    clocks between address and data.
+
+    Power-on resets all these modes except ``four_at_power_on``. If this is true, the chip starts
+    with addresses of four bytes.
     """
 
     asleep: bool = False
@@ -77,7 +81,11 @@ class FlashModel:
         self._changed = _NEVER
 
     def step(self, pins: dict[str, int]) -> int:
-        """Run a cycle with ``pins``, a dictionary from pin name to level; return input ``dq_i``."""
+        """Run one cycle, and return the levels that the circuit reads from the data lines.
+
+        ``pins`` is a dictionary from pin name to the level that the circuit drives. The result is
+        the circuit's input ``dq_i``, an integer with one bit for each data line.
+        """
         self._check_lines(pins)
         if not pins["cs_n"]:
             if self._cs_n:

@@ -15,10 +15,11 @@ ADDR, SIZE = 0x1000, 0x2000
 class Host:
     """A model of the host link, and of a machine that executes no program but counts its runs.
 
-    ``status`` is the value that the bench gives STATUS after each run. ``answers(number, answer)``
-    takes a request's number and the link's answer, and returns the answer that :meth:`ask` returns;
-    by default, the link's answer. ``begun`` is the number of runs that were started, ``asked``
-    lists the requests (bytes).
+    ``status`` is the value that the bench writes to STATUS at the end of each run. The function
+    ``answers(number, answer)`` can change the link's answers: it takes the number of a request
+    (from 0 on) and the link's answer, and returns the answer that :meth:`ask` returns. Without
+    ``answers``, :meth:`ask` returns the link's answers. ``begun`` is the number of runs that were
+    started. ``asked`` lists the requests (bytes).
     """
 
     def __init__(self, status=0, answers=None):
@@ -31,7 +32,10 @@ class Host:
             self.begun += 1
 
     def ask(self, frame):
-        """Return the answer to a request (bytes); its status is CORRUPT if bytes are missing."""
+        """Send a request (bytes) to the link, and return the answer (bytes).
+
+        If the request is incomplete, the answer's status is CORRUPT.
+        """
         self.asked.append(frame)
         reply = b"".join(map(self.link.receive, frame))
         return self.answers(len(self.asked) - 1, reply or self.link.quiet())

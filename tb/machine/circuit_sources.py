@@ -21,14 +21,16 @@ _IMPORTS = re.compile(
 
 
 def kept_verilog(component: Component, top: str, prefix: str | None = None) -> str:
-    """Return the Verilog of a component, from the cache if generated before.
+    """Return the Verilog of a component, which is generated only if the cache lacks it.
 
-    ``top`` is the name of the top module, and the names of the other modules start with ``prefix``,
-    by default ``top``. The cache's key is made from the source files of the component and its
-    parts, and from the component's parameters. The parameters are the value of the component's
-    attribute ``inputs``, or all its attributes if it has no ``inputs``. The Verilog is generated
-    each time if the component belongs to another package, or if an attribute is neither a number, a
-    text nor a record of ``celosia.arch``.
+    ``top`` is the name of the top module. The names of the other modules start with ``prefix``, or
+    with ``top`` if ``prefix`` is None.
+
+    The cache finds the Verilog by a key, which is made from the source files of the component and
+    its parts, and from the component's parameters. The parameters are the value of the component's
+    attribute ``inputs``. For a component without ``inputs``, they are all its attributes, which
+    must be numbers, texts or records of ``celosia.arch``. If an attribute is of another type, or if
+    the component's class is not in the package ``celosia``, the Verilog is generated at each call.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)
@@ -49,9 +51,11 @@ def kept_verilog(component: Component, top: str, prefix: str | None = None) -> s
 
 @functools.cache
 def circuit_digest(module: str = _MACHINE) -> str:
-    """Return a digest of all source files on which the Verilog of a module's circuits depends.
+    """Return a digest that changes whenever the Verilog of circuits may change.
 
-    It depends also on the tables in ``arch`` and on the versions of Amaranth, Yosys and NumPy.
+    ``module`` is the name of the Python module that defines the circuits. The digest is made from
+    the text of all source files that :func:`circuit_files` returns, from the tables in ``arch`` and
+    ``hdl``, and from the versions of Amaranth, Yosys and NumPy.
     """
     kinds = (".toml", ".s", ".rdl")
     files = [path for room in ("arch", "hdl") for path in sorted((PACKAGE / room).rglob("*"))]

@@ -38,8 +38,9 @@ _QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 def interface(config: Config) -> dict[str, int]:
     """Return the widths and bit positions of the fields of the accelerator's ports.
 
-    The result is a dictionary from the name of a C++ macro to its value: a width or a position in
-    bits, or a number of elements.
+    The result is a dictionary from the name of a C++ macro to its value. Most values are widths or
+    positions in bits; ``ENGINES`` is the number of engines, and ``CAUSES`` is the number of causes
+    in ``ARRAY_CAUSES``.
     """
     burst, trace = burst_layout(config.memory), write_layout(config.access)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
@@ -109,14 +110,18 @@ def build_verilator(
 ) -> Path:
     """Return the folder of the compiled Verilator simulation of a configuration's accelerator.
 
-    The simulation is built if the cache lacks it. If ``replacement`` is given, this Verilog
-    replaces the accelerator's; if also ``quick`` is true, it is compiled in less time, but
-    simulated more slowly. If ``random_start`` is true, registers and memories have no initial
-    values; a simulation with the argument `+verilator+rand+reset+2` begins with random values.
+    The simulation is built if the cache lacks it. If ``replacement`` is given, this Verilog is
+    simulated instead of the accelerator's. If also ``quick`` is true, it is compiled in less time,
+    but simulated more slowly; without ``replacement``, ``quick`` has no effect.
 
-    If ``faults`` is true, the simulation can flip bits (``tb/machine/harness/faults.h``), and
-    ``sites.json`` lists the registers and memories found by ``celosia.tb.verify.faults.sites``. If
-    ``coverage`` is true, the simulation measures Verilator's line and toggle coverage.
+    If ``random_start`` is true, the Verilog has no initial values of registers and writable
+    memories; a simulation with the argument `+verilator+rand+reset+2` begins with random values.
+    Otherwise a simulation begins with the initial values.
+
+    If ``faults`` is true, the simulation can flip bits (``tb/machine/harness/faults.h``). The file
+    ``sites.json`` in the returned folder then lists the registers and memories with these bits,
+    which ``celosia.tb.verify.faults.sites`` has found. If ``coverage`` is true, the simulation
+    measures Verilator's line and toggle coverage.
     """
     check_simulator("verilator")
     initial = "unique" if random_start else "fast"

@@ -1,4 +1,4 @@
-"""Timing of a simulated external memory, the same for every simulator's model."""
+"""Timing of a simulated external memory; the memory models of all simulators have this timing."""
 
 from dataclasses import asdict, dataclass
 

@@ -53,7 +53,10 @@ class Wait:
 class Recording:
     """A recorded run: the commands, the engines' waits, and counts for each window of cycles.
 
-    These count the cycles of the array by cause, and the words read and written in external memory.
+    The run is divided into windows, intervals of ``window`` cycles. ``sums`` is a dictionary from
+    each name in ``SUMS`` to a list with one count for each window. The counts are the array's
+    cycles for each use or cause of idleness (``ARRAY_CAUSES``), the words loaded from external
+    memory, and the words stored to it.
     """
 
     cycles: int
@@ -69,8 +72,10 @@ class Recording:
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
     """Return the recording of a run of ``cycles`` cycles, made from the C++ harness's events.
 
-    Each event is a pair (cycle, code). The code's fields are the kind of event, the engine or the
-    index in ``SUMS``, and the value. ``window`` is the length of a window (cycles).
+    Each event is a pair (cycle, code). The fields of the code are the kind of event, an index and a
+    value. The index is the number of the engine concerned. If the event reports a count, the index
+    is instead the index of the count's name in ``SUMS``, and the value is the count. The recording
+    has counts for each window, an interval of ``window`` cycles.
 
     Raises :class:`RunError` if an engine's numbers of sent, offered and completed commands differ.
     """

@@ -82,9 +82,10 @@ class Campaign:
     """Trials on one machine, which starts with random contents of its memories and registers.
 
     Each trial starts one of ``programs`` random programs and disturbs its run in a random cycle.
-    Then, as a host does after any run, it starts a program, again chosen at random. The results of
-    this second run must equal the golden machine's results, and its cycles must equal the cycles on
-    an undisturbed machine. The disturbances are:
+    Then the trial starts another randomly chosen program, in the way in which a host starts any
+    program. The results of this second run must equal the golden machine's results. Unless the
+    machine is microcoded, the second run must also take as many cycles as an undisturbed run. The
+    disturbances are:
 
     - a reset of 1 to 4 cycles, of the machine alone or with external memory;
     - an abort by the host, or an abort and a start in one write to CONTROL;
@@ -97,9 +98,11 @@ class Campaign:
       machine has recovered.
 
     All random numbers depend on ``seed``. Before the trials, each program runs once, undisturbed,
-    after a reset. ``cold`` lists a text for each of these runs, the machine's first run included:
-    its difference from the golden machine's run, empty if there is none. If ``machine`` is given,
-    the trials run on it, otherwise on a new one with an external memory of ``latency`` cycles.
+    after a reset. ``cold`` is a list with a text for each of these runs. The text describes the
+    difference between the run's results and the golden machine's; it is empty if they are equal.
+    If ``machine`` is given, the trials run on it. Otherwise they run on a new machine with the
+    configuration ``config``, changed by :func:`disturbed`, and with an external memory that has a
+    latency of ``latency`` cycles.
     """
 
     def __init__(

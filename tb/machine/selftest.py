@@ -71,23 +71,32 @@ def selftest(
 ) -> dict[str, Any]:
     """Test a machine that has ``memory_bytes`` bytes of external memory; return the results.
 
-    The results are a dictionary. All of external memory is written with random bytes and read back,
-    and then with the inverted bytes. ``memory_mismatches`` is the number of wrong bytes.
-    ``register_mismatches`` is the number of wrong values read from the registers ID and PC.
-    ``mismatches`` is the sum of both and of the number of failed programs.
+    All random numbers depend on ``seed``. The test is divided into steps. If ``progress`` is given,
+    it is called after each step with the number of completed steps and the number of all steps.
 
-    Then random programs run on the machine and on the golden machine. There are ``programs``
+    First, all of external memory is written with random bytes and read back, then with the inverted
+    bytes. Then random programs run on the machine and on the golden machine. There are ``programs``
     programs for each unit in ``UNITS`` that the configuration has. They use only this unit, the
-    units that it needs, and the ``core`` (the units that every machine has). Another ``programs``
-    programs use only the core, and another ``programs`` use ``all`` units. A program fails if the
-    two machines differ afterwards in external memory, the scratchpad, the number of products, or
-    the result of argmax.
+    units that it needs, and the ``core`` (the units that every machine has). The same number of
+    programs use only the core, and again the same number use ``all`` units. A program fails if the
+    two machines differ afterwards in external memory, the scratchpad, the counter of
+    multiply-accumulates (if there is one), or the result of argmax.
 
-    ``units`` is a dictionary from each unit, ``core`` and ``all`` to a dictionary of its results.
-    These are the numbers of ``programs``, of ``failed`` programs, and of ``uses`` (instructions
-    that used the unit), and ``result``: ``pass``, ``fail``, or ``untested`` if no program could use
-    the unit. ``instructions`` is a dictionary from instruction to the number of times it ran;
-    ``untested`` lists the instructions that never ran.
+    The results are a dictionary with these keys:
+
+    - ``memory_bytes``: the argument ``memory_bytes``;
+    - ``memory_mismatches``: the number of wrong bytes that were read from external memory;
+    - ``register_mismatches``: the number of wrong values that were read from registers ID and PC;
+    - ``units``: a dictionary from each tested unit, ``core`` and ``all`` to its results;
+    - ``instructions``: a dictionary from instruction name to the number of times it ran;
+    - ``untested``: a list of the names of instructions that never ran;
+    - ``mismatches``: the sum of ``memory_mismatches``, ``register_mismatches`` and the number of
+      failed programs.
+
+    The results of a unit are a dictionary. Its values are the number of ``programs``, the number of
+    ``failed`` programs, the number of ``uses`` (instructions that used the unit), and ``result``.
+    ``result`` is ``fail`` if a program failed. It is ``pass`` if no program failed, or ``untested``
+    if also no program could use the unit.
 
     Raises :class:`InputError` if no random program fits the machine.
     """
@@ -149,10 +158,11 @@ def selftest(
 
 
 def only(config: Config, unit: str) -> Config:
-    """Return a configuration with only ``unit``, the units it needs, and those of every machine.
+    """Return ``config`` without the units in ``UNITS`` that ``unit`` does not need.
 
-    If ``unit`` is ``all``, the result is ``config`` itself. A program for the reduced configuration
-    has the same results on ``config``.
+    The result keeps ``unit`` itself, and the units that every machine has. If ``unit`` is ``core``,
+    it keeps only the latter. If ``unit`` is ``all``, the result is ``config`` itself. A program for
+    the reduced configuration gives the same results on a machine with ``config``.
     """
     if unit == "all":
         return config
