@@ -64,7 +64,7 @@ def test_waveforms_have_the_form_of_their_name(name: str, first: bytes, tmp_path
 
 
 def test_a_bench_without_such_a_test_fails() -> None:
-    with pytest.raises(RuntimeError, match="failed with exit code"):
+    with pytest.raises(RuntimeError, match="failed, it ran no test:"):
         simulate(
             Adder(),
             bench="tests.support.bench_adder",

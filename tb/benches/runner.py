@@ -1,39 +1,62 @@
-"""One cocotb build or run in a process: ``python -m celosia.tb.benches.runner JOB.json``.
+"""cocotb's runners for Verilator and Icarus, which build a bench and run its tests."""
 
-The file JOB.json contains a dictionary, the job. ``simulator`` is ``verilator`` or ``icarus``, and
-selects cocotb's runner for this simulator. ``action`` is the name of the runner's method to call,
-``build`` or ``test``, and ``arguments`` are that method's keyword arguments. ``make`` lists options
-of make, which compiles the C++ files that Verilator writes.
-"""
-
-import json
 import os
-import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cocotb_tools.check_results import get_results
 from cocotb_tools.config import libs_dir
-from cocotb_tools.runner import Icarus, Verilator
+from cocotb_tools.runner import Icarus, Runner, Verilator
+
+from celosia.tb.machine.toolchain import environment
+
+Start = Callable[[Sequence[str], Path, Mapping[str, str]], None]
+"""A function that runs a command in a folder, with these environment variables."""
 
 
-class PortsOnly(Verilator):
+class Started(Runner):
+    """A runner whose commands are run by ``start``, and write waveforms if ``dumps`` is true.
+
+    A surrounding pytest or make does not affect them.
+    """
+
+    def __init__(self, start: Start, dumps: bool):
+        super().__init__()
+        self._start = start
+        self._dumps = dumps
+
+    def _set_env_common(self):
+        own = dict(self.env)
+        super()._set_env_common()
+        found = ("PYTHONPATH", "PYGPI_PYTHON_BIN", "GPI_USERS")
+        self.env = environment() | {name: self.env[name] for name in found} | own
+        self.waves, self.gui = self._dumps, False
+
+    def _execute_cmds(self, cmds, cwd, stdout=None):
+        for command in cmds:
+            self._start(command, Path(cwd), self.env)
+
+
+class PortsOnly(Started, Verilator):
     """cocotb's runner for Verilator, in which a bench can access only the ports.
 
     A Verilator control file names the accessible signals. Verilator may remove all others, and
     generates no code for a bench's access to them, so that a build takes half the time. The built
     program contains no path to cocotb's libraries, because another checkout may also run it.
-    ``options`` lists the options of make, which compiles the C++ files that Verilator writes.
+    ``make`` lists the options of make, which compiles the C++ files that Verilator writes.
     """
 
-    def __init__(self, options: list[str]):
-        super().__init__()
-        self._options = options
+    def __init__(self, start: Start, dumps: bool, make: Sequence[str]):
+        super().__init__(start, dumps)
+        self._make = make
+
+    def _simulator_in_path_build_only(self):
+        self.executable = "verilator"
 
     def _build_command(self):
         verilator, make = super()._build_command()
         verilator.remove("--public-flat-rw")
         verilator = [word.replace(f"-Wl,-rpath,{libs_dir} ", "") for word in verilator]
-        return [verilator, [*make, *self._options]]
+        return [verilator, [*make, *self._make]]
 
     def _set_env_test(self):
         super()._set_env_test()
@@ -41,11 +64,8 @@ class PortsOnly(Verilator):
         self.env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, folders))
 
 
-class Dumper(Icarus):
-    """cocotb's runner for Icarus, which can also write waveforms as VCD.
-
-    It writes waveforms as VCD if the name of the waveform file ends in ``.vcd``, otherwise as FST.
-    """
+class Dumper(Started, Icarus):
+    """cocotb's runner for Icarus; it writes VCD to a file that ends in ``.vcd``, otherwise FST."""
 
     def _test_command(self):
         vcd = any(
@@ -53,24 +73,3 @@ class Dumper(Icarus):
         )
         (command,) = super()._test_command()
         return [["-vcd" if vcd and word == "-fst" else word for word in command]]
-
-
-def main(path: Path) -> int:
-    """Do the job in the JSON file ``path``: build a bench, or run its tests.
-
-    Return 0 if nothing failed, otherwise 1.
-    """
-    job = json.loads(path.read_text(encoding="utf-8"))
-    simulator = job["simulator"]
-    runner = PortsOnly(job["make"]) if simulator == "verilator" else Dumper()
-    if job["action"] == "build":
-        runner.build(**job["arguments"])
-        return 0
-    count, failed = get_results(runner.test(**job["arguments"]))
-    if not count:
-        print(f"{job['arguments']['test_module']} has no test of that name")
-    return 0 if count and not failed else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

@@ -1,10 +1,10 @@
 """Runs a cocotb bench on a component's Verilog under Verilator or Icarus."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -15,7 +15,10 @@ from xml.etree import ElementTree
 from amaranth.hdl import Value
 from amaranth.lib.wiring import Component, In
 
-from celosia.arch.support.cache import ROOT, cached, digest, run_folder
+from celosia.arch.errors import RunError
+from celosia.arch.packages import Deferred
+from celosia.arch.support.cache import cached, digest, run_folder
+from celosia.arch.support.process import run_process, tail
 from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.toolchain import (
     COMPILER_OPTIONS,
@@ -24,10 +27,12 @@ from celosia.tb.machine.toolchain import (
     Runtime,
     check_simulator,
     environment,
-    run,
     simulator_version,
     without_comments,
 )
+
+_runners: Any = Deferred("celosia.tb.benches.runner", "Benches need")
+_check_results: Any = Deferred("cocotb_tools.check_results", "Benches need")
 
 _REWRITTEN = "COCOTB_REWRITE_ASSERTION_FILES"
 """The files whose failed assertions show their values; with ``*.py`` in the environment, all of
@@ -114,10 +119,13 @@ def simulate(
         **({} if coverage is None else {"CELOSIA_COVERAGE": str(coverage)}),
     }
     try:
-        _run_job(folder, simulator, "test", arguments, work, timeout, extra)
+        runner = _runner(folder, simulator, "test", bool(form), work, timeout)
+        with contextlib.suppress(SystemExit):  # inside pytest, if a test failed
+            runner.test(**arguments, extra_env=extra)
+        ran = _ran(folder / "results.xml", work, folder / "test.log")
         if coverage is not None:
             shutil.copyfile(folder / "coverage.dat", coverage)
-        return _ran(folder / "results.xml")
+        return ran
     finally:
         if waves is not None:
             for dump in folder.glob(f"dump.{form}"):
@@ -125,8 +133,11 @@ def simulate(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ran(results: Path) -> Ran:
-    """Read the number of tests and of cycles from cocotb's report."""
+def _ran(results: Path, work: str, log: Path) -> Ran:
+    """Read the number of tests and of cycles from cocotb's report, and check that none failed."""
+    tests, failed = _check_results.get_results(results) if results.is_file() else (0, 0)
+    if failed or not tests:
+        raise RunError(f"{work} failed{'' if tests else ', it ran no test'}:\n{tail(log)}")
     spent = []
     for case in ElementTree.parse(results).iter("testcase"):
         properties = {each.get("name"): each.get("value") for each in case.iter("property")}
@@ -166,7 +177,8 @@ def _build(verilog: str, simulator: str, waves: str, coverage: bool, timeout: fl
         places = {"sources": [str(folder / name) for name in sources], "build_dir": str(folder)}
         work = f"Build for {simulator}"
         make = runtime.lend(folder, verilog)
-        _run_job(folder, simulator, "build", arguments | places, work, timeout, {}, make)
+        runner = _runner(folder, simulator, "build", bool(waves), work, timeout, make)
+        runner.build(**arguments, **places)
         runtime.keep(folder)
 
     flags = environment().get("MAKEFLAGS", "")
@@ -187,20 +199,21 @@ def _ports(verilog: str) -> str:
     return "`verilator_config\n" + "".join(lines)
 
 
-def _run_job(
+def _runner(
     folder: Path,
     simulator: str,
     action: str,
-    arguments: Mapping[str, Any],
+    waves: bool,
     work: str,
     timeout: float,
-    extra: Mapping[str, str],
     make: Sequence[str] = (),
-) -> None:
-    job = folder / "job.json"
-    content = {"simulator": simulator, "action": action, "arguments": dict(arguments)}
-    content["make"] = list(make)
-    job.write_text(json.dumps(content), encoding="utf-8")
-    command = [sys.executable, "-m", "celosia.tb.benches.runner", job]
+) -> Any:
+    """Return cocotb's runner of a simulator; its log is the file ``action`` in ``folder``."""
     log = folder / f"{action}.log"
-    run(command, work=work, cwd=ROOT, log=log, timeout=timeout, extra=extra)
+
+    def start(command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
+        run_process(command, work=work, cwd=cwd, log=log, env=env, timeout=timeout)
+
+    if simulator == "icarus":
+        return _runners.Dumper(start, waves)
+    return _runners.PortsOnly(start, waves, make)
