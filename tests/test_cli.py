@@ -279,10 +279,9 @@ def test_a_trained_model_runs_on_the_golden_machine(celosia) -> None:
 
 @pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 def test_products_of_any_size_run_on_the_circuit(celosia) -> None:
-    for m, k, n in ((1, 1, 1), (17, 23, 5), (8, 84, 100)):
-        report = numbers(
-            celosia, "bench", "gemm", "--config", "tiny", f"{m}x{k}x{n}", "--sim", "icarus"
-        )
+    for m, k, n, sim in ((1, 1, 1, "icarus"), (17, 23, 5, "icarus"), (8, 84, 100, "verilator")):
+        words = ("--config", "tiny", f"{m}x{k}x{n}", "--sim", sim)
+        report = numbers(celosia, "bench", "gemm", *words)
         assert report["mismatches"] == 0
         assert report["ideal_cycles"] == -(-m * k * n // 16)
         assert report["utilization"] == pytest.approx(m * k * n / 16 / report["cycles"])
@@ -314,7 +313,7 @@ def test_a_bench_writes_a_timeline(celosia, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_trace_writes_a_timeline_and_pictures(celosia, tmp_path: Path) -> None:
     file = tmp_path / "new" / "run.json"
-    report = numbers(celosia, "trace", "digits-simplified", "--config", "small", "--out", file)
+    report = numbers(celosia, "trace", "digits-simplified", "--config", "tiny", "--out", file)
     assert report["mismatches"] == 0
     assert sum(report["where"].values()) == report["cycles"]
     assert report["files"] == [

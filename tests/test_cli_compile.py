@@ -13,9 +13,9 @@ from celosia.cli.compile import slow_testbench
 from celosia.generators.frontend import digits
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.lower.encoder_compiler import compile_model
-from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.machine import machine_component
 from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.toolchain import missing_tools
 from celosia.tb.models.digits_model import compile_digits
 from celosia.tb.models.model_testbench import golden_outputs, model_testbench
@@ -185,7 +185,7 @@ def test_the_testbench_sets_what_shorter_inputs_need(plain_simulation, tmp_path:
     inputs = [rng.normal(0, 1, (rows, 3)) for rows in (5, 2)]
     files = model_testbench(compiled, inputs, Attachment(), TOP)
     (tmp_path / "celosia_accelerator.v").write_text(
-        to_verilog(machine_component(compiled.config), "celosia_accelerator")
+        kept_verilog(machine_component(compiled.config), "celosia_accelerator")
     )
     for name, text in files.items():
         (tmp_path / name).write_text(text)

@@ -10,6 +10,7 @@ from celosia.cli.campaign_options import Runner
 from celosia.generators.campaign.case import Case, Outcome
 from celosia.tb.models import whole_model
 from celosia.tb.verify.fuzz import graphs, lines, models, programs, traces
+from tests.support.longer import longer
 
 
 def fuzz(celosia, *words):
@@ -65,9 +66,7 @@ def test_a_random_machine_is_built_and_simulated(monkeypatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "index", [59, *(pytest.param(index, marks=pytest.mark.long) for index in (11, 27, 63))]
-)
+@pytest.mark.parametrize("index", [59, *longer(11, 27, 63)])
 def test_cycles_of_random_machines_are_predicted(index: int) -> None:
     """Encoders on circuits of the sampler's machines, which may not be hot."""
     result = models.run(Case("model", 3, index))

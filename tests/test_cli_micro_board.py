@@ -44,15 +44,6 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         assert (report["mismatches"], report["config"]) == (0, "icebreaker")
         assert report["cycles"] < 900_000
         tales, memory = library.load("tales"), get_board("icebreaker").memory_bytes
-        small = library.compile(tales, config, context=64, memory_bytes=memory)
-        text = small.save(tmp_path / "tales")
-        words = ("run", text, "--prompt", "one day", "--steps", "2")
-        code, output, errors = celosia("host", "--port", port, *words, "--json")
-        assert code == 0, errors
-        report = json.loads(output)
-        assert (report["mismatches"], report["tensors"]) == (0, 2)
-        assert report["text"] == "one day a"
-        assert report["tokens_per_second"] > 100
         both = ("--prompt", "one day", "--prompt", "the red fox")
         both_texts = {"context": 20, "batch": 2, "memory_bytes": memory}
         pair = library.compile(tales, config, **both_texts).save(tmp_path / "pair")
@@ -61,6 +52,7 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         assert code == 0, errors
         report = json.loads(output)
         assert (report["mismatches"], report["tensors"]) == (0, 4)
+        assert report["tokens_per_second"] > 100
         assert report["tokens_per_second"] * report["mean_cycles_per_token"] == pytest.approx(21e6)
         words = ("tales", *words, "--context", "20", "--config", "small", "--sim", "golden")
         wanted = celosia("run", *words)

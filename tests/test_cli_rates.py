@@ -101,7 +101,7 @@ def test_one_text_is_counted_where_two_have_no_room(monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 @needs_verilator
 def test_tokens_are_those_of_the_complete_top(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("celosia.cli.rates.TEXT_MODEL", MODEL)
+    monkeypatch.setattr("celosia.cli.rates.TEXT_MODEL", MODEL.replace(vocabulary=101))
     near = rates(CONFIG.replace(scratchpad_bytes=1 << 16), BOARD, 50.0)
     assert near["tokens_per_second"] == round(50e6 / near["cycles_per_token"], 1)
     assert (near["text_model"], near["token_position"]) == ("short", 128)
@@ -110,6 +110,13 @@ def test_tokens_are_those_of_the_complete_top(monkeypatch: pytest.MonkeyPatch) -
     assert near["cycles_per_token"] / 2 < half < near["cycles_per_token"]
     assert (near["cycles_per_inference"], near["inferences_per_second"]) == (None, None)
     assert near["no_inference"].startswith("Model digits needs max_row of at least 32, but")
+
+
+@pytest.mark.long
+@needs_verilator
+def test_tokens_out_of_an_sdram_wait_for_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("celosia.cli.rates.TEXT_MODEL", MODEL)
+    near = rates(CONFIG.replace(scratchpad_bytes=1 << 16), BOARD, 50.0)
     far = rates(CONFIG, with_sdram(BOARD), 80.0)
     assert far["tokens_per_second"] == round(80e6 / far["cycles_per_token"], 1)
     # Two rows come from the chip, in some 20 cycles each.

@@ -152,7 +152,7 @@ def test_the_circuit_classifies_through_the_driver(tmp_path: Path) -> None:
     cycles = driver.library.celosia_cycles(machine)
     assert cycles == with_machine.read_register("CYCLES_LOW") > 10_000
     # A run that is aborted leaves the model loaded.
-    hurried = ctypes.byref(driver.accelerator(compiled.memory_bytes, polls=1000))
+    hurried = ctypes.byref(driver.accelerator(compiled.memory_bytes, polls=100))
     source = quantized(driver, compiled, images[1])
     output = ctypes.create_string_buffer(compiled.output_count)
     assert driver.library.celosia_run(hurried, model, source, DIGITS_ROWS, output) == TIMEOUT

@@ -18,6 +18,7 @@ from celosia.tb.machine.toolchain import missing_tools
 from celosia.tb.models.digits_model import compile_digits
 from celosia.tb.models.model_testbench import golden_outputs
 from tests.support.host_driver import FLAGS
+from tests.support.longer import longer
 
 IMAGES = 5
 PAGE = (ROOT / "docs" / "firmware.md").read_text(encoding="utf-8")
@@ -94,9 +95,10 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(MISSING), reason=f"{' and '.join(MISSING)} not found here")
-def test_firmware_classifies_images_with_the_golden_integers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", ["tiny", *longer("small")])
+def test_firmware_classifies_images_with_the_golden_integers(tmp_path: Path, config: str) -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "litex_firmware.py", tmp_path / "soc", "small"],
+        [sys.executable, ROOT / "examples" / "litex_firmware.py", tmp_path / "soc", config],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -106,7 +108,7 @@ def test_firmware_classifies_images_with_the_golden_integers(tmp_path: Path) -> 
     lines = LINE.findall(done.stdout)
     assert [int(image) for image, *_ in lines] == list(range(IMAGES))
     # The script's configuration has another mem_addr_width, which no integer depends on.
-    compiled = compile_digits("digits", PRESETS["small"])
+    compiled = compile_digits("digits", PRESETS[config])
     images = digits.patches(digits.load()[1].images[:IMAGES])
     for (_, digit, numbers, cycles), data in zip(
         lines, golden_outputs(compiled, list(images)), strict=True

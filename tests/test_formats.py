@@ -24,6 +24,7 @@ from celosia.sim.formats import pack, scaled, unpack
 from celosia.sim.matmul import part
 from celosia.tb.benches.simulate import simulate
 from celosia.tb.models.text_session import TextSession
+from tests.support.longer import longer
 from tests.support.text_cases import LLAMA, PAIRED, RESIDENT, TEXT
 
 REST = "int5,int7,pow2,fp8_e5m2,high2,mid2"
@@ -126,10 +127,10 @@ def test_refusals() -> None:
     [
         ("int4", 16, {}, "golden"),
         ("int3", 0, {}, "golden"),
+        ("ternary", 0, {}, "golden"),
         ("ternary", 0, RESIDENT, "golden"),
-        pytest.param("int4", 16, RESIDENT, "verilator", marks=pytest.mark.long),
-        ("ternary", 0, {}, "verilator"),
         ("int4", 16, PAIRED, "verilator"),
+        *longer(("int4", 16, RESIDENT, "verilator"), ("ternary", 0, {}, "verilator")),
         ("int4", 0, PAIRED, "golden"),
         ("int3", 0, PAIRED | {"pass_width": 4}, "golden"),
     ],
@@ -159,7 +160,7 @@ def test_decoders_with_weights_of_fewer_bits(weights, group, changes, machine) -
     "words",
     [
         ("--quantize", "weights=int4,group=32"),
-        pytest.param(("--quantize", "weights=int6"), marks=[pytest.mark.slow, pytest.mark.long]),
+        *longer((("--quantize", "weights=int6"),)),
     ],
 )
 def test_encoder_with_weights_of_fewer_bits(celosia, words: tuple[str, ...]) -> None:
@@ -264,7 +265,7 @@ def test_searches_that_are_refused(celosia, words, message) -> None:
     assert "Option --quantize loss measures accuracy on the digits, which minilm" in errors
 
 
-@pytest.mark.parametrize("machine", ["golden", pytest.param("verilator", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("machine", ["golden", *longer("verilator")])
 def test_zeros_of_a_trained_decoder_take_neither_bytes_nor_cycles(machine) -> None:
     source = load_text("tales-sparse")
     decoder = source.quantize(Quantization(texts=2, length=24))

@@ -16,7 +16,7 @@ from celosia.fpga.pins import CORE, constraints, top_verilog
 from celosia.fpga.pll import RANGES, find_pll
 from celosia.fpga.synthesis import NETLIST, count, synthesize
 from celosia.fpga.top import BoardTop
-from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.toolchain import environment, missing_tools
 
 
@@ -63,7 +63,7 @@ def test_no_product_of_a_45f_is_made_of_tables(tmp_path: Path) -> None:
     """Each two of the array's 64 products share one of 32 multipliers; 36 are the engine's."""
     board, config = resolve_board("ulx3s_45f", None, (), "uart", None)
     machine = BoardTop(config, clock=70_000_000, memory_bytes=board.memory_bytes)
-    cells = synthesize(to_verilog(machine, CORE), CORE, board.device, tmp_path)
+    cells = synthesize(kept_verilog(machine, CORE), CORE, board.device, tmp_path)
     assert count(board.device.family, cells)["multipliers"] == 68
     netlist = json.loads((tmp_path / NETLIST).read_text(encoding="utf-8"))
     placed = [

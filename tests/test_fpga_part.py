@@ -17,10 +17,10 @@ from celosia.fpga.part import PARTS, get_part, needs, surplus, within
 from celosia.fpga.part_fit import family_needs, fit_part, with_registers
 from celosia.fpga.synthesis import exported
 from celosia.generators.verilog.units import make_unit
-from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.arithmetic.reciprocal import Reciprocal
 from celosia.hdl.matrix.systolic import SystolicArray
 from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine.circuit_sources import kept_verilog
 
 CHANGES = {"rows": 5, "cols": 3, "lanes": 1}
 
@@ -41,7 +41,7 @@ def made_within(verilog: str, device: Device) -> str:
 def test_an_array_with_fewer_multipliers_has_the_same_sums(multipliers: int) -> None:
     array = SystolicArray(PRESETS["small"].replace(**CHANGES).part(MatrixConfig))
     device = part(multipliers=multipliers)
-    verilog = made_within(to_verilog(array, "top"), device)
+    verilog = made_within(kept_verilog(array, "top"), device)
     left = needs(Hierarchy(verilog), device.family)
     assert sum(product.copies for product in left.products) == multipliers
     assert ("_tables" in verilog) == (multipliers < 15)
@@ -58,7 +58,7 @@ def test_an_array_with_fewer_multipliers_has_the_same_sums(multipliers: int) -> 
 
 @pytest.mark.parametrize("block_rams", [0, 5, 9, 100])
 def test_no_more_memories_ask_for_block_ram_than_there_are(block_rams: int) -> None:
-    verilog = to_verilog(make_unit("scratchpad", PRESETS["tiny"]), "top")
+    verilog = kept_verilog(make_unit("scratchpad", PRESETS["tiny"]), "top")
     device = part("LFE5U-25F", block_rams=block_rams)
     design = Hierarchy(verilog)
     made = Hierarchy(made_within(verilog, device))
@@ -74,14 +74,14 @@ def test_no_more_memories_ask_for_block_ram_than_there_are(block_rams: int) -> N
 
 def test_tables_of_a_memory_keep_the_modules_below_it() -> None:
     device = part("GW1NR-9C", multipliers=0, block_rams=0)
-    design = Hierarchy(exported(to_verilog(Reciprocal(12), "top"), "gowin", device))
+    design = Hierarchy(exported(kept_verilog(Reciprocal(12), "top"), "gowin", device))
     below = re.findall(r"^  (top_\w+) (?=#|\w+ |\\)", "".join(design.texts.values()), re.MULTILINE)
     assert {*below, "top"} == {*design.texts}
     assert not needs(design, device.family).products
 
 
 def test_nothing_changes_where_everything_fits() -> None:
-    verilog = to_verilog(make_unit("softmax", PRESETS["tiny"]), "top")
+    verilog = kept_verilog(make_unit("softmax", PRESETS["tiny"]), "top")
     assert Hierarchy(made_within(verilog, get_part("ecp5:85k"))).texts == Hierarchy(verilog).texts
 
 
@@ -96,7 +96,7 @@ def test_parts_have_the_names_of_place_and_route() -> None:
 
 
 def test_without_a_part_it_says_which_parts_have_enough() -> None:
-    verilog = to_verilog(make_unit("systolic_array", PRESETS["small"]), "top")
+    verilog = kept_verilog(make_unit("systolic_array", PRESETS["small"]), "top")
     assert family_needs(verilog) == (
         "Needs 64 multipliers and 0 block RAMs: ecp5:85k, ecp5:um5g-85k have them; "
         "--device FAMILY:PART brings it within a part"
@@ -112,7 +112,7 @@ class TestFits:
         steps: list[str] = []
         fit = fit_part(
             config,
-            lambda config: to_verilog(make_unit("systolic_array", config), "top"),
+            lambda config: kept_verilog(make_unit("systolic_array", config), "top"),
             "top",
             device,
             steps.append,
@@ -167,7 +167,7 @@ def test_fewer_registers_are_a_remedy_where_tables_are_too_few() -> None:
     config = PRESETS["tiny"].replace(registered=True)
 
     def make(config: Config) -> str:
-        return to_verilog(make_unit("load_engine", config), "top")
+        return kept_verilog(make_unit("load_engine", config), "top")
 
     def luts(registered: bool) -> int:
         device = part("LFE5U-25F")

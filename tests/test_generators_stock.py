@@ -16,7 +16,7 @@ from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.machine import machine_component
 from celosia.tb.machine.toolchain import environment, missing_tools
 
-MARKS = {name: [pytest.mark.long] for name in ("medium", "wide", "story", "story_85f")}
+MARKS = {name: [pytest.mark.long] for name in ("small", "medium", "wide", "story", "story_85f")}
 """Presets that Amaranth alone, which converts each of their instances, takes up to a minute for."""
 
 

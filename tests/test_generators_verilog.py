@@ -339,24 +339,6 @@ def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
     assert done.stdout == accelerator_verilog(PRESETS["tiny"])
 
 
-@pytest.mark.parametrize(
-    ("unit", "names"),
-    [
-        ("softmax", ("Softmax", "OctaveExponential", "RowDivide")),
-        ("norm", ("AddNorm", "NormalizeLane", "ReciprocalSqrt")),
-        ("activation", ("LookupTable",)),
-    ],
-)
-def test_a_unit_left_out_leaves_no_logic(unit: str, names: tuple[str, ...]) -> None:
-    with_unit = accelerator_verilog(PRESETS["tiny"])
-    without = accelerator_verilog(PRESETS["tiny"].replace(**{unit: False}))
-    # Comments may name a unit that is absent.
-    for name in names:
-        assert any(module.startswith(f"top_{name}") for module in modules(with_unit)), name
-        assert not any(module.startswith(f"top_{name}") for module in modules(without)), name
-    assert len(without) < len(with_unit)
-
-
 class Halves(wiring.Component):
     """A word with one part that rests. ``i`` is that part, ``o`` the word."""
 

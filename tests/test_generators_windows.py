@@ -44,7 +44,7 @@ def test_a_batch_has_the_window_of_each_input() -> None:
 def test_a_window_on_the_circuit_takes_the_predicted_cycles() -> None:
     rng = np.random.default_rng(3)
     model = BASE.replace(tokens=37, window=6, global_tokens=3, kv_heads=1)
-    config = PRESETS["small"].replace(program_depth=1 << 13)
+    config = PRESETS["tiny"].replace(program_depth=1 << 13)
     weights, inputs = random_weights(rng, model), random_inputs(rng, model)
     compiled = compile_model(model, weights, inputs, config, Options(search=False))
     inferences = run_inferences(compiled, "verilator", inputs[:1], FAR)

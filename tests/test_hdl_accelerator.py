@@ -9,18 +9,20 @@ from amaranth.lib.wiring import Component
 
 from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
-from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.accelerator import Accelerator
 from celosia.hdl.matrix.matrix import MatrixEngine
 from celosia.hdl.vector.vector import VectorEngine
 from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.verify.configurations import UNITS, random_config
 from tests.support.configurations import SMALLEST
+from tests.support.longer import longer
 
 FULL = PRESETS["tiny"].replace(lanes=2, rotary=True, argmax=True, wide_functions=True, sleep=True)
 FULL = FULL.replace(wide_operands=True)
 BARE = dict.fromkeys((*UNITS, "wide_functions", "wide_operands", "zero_points", "sleep"), False)
 PACKED = {"weight_formats": "int4,ternary", "weight_group": 8}
+REGISTERED = {"registered": True, "fused": True, "lanes": 2, "trace": True, "scratchpad_align": 2}
 
 
 def run_case(config, simulator, seed, *, programs=2, steps=30, trials=0, verilog=None):
@@ -47,14 +49,16 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, trials=0, verilog
     [
         ("odd", {"trace": True} | BARE, "icarus"),
         ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
-        ("tiny", {"registered": True, "fused": True, "trace": True}, "icarus"),
-        ("tiny", {"scratchpad_align": 4, "lanes": 4, "rotary": True, "argmax": True}, "icarus"),
-        ("tiny", {"scratchpad_align": 4, "lanes": 4, "wide_operands": True}, "verilator"),
-        ("small", {"scratchpad_align": 2, "lanes": 2, "registered": True}, "verilator"),
+        ("tiny", REGISTERED, "icarus"),
+        ("tiny", {"scratchpad_align": 4, "lanes": 4, "rotary": True, "argmax": True}, "verilator"),
         (
             "tiny",
             {"weight_depth": 7, "weight_formats": "int4,ternary", "weight_group": 8},
             "icarus",
+        ),
+        *longer(
+            ("tiny", {"scratchpad_align": 4, "lanes": 4, "wide_operands": True}, "verilator"),
+            ("small", {"scratchpad_align": 2, "lanes": 2, "registered": True}, "verilator"),
         ),
     ],
 )
@@ -73,7 +77,7 @@ def test_runs_that_are_stopped_in_every_way(changes):
 
 def test_a_machine_needs_no_reset_once_it_is_configured():
     config = PRESETS["tiny"].replace(mem_addr_width=16, registered=True)
-    verilog, resets = re.subn(r"if \(rst\)", "if (1'b0)", to_verilog(Accelerator(config), "top"))
+    verilog, resets = re.subn(r"if \(rst\)", "if (1'b0)", kept_verilog(Accelerator(config), "top"))
     assert resets > 300
     run_case(config, "icarus", seed=3, programs=1, verilog=verilog)
 
@@ -90,7 +94,7 @@ def test_random_configurations(seed):
 @cache
 def netlist(component: type[Component], config: Config) -> str:
     """Return a component's Verilog without prefixes and comments, which may name absent units."""
-    return re.sub(r"//.*|\btop_(?=[A-Z])", "", to_verilog(component(config), "top"))
+    return re.sub(r"//.*|\btop_(?=[A-Z])", "", kept_verilog(component(config), "top"))
 
 
 def register_bits(verilog: str) -> int:

@@ -7,7 +7,6 @@ import pytest
 from amaranth.sim import Simulator
 
 from celosia.arch.presets import PRESETS
-from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.bus.axi4 import PORT_MEANINGS as AXI4_MEANINGS
 from celosia.hdl.bus.axi4 import Axi4Bridge
 from celosia.hdl.bus.bus import BusAddress
@@ -16,7 +15,9 @@ from celosia.hdl.bus.wishbone import WishboneBridge
 from celosia.hdl.bus_accelerator import BusAccelerator
 from celosia.hdl.stream.slice import RegisterSlice
 from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine.circuit_sources import kept_verilog
 from tests.support.configurations import SMALLEST
+from tests.support.longer import longer
 
 TINY = PRESETS["tiny"]
 
@@ -44,6 +45,13 @@ def run_case(model, simulator, seed, width, *, addresses=(32, 0), **parameters):
         ("wishbone", "icarus", 8, 0.3),
         ("wishbone", "icarus", 512, 0.5),
         ("wishbone_package", "icarus", 64, 0.3),
+        ("wishbone_package", "verilator", 512, 0.4),
+        *longer(
+            ("axi4", "icarus", 16, 0.4),
+            ("axi4", "icarus", 256, 0.4),
+            ("wishbone", "verilator", 128, 0.4),
+            ("wishbone_package", "icarus", 16, 0.4),
+        ),
     ],
 )
 def test_bursts_arrive(model, simulator, width, stall):
@@ -61,21 +69,6 @@ def test_a_silent_memory_is_left(bus):
         seed=1,
         parameters={"config": config.fields(), "bus": bus, "rows": 12},
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "simulator", "width"),
-    [
-        ("axi4", "icarus", 16),
-        pytest.param("axi4", "icarus", 256, marks=pytest.mark.long),
-        pytest.param("wishbone", "verilator", 128, marks=pytest.mark.long),
-        pytest.param("wishbone_package", "icarus", 16, marks=pytest.mark.long),
-        ("wishbone_package", "verilator", 512),
-    ],
-)
-def test_more_widths(model, simulator, width):
-    run_case(model, simulator, width, width, stall=0.4)
 
 
 def test_a_beat_a_cycle_over_axi4_in_both_directions_at_once():
@@ -173,7 +166,7 @@ def test_a_slice_moves_a_payload_a_cycle_and_loses_none(forward):
 )
 def test_every_signal_has_its_usual_name_and_a_meaning(bus, meanings, own):
     config = TINY.replace(mem_width=64)
-    verilog = to_verilog(BusAccelerator(config, bus, BusAddress.for_config(config, 40)), "top")
+    verilog = kept_verilog(BusAccelerator(config, bus, BusAddress.for_config(config, 40)), "top")
     header = verilog.partition("module top (")[2].partition(");")[0]
     ports = re.findall(rf"^  //[^\n]*\n  (?:input|output) .*?\b({own}\w+),?$", header, re.M)
     assert sorted(ports) == sorted(meanings)

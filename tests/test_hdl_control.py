@@ -9,7 +9,6 @@ from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.generators.verilog.units import make_accelerator
-from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.accelerator import Accelerator
 from celosia.hdl.bus.axi4_lite import PORT_MEANINGS as AXI4_LITE_MEANINGS
 from celosia.hdl.bus.axi4_lite import Axi4LiteControl
@@ -17,6 +16,7 @@ from celosia.hdl.bus.control import ControlledAccelerator
 from celosia.hdl.bus.wishbone_control import PORT_MEANINGS as WISHBONE_MEANINGS
 from celosia.hdl.bus.wishbone_control import WishboneControl
 from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.models.model_testbench import golden_outputs
 from celosia.tb.verify.random_models import random_inputs, random_weights
 
@@ -102,7 +102,7 @@ def test_everything_but_the_host_port_is_outside(control, bus):
 
 
 def test_the_comment_of_a_port_is_kept():
-    text = to_verilog(make_accelerator(TINY, "axi4", 32, 0, "axi4-lite"), "top")
+    text = kept_verilog(make_accelerator(TINY, "axi4", 32, 0, "axi4-lite"), "top")
     header = text.partition("module top (")[2].partition(");")[0]
     for meaning in ("write address: four times the register's", "a read address is offered"):
         assert meaning in header

@@ -6,6 +6,7 @@ from celosia.arch.presets import PRESETS
 from celosia.hdl.memory.load import LoadEngine
 from celosia.hdl.memory.store import StoreEngine
 from celosia.tb.benches.simulate import simulate
+from tests.support.longer import longer
 
 ENGINES = {"load": LoadEngine, "store": StoreEngine}
 BYTES = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
@@ -24,20 +25,29 @@ def run_case(engine, simulator, seed, config, **parameters):
     )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+CASES = [
+    ("icarus", 1, 0.3, {"scratchpad_bytes": 16384}),
+    ("icarus", 2, 0.2, BYTES | {"scratchpad_bytes": 1024}),
+    ("icarus", 3, 0.0, WIDE | {"scratchpad_bytes": 65536}),
+    ("verilator", 4, 0.5, ODD | {"scratchpad_bytes": 8192}),
+    ("icarus", 5, 0.2, ODD | {"scratchpad_bytes": 8192, "registered": True}),
+    ("verilator", 6, 0.4, {"scratchpad_bytes": 16384, "registered": True}),
+    ("icarus", 8, 0.3, WIDE | {"scratchpad_bytes": 65536, "registered": True}),
+]
+"""Simulator, seed, share of stalls, configuration. Each engine runs every second one here."""
+
+
 @pytest.mark.parametrize(
-    ("simulator", "seed", "stall", "config"),
+    ("engine", "case"),
     [
-        ("icarus", 1, 0.3, {"scratchpad_bytes": 16384}),
-        ("icarus", 2, 0.2, BYTES | {"scratchpad_bytes": 1024}),
-        ("icarus", 3, 0.0, WIDE | {"scratchpad_bytes": 65536}),
-        ("verilator", 4, 0.5, ODD | {"scratchpad_bytes": 8192}),
-        ("icarus", 5, 0.2, ODD | {"scratchpad_bytes": 8192, "registered": True}),
-        ("verilator", 6, 0.4, {"scratchpad_bytes": 16384, "registered": True}),
-        ("icarus", 8, 0.3, WIDE | {"scratchpad_bytes": 65536, "registered": True}),
+        *(("load", case) for case in CASES[::2]),
+        *(("store", case) for case in CASES[1::2]),
+        *longer(*(("load", case) for case in CASES[1::2])),
+        *longer(*(("store", case) for case in CASES[::2])),
     ],
 )
-def test_rows_arrive(engine, simulator, seed, stall, config):
+def test_rows_arrive(engine, case):
+    simulator, seed, stall, config = case
     run_case(engine, simulator, seed, config, commands=16, stall=stall, latency=20)
 
 

@@ -12,10 +12,10 @@ from celosia.arch.isa import DEFINITIONS, Opcode
 from celosia.arch.presets import PRESETS
 from celosia.arch.registers import Cause
 from celosia.fpga.memories import place_memories
-from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.machine import machine_component
 from celosia.sim.interpreter import Interpreter
 from celosia.sim.micro_machine import MicroMachine
+from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.simulated import IcarusMachine, SimulatedMachine, VerilatorMachine
 from celosia.tb.verify.random_programs import random_program
 
@@ -123,7 +123,7 @@ def test_a_program_that_runs_off_its_end_is_told() -> None:
 
 @pytest.mark.parametrize(("family", "large"), [("ice40", 2), ("gowin", 0)])
 def test_large_memories_hold_nothing_at_first(family: str, large: int) -> None:
-    verilog = to_verilog(machine_component(PRESETS["micro"]), "top")
+    verilog = kept_verilog(machine_component(PRESETS["micro"]), "top")
     placed = place_memories(verilog, family)
     assert placed.count('ram_style = "huge"') == large
     module = re.compile(r"^module top_ByteRam.*?^endmodule", re.MULTILINE | re.DOTALL)

@@ -7,7 +7,7 @@ import pytest
 
 from celosia.arch.presets import PRESETS
 from celosia.generators.verilog.units import make_unit
-from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.machine.circuit_sources import kept_verilog
 
 _PART = re.compile(r"^module machine_?(\w*?)(?:_\d+)? \((.*?)^endmodule", re.M | re.S)
 _RESET = re.compile(r"if \(rst\) begin\s+(\w+)_next = ", re.M)
@@ -18,7 +18,7 @@ def resets() -> dict[str, set[str]]:
     """Return the registers with a reset of each kind of component of a registered machine."""
     machine = make_unit("accelerator", PRESETS["small"].replace(registered=True))
     registers: dict[str, set[str]] = {}
-    for kind, text in _PART.findall(to_verilog(machine, "machine")):
+    for kind, text in _PART.findall(kept_verilog(machine, "machine")):
         registers.setdefault(kind, set()).update(_RESET.findall(text))
     return registers
 

@@ -8,6 +8,7 @@ from celosia.hdl.engines import vector_engine
 from celosia.tb.benches.simulate import simulate
 from celosia.tb.verify.configurations import UNITS, random_config
 from tests.support.configurations import SMALLEST
+from tests.support.longer import longer
 
 
 def run_case(config, simulator, seed, *, steps=20):
@@ -48,10 +49,12 @@ def test_presets_with_changes(preset, changes, simulator):
             {"cols": 6, "trace": True, "multiplier_width": 16, "bias_width": 12, "pre_depth": 29}
             | {"param_depth": 70},
         ),
-        ("tiny", {"norm": False}),
         # Three beats a row for four of other instructions, and one of all columns.
         ("odd", {"cols": 12, "lanes": 2, "softmax_lanes": 4, "sleep": True}),
         ("tiny", {"softmax_lanes": 4, "rotary": True, "lanes": 2, "registered": True}),
+        *longer(
+            ("tiny", {"norm": False}),
+        ),
     ],
 )
 def test_accumulators_as_input(preset, changes):
@@ -61,12 +64,14 @@ def test_accumulators_as_input(preset, changes):
 @pytest.mark.parametrize(
     ("factors", "changes"),
     [
-        (1, {}),
         (3, {"registered": True, "rotary": True}),
         (5, {"fused": False, "lanes": 3, "argmax": True}),
         (16, {"registered": True, "softmax_lanes": 6, "bias_width": 20}),
-        (40, {"registered": True, "softmax_lanes": 6, "lanes": 3, "norm": True}),
-        (7, {"registered": False, "softmax": True, "lanes": 2}),
+        *longer(
+            (1, {}),
+            (40, {"registered": True, "softmax_lanes": 6, "lanes": 3, "norm": True}),
+            (7, {"registered": False, "softmax": True, "lanes": 2}),
+        ),
     ],
 )
 def test_norms_and_softmaxes_that_leave_their_factors(factors, changes):
@@ -79,7 +84,7 @@ def test_norms_and_softmaxes_that_leave_their_factors(factors, changes):
     run_case(config, "icarus", seed=7, steps=32)
 
 
-@pytest.mark.parametrize("registered", [False, True])
+@pytest.mark.parametrize("registered", [True, *longer(False)])
 def test_rows_whose_tile_columns_are_spaced(registered):
     # Without most units every third command is a DRAIN, and every eighth a spaced one.
     absent = dict.fromkeys(("softmax", "activation"), False)
@@ -96,10 +101,7 @@ def test_rows_whose_tile_columns_are_spaced(registered):
         (True, 6, 0),
         (True, 0, 9),
         (False, 6, 9),
-        *(
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in ((True, 0, 0), (False, 6, 0), (False, 0, 9), (True, 6, 9))
-        ),
+        *longer((True, 0, 0), (False, 6, 0), (False, 0, 9), (True, 6, 9)),
     ],
 )
 def test_softmaxes_that_are_followed(registered, wide, factors):

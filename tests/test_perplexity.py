@@ -15,6 +15,7 @@ from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
 from celosia.generators.studies.perplexity import measure, read_texts
 from celosia.tb.verify.random_models import random_text_weights
+from tests.support.longer import longer
 
 STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
 REAL = (
@@ -127,9 +128,7 @@ FIRST = ("--count", "1", "--calibration", "1")
     [
         ((*INT4, *FIRST), 1.4),
         ((*BLOCKS, *FIRST), 1.38),
-        pytest.param(("--quantize", "kv=int8"), 1.29, marks=pytest.mark.long),
-        pytest.param(INT4, 1.34, marks=pytest.mark.long),
-        pytest.param(BLOCKS, 1.3, marks=pytest.mark.long),
+        *longer((("--quantize", "kv=int8"), 1.29), (INT4, 1.34), (BLOCKS, 1.3)),
     ],
 )
 def test_a_decoder_all_in_integers_loses_little(celosia, words, most) -> None:

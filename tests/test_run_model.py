@@ -1,5 +1,6 @@
 """Trained models on the circuit: every tensor of every image, on presets and random machines."""
 
+import itertools
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,11 +10,10 @@ from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
 from celosia.running import run_files
 from tests.support.configurations import FOR_ENCODERS
+from tests.support.longer import longer
 
 MODELS = ("digits", "digits-simplified")
 SEED = 2023
-QUICK = ((1, MODELS[0]), (3, MODELS[1]))
-"""Drawn machines, which differ in every unit in which the others do, and their models."""
 LARGE = ("medium", "wide", "story")
 
 
@@ -65,7 +65,7 @@ def run_case(model: str, config: Config, simulator: str, count: int) -> dict:
     return result
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [MODELS[0], *longer(MODELS[1])])
 def test_the_quantized_model_is_as_good_as_the_float_model(model):
     result = run_files(model, PRESETS["small"], "golden").figures
     assert result["count"] == 500
@@ -94,24 +94,13 @@ def test_presets(preset, model):
     assert abs(result["predicted_cycles"] - cycles) <= 0.03 * cycles
 
 
-@pytest.mark.slow
-def test_products_straight_into_softmax_and_norm():
-    for model in MODELS:
-        cycles = {}
-        for fused in (False, True):
-            result = run_case(model, PRESETS["small"].replace(fused=fused), "verilator", 5)
-            cycles[fused] = result["cycles_per_inference"]
-            assert abs(result["predicted_cycles"] - cycles[fused]) <= 0.03 * cycles[fused]
-        assert cycles[True] < 0.97 * cycles[False]
-
-
+# Other random machines run encoders in the campaign of models.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "model"),
     [
-        pytest.param(number, model, marks=[] if (number, model) in QUICK else [pytest.mark.long])
-        for number in range(5)
-        for model in MODELS
+        (3, MODELS[1]),
+        *longer((3, MODELS[0]), *itertools.product((0, 1, 2, 4), MODELS)),
     ],
 )
 def test_random_configurations(number, model):
@@ -124,7 +113,7 @@ def test_random_configurations(number, model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [pytest.param(MODELS[0], marks=pytest.mark.long), *MODELS[1:]])
+@pytest.mark.parametrize("model", [MODELS[1], *longer(MODELS[0])])
 def test_icarus(model):
     run_case(model, PRESETS["small"], "icarus", 1)
 

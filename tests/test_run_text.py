@@ -14,19 +14,21 @@ from celosia.generators.quantize.options import Quantization
 from celosia.generators.reference.integers import evaluate
 from celosia.generators.reference.sampling import Sampling, draw
 from celosia.tb.models.run_text import run_text
+from tests.support.decoders import CONFIGS
 
 SOURCE = load_text("tales")
 DECODER = SOURCE.quantize(Quantization(texts=4, length=96))
 PROMPT = "one day a red fox"
-STREAMED = PRESETS["small"].replace(
-    name="streamed",
+STREAMED = CONFIGS["streamed"].replace(trace=True)
+RESIDENT = PRESETS["small"].replace(
+    name="resident",
+    weight_depth=1024,
     scratchpad_bytes=1 << 17,
     program_depth=4096,
     param_depth=512,
     queue_depth=4,
     trace=True,
 )
-RESIDENT = STREAMED.replace(name="resident", weight_depth=1024)
 
 
 def run_case(config, simulator, steps=12, **options):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.longer import longer
 from tools.timing import TIMING, simulate, text
 from tools.timing_scenarios import SCENARIOS
 from tools.wavejson import wave
@@ -16,7 +17,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 # Furo, the site's theme, takes half of the time: it resolves all titles again for each page.
-@pytest.mark.parametrize("theme", ["basic", pytest.param("furo", marks=pytest.mark.long)])
+@pytest.mark.parametrize("theme", ["basic", *longer("furo")])
 def test_the_site_is_built_without_a_warning(tmp_path: Path, theme: str) -> None:
     words = ["-q", "-W", "--keep-going", "-d", str(tmp_path / "trees"), str(DOCS), str(tmp_path)]
     words += ["-D", f"html_theme={theme}"]

@@ -31,6 +31,7 @@ from tests.support.decoders import (
     random_decoder,
     tokens_of,
 )
+from tests.support.longer import longer
 from tests.support.text_cases import TEXT
 from tests.test_kv_blocks import PLAIN, narrow
 from tests.test_rows_outside import CASES as OUTSIDE
@@ -232,12 +233,13 @@ def test_the_circuit_takes_two_texts():
 @pytest.mark.parametrize(
     ("config", "context", "cycles", "single"),
     [
-        pytest.param(CONFIGS["streamed"], 48, 3867, 2957, id="streamed"),
-        pytest.param(CONFIGS["fused"], 48, 1663, 1281, id="fused"),
-        pytest.param(CONFIGS["fused"].replace(registered=True), 48, 1848, 1462, id="registered"),
-        pytest.param(NARROW["fused"].replace(**LATE), 20, 5182, 3066, id="narrow-fused"),
-        pytest.param(NARROW["resident"].replace(**LATE), 20, 6016, 3458, id="narrow-resident"),
+        (CONFIGS["streamed"], 48, 3867, 2957),
+        (CONFIGS["fused"], 48, 1663, 1281),
+        (CONFIGS["fused"].replace(registered=True), 48, 1848, 1462),
+        (NARROW["resident"].replace(**LATE), 20, 6016, 3458),
+        *longer((NARROW["fused"].replace(**LATE), 20, 5182, 3066)),
     ],
+    ids=["streamed", "fused", "registered", "narrow-resident", "narrow-fused"],
 )
 def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cycles, single):
     """A run of both takes the predicted ``cycles``, and so does a run of ``single``."""
@@ -257,7 +259,8 @@ def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cyc
 @pytest.mark.slow
 @pytest.mark.parametrize("registered", [False, True])
 def test_softmaxes_in_a_row_take_what_is_predicted(registered):
-    config = CONFIGS["fused"].replace(registered=registered)
+    # The machines are those of the test before.
+    config = CONFIGS["fused"].replace(registered=registered, trace=True)
     machine = make_machine(config, "verilator")
     # Without `registered` words are what short rows wait for, by turns a cycle more and less.
     for n in (20 if registered else 25, 40, 90):
@@ -267,8 +270,9 @@ def test_softmaxes_in_a_row_take_what_is_predicted(registered):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lanes", [4, 8])
-@pytest.mark.parametrize("registered", [False, True])
+@pytest.mark.parametrize(
+    ("registered", "lanes"), [(False, 8), (True, 4), *longer((False, 4), (True, 8))]
+)
 def test_drains_in_a_row_take_what_is_predicted(registered, lanes):
     """A drain more takes its beats, and not the way through the back end."""
     config = PRESETS["story"].replace(name="", registered=registered, cols=8, lanes=lanes)

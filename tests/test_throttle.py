@@ -28,6 +28,9 @@ from tests.support.simulation import run_bench
 MINI = TextDescription(
     name="mini", vocabulary=19, positions=16, dim=8, layers=1, heads=2, kv_heads=1, ffn=12
 )
+HOT = PRESETS["tiny"].replace(
+    throttle=5, trace=True, weight_depth=256, rotary=True, lanes=2, program_depth=4096
+)
 
 
 def test_it_is_hot_until_it_is_cool() -> None:
@@ -68,11 +71,10 @@ def hot_machine(
 
 @pytest.mark.slow
 def test_a_model_computes_the_same_while_hot() -> None:
-    config = PRESETS["tiny"].replace(throttle=8, trace=True)
-    compiled = compile_digits("digits", config)
+    compiled = compile_digits("digits", HOT)
     _, test = digits.load()
     inputs = digits.patches(test.images[:2])
-    machine = hot_machine(config, compiled.memory_bytes, 1)
+    machine = hot_machine(HOT, compiled.memory_bytes, 1)
     inferences = infer(machine, compiled, inputs, PROMPT)
     assert inferences.mismatches == 0
     assert inferences.tensors > 80
@@ -83,11 +85,8 @@ def test_a_model_computes_the_same_while_hot() -> None:
 @pytest.mark.slow
 def test_a_decoder_computes_the_same_while_hot() -> None:
     decoder = untrained(MINI, Quantization())
-    config = PRESETS["tiny"].replace(
-        throttle=5, trace=True, weight_depth=256, rotary=True, lanes=2, program_depth=4096
-    )
-    program = compile_text(decoder, config, context=16)
-    session = TextSession(program, hot_machine(config, program.memory_bytes, 2))
+    program = compile_text(decoder, HOT, context=16)
+    session = TextSession(program, hot_machine(HOT, program.memory_bytes, 1))
     tokens = np.random.default_rng(4).integers(MINI.vocabulary, size=12).tolist()
     session.take(tokens[:5])
     for token in tokens[5:]:
