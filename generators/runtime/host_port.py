@@ -32,13 +32,13 @@ class HostPort(ABC):
         return self.read_registers([name])[0]
 
     def set_register(self, number: int, value: int) -> None:
-        """Set the sequencer's register ``number`` for all later runs."""
+        """Set the sequencer's register ``number`` to ``value`` for all later runs."""
         self.write_register(f"R{number}", value)
 
     def unbroken(self) -> bool:
-        """Return whether a run has ended without any error since the last call of this method.
+        """Return whether a run has ended since the last call of this method, without any error.
 
-        If a reset came after the run, the result is False.
+        The result is False if the run reported an error, or if a reset came after the run.
         """
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")

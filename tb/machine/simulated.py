@@ -44,11 +44,12 @@ class MemoryBehaviour(Enum):
 class SimulatedMachine(HostPort):
     """A simulation of ``celosia.hdl.accelerator`` with an external memory.
 
-    External memory has ``memory_bytes`` bytes; ``timing`` are fields of
+    External memory has ``memory_bytes`` bytes, or fewer if the configuration's addresses reach
+    fewer. ``timing`` are keyword arguments, fields of
     :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run fails if it takes more than
-    ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists a recording of each run since
-    :meth:`record` was called. The simulation ends when :meth:`close` is called or the object is
-    deleted.
+    ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists the recordings of all runs that
+    were recorded (see :meth:`record`). The simulation ends when :meth:`close` is called or the
+    object is deleted.
     """
 
     def __init__(
@@ -117,10 +118,11 @@ class SimulatedMachine(HostPort):
         return [int(line, 16) for line in self._ask(commands, len(names))]
 
     def start(self, pc: int = 0) -> Report:
-        """Run the loaded program from the word address ``pc`` to HALT, and return the report.
+        """Run the loaded program from the word address ``pc`` until HALT; return the run's report.
 
-        Raises :class:`RunError` if the circuit reports an error, or if the run takes more than the
-        allowed cycles or seconds.
+        The report has the run's cycles, counters and signatures. Raises :class:`RunError` if the
+        circuit reports an error, or if the run takes more than ``limit`` cycles or ``timeout``
+        seconds.
         """
         self._recover()
         self.write_register("PC", pc)
@@ -134,7 +136,10 @@ class SimulatedMachine(HostPort):
         return self.report()
 
     def report(self) -> Report:
-        """Return the cycles, counters and signatures of the run that ended last."""
+        """Return a report of the last run: cycles, counters, and signatures of the written bytes.
+
+        If the run was recorded (see :meth:`record`), also append its recording to ``recordings``.
+        """
         values = self.counters()
         (line,) = self._ask("t\n")
         signatures = [int(word, 16) for word in line.split()[1:]]
@@ -144,7 +149,10 @@ class SimulatedMachine(HostPort):
         return Report(cycles=cycles, counters=values, signatures=signatures)
 
     def wait(self, limit: int) -> int:
-        """Wait until STATUS is not busy, at most ``limit`` cycles; return the cycles waited."""
+        """Run the clock until the register STATUS is not busy, but for at most ``limit`` cycles.
+
+        Return the number of cycles that were waited; it is ``limit`` if STATUS is still busy.
+        """
         status = REGISTER_MAP["STATUS"].addr
         (line,) = self._ask(f"s {status:x} {STATUS_BUSY:x} 0 {limit:x}\n")
         cycles, done = line.split()
@@ -157,10 +165,11 @@ class SimulatedMachine(HostPort):
             self._recovered = True
 
     def record(self, window: int = 256) -> None:
-        """Record all runs from now on, with counts for each window of ``window`` cycles.
+        """Record all later runs in ``recordings``, with counts for windows of ``window`` cycles.
 
-        If ``window`` is 0, stop recording: later runs are not recorded. Raises :class:`InputError`
-        if the configuration has no trace ports, or is microcoded.
+        The counts are the array's cycles by cause, and the words read and written in external
+        memory. If ``window`` is 0, later runs are not recorded. Raises :class:`InputError` if the
+        configuration has no trace ports, or is microcoded.
         """
         if not self.config.control.trace:
             raise InputError(
@@ -219,11 +228,15 @@ class SimulatedMachine(HostPort):
 class VerilatorMachine(SimulatedMachine):
     """A configuration's accelerator, simulated by Verilator.
 
-    If ``verilog`` is given, it replaces the accelerator's Verilog, and must have the same ports. If
-    also ``quick`` is true, it is compiled in less time, but simulated more slowly. If ``contents``
-    is None, registers and memories start with the circuit's initial values; if it is 0, with zeros;
-    otherwise with random values, and ``contents`` is their seed. ``coverage`` is the path of the
-    file that :meth:`write_coverage` writes.
+    If ``verilog`` is not None, it is simulated instead of the accelerator's generated Verilog, and
+    must have the same ports. ``quick`` has an effect only on such a replacement. If it is true, the
+    replacement is compiled in less time, but its simulation is slower.
+
+    ``contents`` selects the initial values of registers and memories. They are those of the circuit
+    if ``contents`` is None, and zeros if it is 0. Any other number is the seed of random values.
+
+    ``coverage`` is the path of the file that :meth:`write_coverage` writes. If it is None, coverage
+    is not counted.
 
     Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
     the build fails.

@@ -129,11 +129,12 @@ class SimulatedBoard:
     """A running simulation of a board's top level; ``port`` is the path of its serial port.
 
     The arguments ``sdram``, ``clock``, ``flash``, ``ddr3`` and ``psram`` have the meaning they have
-    in :func:`build_board`. ``contents`` is a file with the initial content of the SDRAM or PSRAM,
-    ``image`` a file with the content of the flash. ``divisor`` is the number of cycles per bit of
-    the serial line, or per half bit of SPI; ``timeout`` is the timeout of the top level's link
-    (cycles). The simulation ends at :meth:`close`, at the end of a ``with`` block, or with this
-    process.
+    in :func:`build_board`. ``contents`` is a file with the initial content of the board's SDRAM,
+    PSRAM or DDR3 memory, and ``image`` is a file with the content of its flash. ``divisor`` is the
+    number of clock cycles per bit of the serial line. If the board has SPI instead, it is the
+    number of clock cycles per half bit. ``timeout`` is the number of cycles after which the link of
+    ``top`` drops an incomplete request. The simulation ends at :meth:`close`, at the end of a
+    ``with`` block, or with this process.
 
     Raises the errors of :func:`build_board`, and :class:`RunError` if the simulation does not
     start.

@@ -1,4 +1,4 @@
-"""Machines that run programs: the golden machine and simulations, by the simulator's name."""
+"""Makes the machine that a simulator's name selects: the golden machine or a simulation."""
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, check_known
@@ -25,9 +25,10 @@ def make_machine(
 ) -> Machine:
     """Return a machine for a configuration, with at least ``memory_bytes`` of external memory.
 
-    ``simulator`` is ``golden``, ``verilator`` or ``icarus``; ``timing`` is the timing of external
-    memory. The golden machine has no clock, and so no timing. Raises :class:`InputError` if the
-    simulator is unknown or cannot run here, or external memory exceeds the address width.
+    ``simulator`` is ``golden``, ``verilator`` or ``icarus``. ``timing`` is the timing of external
+    memory; it has no effect on the golden machine, which has no clock. Raises :class:`InputError`
+    if the simulator is unknown or cannot run here. It is also raised if external memory is too
+    large for the configuration's address width.
     """
     check_simulator(simulator)
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()

@@ -63,10 +63,11 @@ def check_simulator(simulator: str) -> None:
 
 
 def check_waves(simulator: str, form: str) -> None:
-    """Raise :class:`InputError` if a simulator cannot write waveforms in a format here.
+    """Raise :class:`InputError` if this computer cannot write a simulator's waveforms in a format.
 
-    ``form`` is the format of the waveform file, ``vcd`` or ``fst``. To write FST, Verilator's
-    simulation is compiled with the headers of two compression libraries.
+    ``form`` is the format of the waveform file, ``vcd`` or ``fst``. Only FST from Verilator is
+    checked: its simulation is compiled with the headers of two compression libraries, and this
+    computer may lack them.
     """
     if (simulator, form) != ("verilator", "fst"):
         return
@@ -99,7 +100,7 @@ def verilator_folder() -> Path | None:
 
 @functools.cache
 def simulator_version(simulator: str) -> str:
-    """Return the version of a simulator, with the C++ compiler's version for Verilator."""
+    """Return a simulator's version as text; for Verilator, the C++ compiler's version follows."""
     if simulator == "icarus":
         return _first_line("iverilog", "-V")
     packaged = verilator_folder() is not None
@@ -163,8 +164,9 @@ class Runtime:
     """Verilator's runtime library, compiled once and shared by the simulations of all circuits.
 
     It consists of the object files of Verilator's C++ sources, and a precompiled header.
-    ``options`` are names such as ``coverage``; each combination has separate object files. ``make``
-    are the options with which make compiles the library.
+    ``options`` are texts, such as ``coverage``, that distinguish ways to compile the library. The
+    cache has separate object files for each combination of them. ``make`` lists the options that
+    make gets when it compiles the library.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -177,11 +179,12 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Copy the compiled runtime from the cache, if it is there, to a build's folder.
+        """Copy the compiled runtime from the cache to a build's folder; return options for make.
 
-        Return the options with which make compiles the other files of the simulation. ``verilog``
-        is the circuit's Verilog. The C++ of a small circuit is compiled in one piece, which takes
-        half the processor time. The C++ of a large circuit is compiled in parallel.
+        If the cache lacks the runtime, nothing is copied. The result is the list of options with
+        which make compiles the other files of the simulation. It depends on the length of
+        ``verilog``, the circuit's Verilog. The C++ of a small circuit is compiled in one piece,
+        which takes half the processor time. The C++ of a large circuit is compiled in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)
@@ -201,15 +204,20 @@ class Runtime:
     def compile(
         self, folder: Path, verilog: str, *, work: str, timeout: float, top: str = "top"
     ) -> None:
-        """Compile the C++ that Verilator wrote for a circuit into ``folder``."""
+        """Compile the C++ that Verilator has written to ``folder`` for a circuit.
+
+        ``verilog`` is the circuit's Verilog, and ``V``, ``top`` and ``.mk`` together are the name
+        of Verilator's makefile. ``work`` and ``timeout`` are described in
+        :func:`celosia.arch.support.process.run_process`.
+        """
         make = ["make", "-j2", "-f", f"V{top}.mk", *self.lend(folder, verilog)]
         run(make, work=work, cwd=folder, log=folder / "make.log", timeout=timeout)
         self.keep(folder, top)
 
     def keep(self, folder: Path, top: str = "top") -> None:
-        """Copy the runtime's object files from a build to the cache, unless it has them.
+        """Copy the runtime's object files from a build's folder to the cache if it lacks them.
 
-        Delete the build's intermediate files.
+        In both cases, delete the build's intermediate files from ``folder``.
         """
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 

@@ -15,10 +15,10 @@ CALIBRATION_IMAGES = 256
 
 
 def compile_digits(model: str, config: Config, options: Options | None = None) -> CompiledModel:
-    """Compile one of the package's models of digits, calibrated on training images.
+    """Return one of the package's models of digits, compiled for the configuration ``config``.
 
-    Raises :class:`InputError` if the model is unknown, does not accept images of digits, or does
-    not fit the configuration.
+    The model is calibrated on training images. Raises :class:`InputError` if the model is unknown,
+    does not accept images of digits, or does not fit the configuration.
     """
     source = load_source(model)
     samples, _, _ = read_digits(model, source)

@@ -21,7 +21,7 @@ COUNT = 5
 
 @dataclass(frozen=True)
 class ExportInputs:
-    """Inputs to export with a model, inputs to calibrate the model with, and names of outputs."""
+    """A model's inputs to export, calibration inputs, and names of output columns."""
 
     samples: Inputs
     """Inputs to calibrate on."""
@@ -32,7 +32,12 @@ class ExportInputs:
 
 
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
-    """Return the first ``count`` inputs from ``files``, the calibration inputs, and column names.
+    """Return a model's inputs to export, calibration inputs, and names of output columns.
+
+    The first ``count`` inputs from ``files`` are exported. If ``count`` is None, the first
+    ``COUNT`` inputs are exported, or all if there are fewer. The column names are the model's
+    labels. If a model that comes with the package has no labels, its columns are named by class
+    numbers when ``files`` has no inputs.
 
     If ``files`` has calibration inputs but no inputs, the calibration inputs are exported as
     inputs. If it has neither, the inputs depend on the model. A model that comes with the package

@@ -35,13 +35,15 @@ def flash_image(
     memory_bytes: int,
     payload: int,
 ) -> FlashImage:
-    """Return the flash image of an encoder, which runs on the inputs ``rows`` at power-on.
+    """Return a flash image that loads an encoder at power-on and runs it on each input in ``rows``.
 
-    ``labels`` are the names of the classes. The board has ``memory_bytes`` bytes of external
-    memory, and its link accepts ``payload`` bytes in a request. Without inputs the encoder is only
-    loaded, and a host runs it.
+    Each element of ``rows`` is an array with the rows of one input. The board sends the class of
+    each input: a label from ``labels``, or a number if ``labels`` is empty. If ``rows`` is empty,
+    the encoder is only loaded, and a host runs it. The board has ``memory_bytes`` bytes of external
+    memory, and its link accepts at most ``payload`` bytes in a request.
 
-    Raises :class:`InputError` if the inputs or the memory cannot be used.
+    Raises :class:`InputError` if the inputs cannot be used, or if the encoder needs more external
+    memory than the board has.
     """
     check_room(code, memory_bytes)
     config = code.config.replace(trace=False)

@@ -1,4 +1,4 @@
-"""Inferences of a compiled model on a machine, compared with the golden machine's tensors."""
+"""Runs inferences of a compiled model, and compares their tensors with the golden machine's."""
 
 import functools
 import itertools
@@ -68,21 +68,25 @@ class Inferences:
     """Each inference in full, if requested."""
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of all inferences, a dictionary from name to value.
+        """Return the measurements of all inferences, a dictionary from name to value.
 
         ``utilization`` is useful products divided by (array elements * cycles); products with
-        padding are not useful. Some figures are means over the inferences. These are
-        ``predicted_cycles`` (the prediction of ``celosia.generators.program.predict``, without
-        memory refreshes), ``ideal_cycles`` (useful products divided by array elements), and
-        ``macs`` (useful products). The others are ``read_bytes`` (read from external memory) and
-        ``least_bytes`` (the fewest bytes that must be read). ``where`` has the cycles by the
-        array's activity (``celosia.sim.report.where``), ``engines`` the cycles of each engine. Both
-        are empty if the configuration has no counters. ``macs``, ``ideal_cycles``, ``least_bytes``
-        and ``kept_bytes`` are None if only the model's programs are known, not the model.
+        padding are not useful. ``where`` is a dictionary from activities of the array to cycles
+        (see ``celosia.sim.report.where``). ``engines`` has such a dictionary for each engine. These
+        cycles are sums over all inferences. Both dictionaries are empty if the configuration has no
+        counters or the machine has no clock.
+
+        Five values are means over the inferences. ``predicted_cycles`` is the prediction of
+        ``celosia.generators.program.predict``, without memory refreshes. ``macs`` is the number of
+        useful products, and ``ideal_cycles`` is this number divided by the number of array
+        elements. ``read_bytes`` is the number of bytes read from external memory, and
+        ``least_bytes`` the number of bytes that must be read at least.
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip from
-        run to run. ``again`` is a dictionary of the mean cycles and bytes of those inferences that
-        found these weights on the chip; it is empty if there was no such inference.
+        run to run. ``again`` is a dictionary with the mean cycles and bytes of those inferences
+        that found these weights on the chip. It is empty if there was no such inference. ``macs``,
+        ``ideal_cycles``, ``utilization``, ``least_bytes`` and ``kept_bytes`` are None if only the
+        model's programs are known, not the model.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, CompiledModel) else None
@@ -187,9 +191,10 @@ def infer(
     run uses the first width, the second run the next one, and so on; after the last width the list
     starts again.
 
-    Tensors and outputs are compared with those of the golden machine; on a machine without a trace
-    port, only outputs are. If ``machine`` is the golden machine, its tensors are compared with the
-    integer reference. Nothing is compared if, in this case, only the model's programs are known.
+    Tensors and outputs are compared with those of the golden machine. If the machine has no trace
+    port, only the outputs are compared. If ``machine`` is the golden machine itself, its tensors
+    are compared with the integer reference. The integer reference needs the model: if only the
+    model's programs are known, the golden machine's tensors are not compared.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

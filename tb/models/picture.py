@@ -31,11 +31,12 @@ def draw(
     recording: Recording | None,
     path: Path,
 ) -> None:
-    """Draw recognized images [count, 8, 8] and models' cycles, and write them to a PNG file.
+    """Draw images of digits, the cycles of models and an inference, and write them to a PNG file.
 
-    ``results`` are the results of ``run_files``, one for each model. The images are shown with the
-    first model's predictions; some of them are wrongly recognized. ``recording`` is a recorded
-    inference of the first model, or None if the machine has no clock.
+    ``images`` [count, 8, 8] are the images on which the models ran. Some of them are shown (see
+    :func:`chosen`), each with the class that the first model predicted. ``results`` lists the
+    results of ``run_files``, one for each model. ``recording`` is a recorded inference of the first
+    model, drawn as a timeline. It is None if the machine has no clock.
 
     Raises :class:`InputError` if the file cannot be written.
     """
@@ -59,10 +60,11 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the indices of the images to show: at first right ones, then up to four errors.
+    """Return the indices of the images to show: up to four errors, after other images.
 
-    An error is an image whose predicted class is not its label. The first images of both kinds are
-    shown.
+    An error is an image whose predicted class is not its label. At most ``IMAGES`` images are
+    shown. If there are fewer than four errors, more of the other images are shown. If there are
+    more than four, the other images may include the further errors.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

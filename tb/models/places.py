@@ -19,7 +19,10 @@ _ATTENTION = ("scores", "probabilities", "context")
 
 @dataclass(frozen=True)
 class Place:
-    """The tensor of the model that a command helps to compute, and the part of it, if known."""
+    """The tensor of the model that a command helps to compute, and the part that it writes.
+
+    The part is empty if the command writes no part of the tensor, or if the part is unknown.
+    """
 
     tensor: str
     """The tensor that it writes, or the first that needs the data it moves; empty if unknown."""
@@ -42,13 +45,16 @@ class Place:
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
     """Return the place of each recorded command: the tensor of the model that it helps to compute.
 
-    ``written`` has, for each vector command, the part of a tensor that the command writes; this
-    tensor is the command's place. A vector command that writes no tensor, or a command of the
-    matrix or load engine, has the place of the next command that reads its result. A STORE has the
-    tensor of the last earlier command that wrote the stored data.
+    ``written`` lists, for each vector command, the part of a tensor that the command writes. The
+    place of the command is this tensor with this part. A vector command that writes no tensor of
+    the model has the place of the next command that reads its result. The same is true of the
+    commands of the matrix engine and the load engine. The place of a STORE is the tensor of the
+    last earlier command that wrote the stored data. If no such command is found, the place is
+    empty.
 
     If the program was not compiled from a model, ``written`` does not have one entry for each
-    vector command. Then the place of a vector command is its opcode.
+    vector command. Then the place of a vector command has the name of its opcode instead of a
+    tensor.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     fits = len(written) == len(vector)

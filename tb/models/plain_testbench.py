@@ -64,7 +64,10 @@ class Attachment:
 
 @dataclass
 class Steps:
-    """Steps that a testbench executes after it has loaded its program, one line per step."""
+    """Steps that a testbench executes after it has loaded its program, as the lines of a text file.
+
+    Each line of ``lines`` is a step or a comment; ``count`` is the number of steps.
+    """
 
     config: Config
     lines: list[str] = field(default_factory=list)
@@ -105,8 +108,11 @@ def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> di
     The files are the Verilog, the program, external memory, and the testbench's steps. ``top`` is
     the name of the accelerator's module. The program has random instructions of every kind that the
     configuration has. It reads only data that it has written, so that the memories' initial
-    contents do not matter. The golden machine determines the expected external memory and number of
-    products. The simulation ends with a line that begins with PASS, or with FAIL and status 1.
+    contents do not matter. The golden machine determines the expected contents of external memory
+    and the expected number of products.
+
+    The simulation ends with a line that begins with PASS or FAIL. After FAIL, its exit status is
+    not 0.
     """
     program = random_program(config, np.random.default_rng(seed), STEPS, alone=True)
     if len(program.words) > config.control.program_depth:

@@ -1,4 +1,4 @@
-"""Answers of a language model to questions on a machine, and the share of right answers."""
+"""Asks a language model questions, which it answers on a machine, and counts right answers."""
 
 import functools
 from collections import Counter
@@ -28,23 +28,26 @@ def run_answers(
 ) -> dict[str, Any]:
     """Answer questions on a machine; return a dictionary with the accuracy and the cycles.
 
-    ``answers`` are pairs (question, right answer). A question is the source text of an
-    encoder-decoder, or the prompt of any other model. ``machine`` is as in
-    :class:`celosia.tb.models.text_session.TextSession`. The next token is always the most likely
-    one. An answer ends with a token that ends a text, or when all positions are used. The answer to
-    a prompt also ends as soon as it is longer than the right answer. If the tokenizer has no token
-    that ends a text, that answer ends as soon as it is as long as the right answer.
+    ``answers`` lists pairs (question, right answer). A question is the source text of an
+    encoder-decoder, or the prompt of any other model. ``machine`` is a simulator's name or a
+    machine, as in :class:`celosia.tb.models.text_session.TextSession`. The next token is always the
+    most likely one.
+
+    An answer ends with a token that ends a text, or when all positions are used. The answer to a
+    prompt also ends as soon as it is longer than the right answer. If the tokenizer has no token
+    that ends a text, the answer to a prompt ends as soon as it is as long as the right answer.
 
     ``accuracy`` is the share of answers in which every character is right. Spaces at both ends of
     the answer to a prompt are not compared. ``float_accuracy`` is the accuracy of the float model
     ``source``, or None without ``source``. ``wrong`` lists the wrong answers as [question, answer,
     right answer].
 
-    ``source_cycles`` are the cycles in which the machine processes all questions, ``answer_cycles``
-    those in which it generates all answers. ``predicted_source_cycles`` and
-    ``predicted_answer_cycles`` are the compiler's predictions of these two. All cycles are None on
-    a machine without a clock. After each question ``progress`` is called with the number of answers
-    so far and the number of all answers.
+    ``source_cycles`` is the number of cycles in which the machine processes all questions, and
+    ``answer_cycles`` the number in which it generates all answers. ``predicted_source_cycles`` and
+    ``predicted_answer_cycles`` are the compiler's predictions of these two; the first is None for a
+    model that is not an encoder-decoder. All cycles are None on a machine without a clock. After
+    each question ``progress`` is called with the number of answers so far and the number of all
+    answers.
 
     Raises :class:`InputError` if a question has too many tokens.
     """
@@ -146,7 +149,11 @@ class _Talk:
 
 
 def source_tokens(program: TextHost, tokenizer: TokenizerLike, source: str) -> list[int]:
-    """Return the tokens of a source text; raise :class:`InputError` if there are too many."""
+    """Return the tokens of a question, the source text of an encoder-decoder or a prompt.
+
+    Raises :class:`InputError` if a token is not in the model's vocabulary, or if the model has too
+    few positions for the tokens.
+    """
     tokens = tokenizer.encode(source)
     check_length(program, tokens, 1, program.places)
     return tokens

@@ -45,7 +45,7 @@ class Files:
     """Number of random inputs to run on, if no file is given."""
 
     def given(self) -> bool:
-        """Return whether inputs are given: a file of inputs, a file of answers, or random ones."""
+        """Return whether there is a file of inputs or of answers, or a number of random inputs."""
         return bool(self.inputs or self.answers or self.random)
 
     @property

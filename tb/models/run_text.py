@@ -38,10 +38,11 @@ def run_text(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> dict[str, Any]:
-    """Continue a prompt by at most ``steps`` tokens; return text and figures, a dictionary by name.
+    """Continue a prompt by at most ``steps`` tokens; return the text and the run's measurements.
 
-    ``show`` receives the text piece by piece, with the prompt first. The other arguments and the
-    errors are described in :class:`TextRun`, the figures in :meth:`TextRun.figures`.
+    The result is a dictionary from name to value, described in :meth:`TextRun.figures`. ``show`` is
+    called with each piece of the text, first with the prompt. The other arguments and the errors
+    are described in :class:`TextRun`.
     """
     sampling = sampling or Sampling()
     run = TextRun(program, tokenizer, prompt, steps, machine, sampling, seed, timing, bits)
@@ -78,16 +79,16 @@ class Pieces:
 
 
 class TextRun:
-    """A run of a language model on a machine: a prompt continued by at most ``steps`` tokens.
+    """A run of a language model on a machine, which continues a prompt by at most ``steps`` tokens.
 
     For an encoder-decoder the prompt is the source text, and the generated text is the answer. The
-    answer has at most as many tokens as the decoder has positions. ``machine`` is as in
-    :class:`celosia.tb.models.text_session.TextSession`. ``seed`` starts the random choice of
-    tokens.
+    answer has at most as many tokens as the decoder has positions. ``machine`` is a simulator's
+    name or a machine, as in :class:`celosia.tb.models.text_session.TextSession`. ``sampling`` sets
+    how each token is chosen; ``seed`` is the seed of random choices.
 
     Nested weights can be read at several widths; ``bits`` lists the widths (bits) to use. The
-    prompt is computed with the first width, the first new token with the next one, and so on; after
-    the last width the list starts again.
+    machine processes the prompt with the first width, the first new token with the next one, and so
+    on; after the last width the list starts again.
 
     Raises :class:`InputError` if ``steps`` is less than 1, the prompt cannot be encoded or is too
     long, or the simulator cannot run here.
@@ -152,18 +153,19 @@ class TextRun:
         return draw(logits, self._sampling, self._rng)
 
     def figures(self) -> dict[str, Any]:
-        """Return the text and the run's figures, a dictionary by name.
+        """Return the text and the run's measurements, a dictionary from name to value.
 
-        ``cycles`` lists the cycles of each new token, ``mean_cycles_per_token`` is their mean, and
-        ``cycles_per_token`` are the cycles of the last token, at position ``last_position``.
-        ``predicted_cycles`` is the prediction for the last token. All these are None on a machine
-        without a clock. ``external_bytes`` are the bytes that the last token reads and writes in
-        external memory.
+        The machine processes the prompt first, and then each new token in a separate step.
+        ``cycles`` lists the cycles of each step, ``mean_cycles_per_token`` is their mean, and
+        ``cycles_per_token`` is the number of cycles of the last step. This step processes the token
+        at position ``last_position``; ``predicted_cycles`` is the prediction of its cycles. The
+        cycles are None on a machine without a clock.
 
-        ``where`` has the cycles of all new tokens by the array's activity
-        (``celosia.sim.report.where``), ``engines`` the cycles of each engine. For an
-        encoder-decoder ``source_cycles`` are the cycles of the encoder, and
-        ``predicted_source_cycles`` their prediction.
+        ``external_bytes`` is the number of bytes that the last step reads and writes in external
+        memory, or None if the machine has no counters. ``where`` is a dictionary from activities of
+        the array to cycles, summed over all steps (see ``celosia.sim.report.where``). ``engines``
+        has such a dictionary for each engine. For an encoder-decoder, ``source_cycles`` is the
+        number of cycles of the encoder, and ``predicted_source_cycles`` is its prediction.
         """
         return {
             "text": self._pieces.text,
