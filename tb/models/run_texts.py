@@ -1,4 +1,4 @@
-"""Continuation of two prompts on a machine, with a token of each text in every run."""
+"""Continues two prompts on a machine; each run of the program processes one token of each text."""
 
 import time
 from collections.abc import Sequence
@@ -60,16 +60,20 @@ def run_texts(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> dict[str, Any]:
-    """Continue two prompts by at most ``steps`` tokens each; return texts and figures by name.
+    """Continue two prompts by at most ``steps`` tokens each; return the texts and measurements.
 
     Every run of the program processes one token of each text that has not ended. The tokens of the
-    prompts are processed in the same way. ``texts`` lists for each text a dictionary of ``text``,
-    ``tokens`` and ``prompt_tokens``. ``cycles`` lists the cycles of each run.
+    prompts are processed in the same way.
 
-    The other figures count only runs that processed a token of both texts. ``cycles_per_run`` are
-    the cycles of the last such run, ``predicted_cycles`` the compiler's prediction for it, and
-    ``cycles_per_token`` half of its cycles. ``mean_cycles_per_token`` is half of the mean cycles of
-    such runs. ``where`` and ``engines`` are sums over such runs, as in
+    The result is a dictionary from the names of measurements to values. ``texts`` is a list with a
+    dictionary for each text: ``text``, ``tokens`` and ``prompt_tokens`` (the number of tokens of
+    the prompt). ``cycles`` is a list with the cycles of each run.
+
+    The following values are measured only in the runs that processed a token of both texts.
+    ``cycles_per_run`` is the number of cycles of the last of these runs. ``predicted_cycles`` is
+    the compiler's prediction for this run, and ``cycles_per_token`` is half of its cycles.
+    ``mean_cycles_per_token`` is half of the mean number of cycles of these runs. ``where`` and
+    ``engines`` have sums over these runs; their form is that of
     :func:`celosia.tb.models.run_text.run_text`.
 
     ``bits`` lists the widths (bits) at which runs read nested weights, which can be read at several

@@ -15,7 +15,8 @@ SLACK = 4
 class StepWriter:
     """A golden machine that records each action of its host as a step of a testbench.
 
-    A value that the host reads becomes the expected value of a step that compares.
+    When the host reads a value, the step compares the value that the testbench reads with the value
+    that the host has read.
     """
 
     def __init__(self, config: Config):
@@ -27,9 +28,11 @@ class StepWriter:
         self._loads = 0
 
     def memory(self, size: int) -> bytes:
-        """Return external memory's content before the first step: ``size`` bytes, in whole words.
+        """Return the content of external memory before the first step, as bytes.
 
-        Zeros follow the bytes that the host has written.
+        It begins with the bytes that the host wrote before it loaded the first program. Zeros
+        follow, up to ``size`` bytes. If ``size`` is not a multiple of the memory's word, zeros fill
+        the last word.
         """
         padded = self._image + bytes(size - len(self._image))
         return padded + bytes(-size % self._config.mem_bytes)
@@ -63,7 +66,7 @@ class StepWriter:
         self._loads += 1
 
     def set_register(self, number: int, value: int) -> None:
-        """Set the sequencer's register ``number``."""
+        """Set the sequencer's register ``number`` to ``value``, and add a step for this."""
         self._machine.set_register(number, value)
         self.steps.add(Action.SET_REGISTER, REGISTER_MAP[f"R{number}"].addr, value)
 
@@ -73,20 +76,27 @@ class StepWriter:
         return self._machine.start(pc)
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return ``count`` bytes of external memory, and add steps that compare whole words.
+        """Return ``count`` bytes of external memory from the byte address ``addr`` on.
 
-        A word of external memory in the testbench must then equal the returned bytes.
+        A step is added for each memory word that contains some of these bytes. The step compares
+        the whole word in the testbench's external memory with the word in the golden machine's.
         """
         whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
         self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))
         return self._machine.read_memory(addr, count)
 
     def read_register(self, name: str) -> int:
-        """Return the value of the host port's register ``name``; add a step that compares it."""
+        """Return the value of the host port's register ``name``.
+
+        A step is added that compares the testbench's value of the register with the returned value.
+        """
         value = self._machine.read_register(name) % (1 << 32)
         self.steps.add(Action.REGISTER_IS, REGISTER_MAP[name].addr, value)
         return self._machine.read_register(name)
 
     def unbroken(self) -> bool:
-        """Return whether a run has ended without any error since the last call of this method."""
+        """Return whether all runs since the last call of this method ended without error or reset.
+
+        The result is always true, because this is so on the golden machine.
+        """
         return self._machine.unbroken()

@@ -27,8 +27,8 @@ Ints = NDArray[np.int64]
 class Turn:
     """Measurements of one or more runs of a language model's programs, summed over the runs.
 
-    They are the clock cycles, the machine's counters, and the numbers of tensors that were compared
-    with the golden machine's and that differ.
+    They are the clock cycles, the machine's counters, and two numbers of tensors: those that were
+    compared with the golden machine's tensors, and those that differ from them.
     """
 
     cycles: int = 0
@@ -55,11 +55,18 @@ class TextSession:
     """A text that a language model's program processes token by token on a machine.
 
     ``machine`` is a name in ``celosia.tb.machine.toolchain.MACHINES``, or a machine with external
-    memory. Each program also runs on the golden machine, and the tokens that both machines choose
-    are compared. If the machine has a trace port, the signature of each written tensor is compared,
-    too. If ``machine`` is the golden machine, its chosen tokens are compared with the integer
-    reference, :func:`celosia.generators.reference.integers.evaluate`. This comparison needs the
-    quantized decoder, which a program has if it is a :class:`TextProgram`.
+    memory.
+
+    If this machine is not the golden machine, each program also runs on the golden machine, and the
+    tokens that both machines choose are compared. If the machine has a trace port, the signature of
+    each written tensor is compared, too.
+
+    If ``machine`` is the golden machine, its chosen tokens are compared with those of the integer
+    reference, :func:`celosia.generators.reference.integers.evaluate`. The reference needs the
+    quantized decoder, which ``program`` contains only if it is a :class:`TextProgram`. With any
+    other program, nothing is compared.
+
+    The entries of ``turns`` contain the numbers of compared tensors and of different ones.
 
     Raises :class:`InputError` if the simulator is unknown or cannot run here.
     """

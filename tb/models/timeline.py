@@ -27,12 +27,16 @@ def timeline(
 ) -> dict[str, Any]:
     """Return a recorded run as a dictionary in the Trace Event Format; 1 microsecond is 1 cycle.
 
-    There is a track for the model's operations and a track for each engine. A slice (bar) of an
-    engine's track is a command with its operands. It begins when the command becomes the engine's
-    oldest, and ends when the command is done. A slice between commands is a wait for dependency
-    tokens. It names the engines whose commands must end first and then send these tokens. Counters
-    show, for each window of cycles, the array's activity (percent of the window) and the external
-    bytes per cycle.
+    There is a track for the model's operations and a track for each engine. On an engine's track,
+    each slice (bar) is either a command or a wait.
+
+    The slice of a command contains its operands. It begins in the cycle in which the command
+    becomes the oldest of the engine's unfinished commands, and it ends when the command is done.
+    The slice of a wait shows that the engine has no command, because its next command needs
+    dependency tokens. The slice's name lists the engines that have not sent these tokens yet.
+
+    Counters show, for each window of cycles, the array's activity (percent of the window) and the
+    bytes per cycle that external memory transfers.
     """
     events = list(_names(title))
     for operation in done:

@@ -35,12 +35,15 @@ def colours(kinds: Iterable[str]) -> dict[str, tuple[float, ...]]:
 
 
 def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
-    """Return a roofline plot: products per cycle over products per byte of external memory.
+    """Return a roofline plot, with a dot for each operation and a line for the limit.
 
-    Each operation is a dot. The limit line is the lower of two limits. One is the number of array
-    elements, the other the products per byte times the memory port's bytes per cycle. An operation
-    may be above this line if its weights were loaded before it began. An operation that transfers
-    no external bytes is at the right edge.
+    The vertical axis is an operation's products per cycle. The horizontal axis is its products per
+    byte that external memory transfers.
+
+    The line shows the lower of two limits. The first limit is the number of array elements. The
+    second limit is the products per byte, multiplied by the memory port's bytes per cycle. An
+    operation may be above this line if its weights were loaded before it began. An operation that
+    transfers no external bytes is at the right edge.
     """
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     axes = figure.subplots()

@@ -14,11 +14,14 @@ from celosia.generators.reference.integers import evaluate, taken_in
 
 
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
-    """Return the part of a tensor that an inference with ``length`` tokens uses.
+    """Return the elements of a tensor that an inference with ``length`` tokens uses.
+
+    ``name`` is the tensor's name. Scores and probabilities are [heads, rows, sequence], other
+    tensors [rows, columns].
 
     If the model accepts any number of tokens, the rows and columns of the padding tokens are cut
-    off. If attention has a window, the scores and probabilities outside of the window become 0.
-    Scores and probabilities are [heads, rows, sequence], other tensors [rows, columns].
+    off. If the model's attention has a window, scores and probabilities keep their shape, and their
+    elements outside of the window become 0. In all other cases the whole tensor is returned.
     """
     pairs = name.rpartition(".")[2] in ("scores", "probabilities")
     if pairs and model.window:
@@ -44,14 +47,19 @@ def differing(
     bits: int = OPERAND_BITS,
     output: Ints | None = None,
 ) -> tuple[list[str], int]:
-    """Return the names of tensors that differ from the integer reference, and the number compared.
+    """Compare tensors with the integer reference; return the wrong names and the number compared.
 
-    ``tensors`` is the result of :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for
-    the input ``values``. Nested weights, which can be read at several widths, were read with
-    ``bits`` bits. ``output`` are the integers that the host reads as the model's output. If they
-    are given and differ from the reference, the list of names contains ``read by the host``.
-    Transposed copies are not compared; tensors that the configuration never writes to memory are
-    not compared either.
+    The result is a pair: the list of the names of tensors that differ from the reference, and the
+    number of tensors that were compared. ``tensors`` is the result of
+    :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for the input ``values``. Nested
+    weights, which can be read at several widths, were read with ``bits`` bits.
+
+    ``output`` is an array of the integers that the host reads as the model's output. If it differs
+    from the reference, ``read by the host`` is appended to the list of names. If it is None, the
+    output is not compared.
+
+    Transposed copies are not compared. Tensors that are never written to memory in this
+    configuration are not compared either.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
     inputs, last = np.split(values, compiled.batch), compiled.quantized.output

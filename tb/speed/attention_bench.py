@@ -30,11 +30,15 @@ def bench_attention(
 
     ``seq`` is the number of tokens, ``head_dim`` the number of columns of a head. The result is a
     dictionary from the names of measurements to values. ``cycles`` is the number of cycles for the
-    scores, softmax and context of all heads. It counts the cycles in which the matrix engine works
-    on them, and the vector engine's cycles while the matrix engine is idle. ``ideal_cycles`` is the
-    number of attention's products divided by the number of array elements. ``whole`` is a
-    dictionary with the whole model's measured cycles, predicted cycles, and cycles by activity of
-    the array.
+    scores, softmax and context of all heads. It counts the cycles in which the matrix engine
+    computes scores and context. While the matrix engine is idle, it also counts the cycles in which
+    the vector engine works on attention. A cycle in which both engines are idle is counted for the
+    operation that begins next. ``ideal_cycles`` is the number of attention's products divided by
+    the number of array elements.
+
+    ``whole`` is a dictionary with three measurements of the whole model. ``cycles`` is the measured
+    number of cycles, ``predicted_cycles`` the predicted number. ``where`` is a dictionary from each
+    activity of the array to its number of cycles.
 
     Raises :class:`InputError` if the model does not fit the configuration.
     """

@@ -37,24 +37,25 @@ def bench_decode(
     layers: int = 1,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Measure how a machine runs a decoder with random weights on one token.
+    """Measure the cycles in which a machine processes one token with a decoder.
 
-    The decoder has ``layers`` layers like those of Llama. The token attends to itself and to
-    ``positions`` earlier tokens. Their keys and values are zeros, since cycles do not depend on
-    them. ``sparsity`` is the share of the layers' weights that are 0; a zero-skip unit skips these
-    weights if that is faster. If ``recompute`` is true, the cache contains the inputs of attention
-    instead of keys and values. Then the program computes all keys and values from these inputs for
-    each new token.
+    The decoder has ``layers`` layers like those of Llama, with random weights. ``dim`` is the width
+    of a layer's input, and ``ffn`` is the width of its feed-forward network. The token attends to
+    itself and to ``positions`` earlier tokens. Their keys and values are zeros, since cycles do not
+    depend on them. ``sparsity`` is the share of the layers' weights that are 0; a zero-skip unit
+    skips these weights if that is faster. If ``recompute`` is true, the cache contains the inputs
+    of attention instead of keys and values. Then the program computes all keys and values from
+    these inputs for each new token. Nested weights, which can be read at several widths, are read
+    with ``bits`` bits.
 
-    The function ``make_machine(config, memory_bytes)`` returns a machine with this configuration
-    and external memory. This function receives ``config`` with a trace port and the unit for rotary
-    embeddings added. Nested weights, which can be read at several widths, are read with ``bits``
-    bits.
+    ``make_machine(config, memory_bytes)`` is a function that returns a machine with this
+    configuration and this number of bytes of external memory. The benchmark adds a trace port and
+    the unit for rotary embeddings to ``config`` before it calls the function.
 
     The result is a dictionary from the names of measurements to values. ``ideal_cycles`` is the
-    number of words that the program reads over the memory port, since the port transfers at most
-    one word per cycle. ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``.
-    ``mismatches`` counts the tensors that differ from the golden machine's tensors.
+    predicted number of words that the program reads over the memory port, since the port transfers
+    at most one word per cycle. ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``.
+    ``mismatches`` is the number of tensors that differ from the golden machine's tensors.
 
     Raises :class:`InputError` if the layer does not fit the configuration.
     """

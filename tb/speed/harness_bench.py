@@ -1,4 +1,7 @@
-"""Benchmark of the fast simulation against cocotb, with the same circuit and program."""
+"""Benchmark that compares the speed of the simulation without cocotb with that under cocotb.
+
+Both simulate the same circuit, and run the same program.
+"""
 
 import json
 import tempfile
@@ -25,14 +28,17 @@ FAST_RUNS = 100
 
 
 def bench_harness(config: Config, seed: int = 1) -> dict[str, Any]:
-    """Run a random program in the fast simulation and under cocotb, and return both speeds.
+    """Run a random program in the simulation without cocotb and under cocotb; return the speeds.
 
-    The result is a dictionary: ``cycles_per_second`` of the fast simulation,
-    ``cocotb_cycles_per_second``, and ``ratio``, the first divided by the second. Both simulations
-    run Verilator on the same Verilog, and both read the vector engine's writes from the trace port.
-    The times of the builds and of the fast simulation's first run are not measured. Under cocotb
-    each run also loads the program, and these cycles are counted; the fast simulation loads the
-    program only once, before the measurement.
+    The fast simulation, :class:`celosia.tb.machine.simulated.VerilatorMachine`, does not need
+    cocotb. The result is a dictionary. ``cycles_per_second`` is the fast simulation's number of
+    simulated cycles per second of real time. ``cocotb_cycles_per_second`` is the number under
+    cocotb, and ``ratio`` is the first divided by the second.
+
+    Both simulations run Verilator on the same Verilog, and both read the vector engine's writes
+    from the trace port. The times of the builds and of the fast simulation's first run are not
+    measured. Under cocotb each run also loads the program, and these cycles are counted; the fast
+    simulation loads the program only once, before the measurement.
     """
     config = config.replace(trace=True, mem_addr_width=16)
     program = random_program(config, np.random.default_rng(seed), STEPS)

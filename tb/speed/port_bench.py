@@ -46,9 +46,13 @@ def bench_port(
     """Simulate random bursts and then a sequential read at a circuit's memory ports.
 
     The benchmark sends ``bursts`` random reads and writes to the first ``memory_bytes`` bytes, and
-    compares the bytes read with those written before. ``verilog`` has the module ``top`` with the
-    memory ports ``read`` and ``write``, as wide as ``config`` says. The module's output ``ready``
-    is 1 when the memory may be used, and ``failed`` is 1 if the memory cannot be used.
+    compares the bytes read with those written before. It returns the measurements.
+
+    ``verilog`` is the circuit's Verilog. Its top module, ``top``, has the memory ports ``read`` and
+    ``write``, whose widths are those of the configuration ``config``. The module's output ``ready``
+    is 1 when the start of the memory has ended, and ``failed`` is 1 if the memory cannot be used.
+
+    Raises :class:`RunError` if ``failed`` is 1 at that time.
     """
     check_simulator("verilator")
     source = _SOURCE.read_text(encoding="utf-8")

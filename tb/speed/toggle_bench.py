@@ -1,4 +1,7 @@
-"""Benchmark of the field ``sleep``, which stops unused registers: it counts register toggles."""
+"""Benchmark that counts register toggles with and without the field ``sleep``.
+
+With this field of the configuration, unused registers keep their values.
+"""
 
 from typing import Any
 
@@ -19,11 +22,13 @@ def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> d
     """Compare the register toggles of a linear layer on machines without and with ``sleep``.
 
     In a machine with the field ``sleep``, the registers of unused columns and lanes keep their
-    values. The layer multiplies a random input [m, k] by random weights [k, n]. The result is a
-    dictionary, with a list of dictionaries as ``units``: one for each unit, one for the matrix
-    engine, vector engine and accumulators together (``engines``), and one for all units (``all``).
-    In each, ``awake`` is the number of toggles of register bits on the machine without ``sleep``,
-    and ``asleep`` the number on the machine with it. ``fewer`` is the share of toggles that
+    values. The layer multiplies a random input [m, k] by random weights [k, n].
+
+    The result is a dictionary. Its entry ``units`` is a list of dictionaries, one for each unit.
+    Two more dictionaries follow: ``engines`` is the sum of the matrix engine, vector engine and
+    accumulators, and ``all`` is the sum of all units. In each dictionary, ``unit`` is the name.
+    ``awake`` is the number of toggles of register bits on the machine without ``sleep``, and
+    ``asleep`` is the number on the machine with ``sleep``. ``fewer`` is the share of toggles that
     ``sleep`` saves.
 
     ``cycles_awake`` and ``cycles_asleep`` are the cycles of the two runs. ``mismatches`` is the

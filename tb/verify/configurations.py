@@ -36,12 +36,14 @@ Random = np.random.Generator
 def random_config(rng: Random) -> Config:
     """Return a random admissible configuration, small enough to be simulated.
 
-    Arrays are from 1x1 to 12x12, one in ten up to 24x24. Each unit is absent in a quarter of the
-    configurations. Every other field gets a random value in half of the configurations, and keeps
-    its default in the other half. It also keeps its default if the random value is not admissible
-    together with the values chosen before. Memories are sometimes as small as random programs
-    allow: a scratchpad bank of 8 lines and 2 words of parameters, 64 KB of external memory, 1,200
-    words of program memory.
+    Nine of ten arrays have 1 to 12 rows and columns, the others 1 to 24. Each unit is absent in a
+    quarter of the configurations. Every other field gets a random value in half of the
+    configurations, and keeps its default in the other half. It also keeps its default if the random
+    value is not admissible together with the values chosen before.
+
+    Memories are sometimes as small as random programs allow. A bank of the scratchpad then has room
+    for only 8 lines, or for 2 words of parameters if these are longer. External memory then has 64
+    KB, and program memory has 1,200 words.
     """
     config = _base(rng)
     for option in _OPTIONS:

@@ -1,6 +1,7 @@
 """Goals of functional coverage, that is, of the coverage of the instruction set.
 
-There is a goal for each flag of an instruction and each notable value of a size.
+There is a goal for each combination of an instruction, one of its flags or no flag, and a notable
+value of one of its sizes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,10 +50,11 @@ def goals(config: Config) -> tuple[Goal, ...]:
     """Return the goals of functional coverage that a configuration's instructions can reach.
 
     A goal is an instruction with a certain flag and a certain size. For each operand that is a
-    size, such as m, there are goals with the sizes 1, n, n + 1 and the largest. Here n is the
-    number of elements that the hardware processes at once, such as the array's rows. The largest
-    size is limited by the checker and the scratchpad. Instructions that the checker refuses are no
-    goals: for example, an instruction with a flag whose unit is absent.
+    size, such as m, and for each flag, there are goals with four values of the size. The values are
+    1, the number of elements that the hardware processes at once (such as the array's rows), this
+    number plus 1, and the largest size. The checker and the scratchpad limit the largest size.
+    Instructions that the checker refuses are no goals: for example, an instruction with a flag
+    whose unit is absent.
     """
     return tuple(_goals(config))
 

@@ -1,6 +1,7 @@
 """Cases of a functional coverage campaign.
 
-A case runs a program that reaches some goals on the circuit and on the golden machine.
+A case runs a program on the circuit and on the golden machine; the program reaches some of the
+goals.
 """
 
 from dataclasses import replace

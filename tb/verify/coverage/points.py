@@ -26,8 +26,10 @@ class Points:
     ``all`` is the number of points; ``reached`` and ``impossible`` are bit masks over the points. A
     point is impossible if no inputs of the design reach it. If several designs with this module are
     merged, a point is impossible only if it is impossible in all of them. Impossible points do not
-    lower the coverage. ``missed`` is a dictionary from the number of each line point that is not
-    reached to its description; it is empty for toggle points.
+    lower the coverage.
+
+    ``missed`` describes the line points that are not reached: a dictionary from a point's number to
+    its description. For toggle points it is empty.
     """
 
     all: int
@@ -36,7 +38,10 @@ class Points:
     missed: dict[int, str] = field(default_factory=dict)
 
     def merge(self, other: Self) -> None:
-        """Add the points that another run has reached in the same module, in any design."""
+        """Add the points that another run has reached in the same module.
+
+        The two runs may have simulated different designs that contain this module.
+        """
         self.reached |= other.reached
         self.impossible &= other.impossible
         self.missed = {
@@ -124,7 +129,10 @@ def _describe(key: tuple[int, int, str], verilog: CoveredVerilog) -> str:
 
 
 def merge(into: Coverage, other: Coverage) -> None:
-    """Add the coverage of another run, with its additional modules, to the dictionary ``into``."""
+    """Add the coverage of another run, ``other``, to the dictionary ``into``.
+
+    Modules that are only in ``other`` are added to ``into``.
+    """
     for key, module in other.items():
         if key not in into:
             points = {k: replace(p) for k, p in module.points.items()}

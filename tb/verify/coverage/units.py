@@ -1,4 +1,7 @@
-"""Cases of line and toggle coverage: a unit's bench, and the points that the bench reaches."""
+"""Cases of a campaign for line and toggle coverage.
+
+Most cases run the bench of one unit, and return the points that the bench reaches.
+"""
 
 import tempfile
 from pathlib import Path
@@ -27,11 +30,13 @@ _TIMEOUT = 1200.0  # seconds, for the build and for the run each
 def run(case: Case) -> dict[str, Any]:
     """Run a case of a coverage campaign: simulate one unit, and return the coverage of its modules.
 
-    The case's field ``config`` names the configuration. Its field ``units`` lists units, separated
-    by commas, and its ``index`` selects one of them. This is a unit with a bench, or a name in
-    ``PARTS``, which stands for a run of the whole accelerator. In the result, a dictionary,
-    ``unit`` is the unit's name. ``modules`` is the coverage in the form of
-    :func:`celosia.tb.verify.coverage.points.to_json`.
+    The case's field ``config`` names the configuration. Its field ``units`` lists the names of
+    units, separated by commas. Its ``index`` is the index in this list of the unit to simulate. For
+    a unit with a bench, the bench is run. A name in ``PARTS`` stands for a run of the whole
+    accelerator.
+
+    The result is a dictionary. ``unit`` is the unit's name. ``modules`` is the coverage in the form
+    of :func:`celosia.tb.verify.coverage.points.to_json`.
 
     Raises :class:`RunError` if the bench fails.
     """

@@ -31,9 +31,11 @@ class CoveredModule:
     """A module in a Verilog text, from line number ``first`` to line number ``last``.
 
     ``key`` identifies the circuit: it is the same for all modules with the same circuit, in any
-    design and with any order of assignments. ``numbers`` is a dictionary from a line's number in
-    the text to the line's index in the module after its assignments are sorted. So the same line
-    has the same index in all modules with the same key.
+    design and with any order of assignments.
+
+    ``numbers`` is a dictionary from the number of a line in the text to the line's index in the
+    module. The index is that of a copy of the module in which the assignments are sorted. So the
+    same line has the same index in all modules with the same key.
     """
 
     name: str

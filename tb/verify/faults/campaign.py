@@ -48,7 +48,7 @@ def fault_config(source: str, overrides: str) -> Config:
 
 
 def units_of(text: str) -> list[str]:
-    """Return the list of units that a text names, separated by semicolons."""
+    """Return the list of the unit names in ``text``, which are separated by semicolons."""
     return text.split(";") if text else []
 
 
@@ -95,7 +95,11 @@ def classify(problem: Problem, ran: Ran) -> str:
 
 
 def interval(count: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95 % confidence interval of a share: ``count`` cases out of ``total``."""
+    """Return the lower and upper bound of Wilson's 95 % confidence interval of a share.
+
+    The share was measured: ``count`` of ``total`` cases have the property. If ``total`` is 0, the
+    bounds are 0 and 1.
+    """
     if not total:
         return 0.0, 1.0
     share, square = count / total, _Z * _Z

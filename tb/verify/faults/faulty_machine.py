@@ -93,13 +93,16 @@ def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
 class FaultMachine(VerilatorMachine):
     """A Verilator machine that can repeat a run with a fault, an inverted bit.
 
-    If the attribute ``armed`` is true, :meth:`start` keeps snapshots of the run. :meth:`inject`
-    then repeats the run with a fault, from a snapshot shortly before the fault. A fault in a word
-    of a memory has no effect if the word is overwritten before it is read, or is never read; such a
-    run is not simulated. A repeated run ends early if it can no longer differ from the run without
-    a fault: all registers, and all words that will still be read, are equal. A fault may cause a
-    burst to addresses that external memory does not have. External memory then reports an error, as
-    a bus does, and the run ends with the cause MEMORY.
+    If the attribute ``armed`` is true, the next call of :meth:`start` keeps snapshots of its run.
+    :meth:`inject` then repeats this run with a fault, from a snapshot shortly before the fault.
+
+    A fault in a word of a memory has no effect if the word is overwritten before it is read, or is
+    never read; such a run is not simulated. A repeated run ends early when it can no longer differ
+    from the run without a fault. This is so when all registers, and all memory words that will
+    still be read, have the same values in both runs.
+
+    A fault may cause a burst to addresses that external memory does not have. External memory then
+    reports an error, as a bus does, and the run ends with the cause MEMORY.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -123,7 +126,8 @@ class FaultMachine(VerilatorMachine):
     def start(self, pc: int = 0) -> Report:
         """Run the loaded program from the word address ``pc`` to HALT, and return the report.
 
-        If ``armed`` is true, keep the snapshots that :meth:`inject` needs.
+        If ``armed`` is true, the run's snapshots are kept for :meth:`inject`, and ``armed`` becomes
+        false.
         """
         if not self.armed:
             return super().start(pc)
