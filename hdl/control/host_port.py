@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
 from celosia.arch.isa import IMMEDIATE_WIDTH, REGISTERS, WORD_WIDTH
-from celosia.arch.registers import CAUSE_SHIFT, COUNTERS, IDENTITY, REGISTER_MAP, Cause
-from celosia.hdl.component import Component
+from celosia.arch.registers import COUNTERS, REGISTER_MAP, Cause
 from celosia.hdl.control.counters import Counters
 from celosia.hdl.control.outcome import Outcome
+from celosia.hdl.control.run_registers import RunRegisters
 from celosia.hdl.functions.argmax import largest_layout
 from celosia.hdl.ports import HostPort
 
@@ -36,7 +36,7 @@ def counter_names(config: Config) -> list[str]:
     return [name for name in kept if name not in absent]
 
 
-class HostRegisters(Component):
+class HostRegisters(RunRegisters):
     """The registers of ``celosia.arch.registers``, on the bus ``host``.
 
     If ``program_en`` is 1, the host writes ``program_data`` to word ``program_addr`` of the program
@@ -81,56 +81,23 @@ class HostRegisters(Component):
     def elaborate(self, _platform):
         m = Module()
         host = self.host
-        m.submodules.outcome = outcome = Outcome()
-
-        def written(name):
-            return host.write_en & (host.addr == REGISTER_MAP[name].addr)
-
-        outside = Signal()
-        m.d.comb += [
-            outcome.control_en.eq(written("CONTROL")),
-            outcome.control.eq(host.write_data),
-            outcome.outside.eq(outside),
-            outcome.recovered.eq(self.recovered),
-            outcome.faults.eq(self.faults),
-            outcome.take.eq(Mux(written("INTERRUPT"), host.write_data, 0)),
-            self.start.eq(outcome.start),
-            self.abort.eq(outcome.abort),
-            self.forget.eq(outcome.forget),
-            self.irq.eq(outcome.irq),
-        ]
-        enable = Signal.like(outcome.enable)
-        m.d.comb += outcome.enable.eq(enable)
-        with m.If(written("INTERRUPT_ENABLE")):
-            m.d.sync += enable.eq(host.write_data)
+        values = self.runs(m, outcome := Outcome())
+        m.d.comb += self.start.eq(outcome.start)
         first = REGISTER_MAP["R1"].addr - 1
         m.d.comb += [
-            self.program_en.eq(written("PROGRAM_DATA")),
+            self.program_en.eq(self.written("PROGRAM_DATA")),
             self.program_data.eq(host.write_data),
             self.register_en.eq(host.write_en & (host.addr >> 4 == first >> 4)),
             self.register_index.eq(host.addr),
             self.register_data.eq(host.write_data),
         ]
-        with m.If(written("PC")):
-            m.d.sync += [
-                self.pc.eq(host.write_data),
-                outside.eq(host.write_data >= self.program_depth),
-            ]
-        with m.If(written("PROGRAM_ADDR")):
+        with m.If(self.written("PROGRAM_ADDR")):
             m.d.sync += self.program_addr.eq(host.write_data)
         with m.Elif(self.program_en):
             m.d.sync += self.program_addr.eq(self.program_addr + 1)
 
         # A counter comes from memory in the next cycle; all other values are registered until then.
         shown = Signal.like(host.read_data)
-        values = {
-            "ID": IDENTITY,
-            "STATUS": Cat(outcome.busy, outcome.cause.any(), ~self.recovered)
-            | outcome.cause << CAUSE_SHIFT,
-            "PC": self.pc,
-            "INTERRUPT": outcome.interrupt,
-            "INTERRUPT_ENABLE": enable,
-        }
         if self.argmax:
             values |= {"ARGMAX": self.largest.column, "ARGMAX_VALUE": self.largest.value}
         with m.Switch(host.addr):

@@ -5,13 +5,13 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.isa import REGISTERS
 from celosia.arch.micro.memory import Map
-from celosia.arch.registers import CAUSE_SHIFT, COUNTER_WIDTH, IDENTITY, REGISTER_MAP, Cause
-from celosia.hdl.component import Component
+from celosia.arch.registers import COUNTER_WIDTH, REGISTER_MAP, Cause
 from celosia.hdl.control.outcome import Outcome
+from celosia.hdl.control.run_registers import RunRegisters
 from celosia.hdl.ports import HostPort
 
 
-class MicroHost(Component):
+class MicroHost(RunRegisters):
     """The registers that the host reads and writes by ``host``; CYCLES is the only counter.
 
     ``celosia.arch.registers`` lists the registers. ``run`` is 1 from the beginning of a run until
@@ -46,40 +46,16 @@ class MicroHost(Component):
     def elaborate(self, _platform):
         m = Module()
         host = self.host
-
-        def written(name):
-            return host.write_en & (host.addr == REGISTER_MAP[name].addr)
-
-        m.submodules.outcome = outcome = Outcome()
-        outside = Signal()
-        enable = Signal.like(outcome.enable)
-        m.d.comb += [
-            outcome.control_en.eq(written("CONTROL")),
-            outcome.control.eq(host.write_data),
-            outcome.outside.eq(outside),
-            outcome.recovered.eq(self.recovered),
-            outcome.working.eq(self.run),
-            outcome.faults.eq(self.faults),
-            outcome.take.eq(Mux(written("INTERRUPT"), host.write_data, 0)),
-            outcome.enable.eq(enable),
-            self.abort.eq(outcome.abort),
-            self.forget.eq(outcome.forget),
-            self.irq.eq(outcome.irq),
-        ]
+        outcome = Outcome()
+        m.d.comb += outcome.working.eq(self.run)
         m.d.sync += self.run.eq((outcome.start | (self.run & ~self.over)) & ~self.abort)
-        with m.If(written("INTERRUPT_ENABLE")):
-            m.d.sync += enable.eq(host.write_data)
+        values = self.runs(m, outcome)
 
         program_addr = Signal.like(self.pc)
-        puts_word = written("PROGRAM_DATA")
+        puts_word = self.written("PROGRAM_DATA")
         first = REGISTER_MAP["R1"].addr - 1
         puts_register = host.write_en & (host.addr >> 4 == first >> 4)
-        with m.If(written("PC")):
-            m.d.sync += [
-                self.pc.eq(host.write_data),
-                outside.eq(host.write_data >= self.program_depth),
-            ]
-        with m.If(written("PROGRAM_ADDR")):
+        with m.If(self.written("PROGRAM_ADDR")):
             m.d.sync += program_addr.eq(host.write_data)
         with m.Elif(puts_word):
             m.d.sync += program_addr.eq(program_addr + 1)
@@ -96,20 +72,9 @@ class MicroHost(Component):
         with m.Elif(self.run):
             m.d.sync += cycles.eq(cycles + 1)
         m.d.sync += host.read_data.eq(0)
+        values |= {"CYCLES_LOW": cycles[:32], "CYCLES_HIGH": cycles[32:]}
         with m.Switch(host.addr):
-            for name, value in (
-                ("ID", IDENTITY),
-                (
-                    "STATUS",
-                    Cat(outcome.busy, outcome.cause.any(), ~self.recovered)
-                    | outcome.cause << CAUSE_SHIFT,
-                ),
-                ("PC", self.pc),
-                ("INTERRUPT", outcome.interrupt),
-                ("INTERRUPT_ENABLE", enable),
-                ("CYCLES_LOW", cycles[:32]),
-                ("CYCLES_HIGH", cycles[32:]),
-            ):
+            for name, value in values.items():
                 with m.Case(REGISTER_MAP[name].addr):
                     m.d.sync += host.read_data.eq(value)
         return m

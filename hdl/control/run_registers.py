@@ -1,0 +1,63 @@
+"""The registers of a host port that begin, stop and report runs."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+
+from celosia.arch.registers import CAUSE_SHIFT, IDENTITY, REGISTER_MAP
+from celosia.hdl.component import Component
+from celosia.hdl.control.outcome import Outcome
+
+
+class RunRegisters(Component):
+    """Base of host registers, whose ports ``host`` to ``irq`` are those of :class:`Outcome`.
+
+    ``pc`` is the last value written to the register PC; a run must not begin at ``program_depth``
+    or a later word.
+    """
+
+    program_depth: int
+    host: Any
+    pc: Any
+    faults: Any
+    recovered: Any
+    abort: Any
+    forget: Any
+    irq: Any
+
+    def written(self, name: str) -> Value:
+        """Return whether the host writes the register ``name`` in this cycle."""
+        return self.host.write_en & (self.host.addr == REGISTER_MAP[name].addr)
+
+    def runs(self, m: Module, outcome: Outcome) -> dict[str, Value | int]:
+        """Connect the control of runs, and return the values of its registers by name."""
+        host = self.host
+        m.submodules.outcome = outcome
+        outside, enable = Signal(), Signal.like(outcome.enable)
+        m.d.comb += [
+            outcome.control_en.eq(self.written("CONTROL")),
+            outcome.control.eq(host.write_data),
+            outcome.outside.eq(outside),
+            outcome.recovered.eq(self.recovered),
+            outcome.faults.eq(self.faults),
+            outcome.take.eq(Mux(self.written("INTERRUPT"), host.write_data, 0)),
+            outcome.enable.eq(enable),
+            self.abort.eq(outcome.abort),
+            self.forget.eq(outcome.forget),
+            self.irq.eq(outcome.irq),
+        ]
+        with m.If(self.written("INTERRUPT_ENABLE")):
+            m.d.sync += enable.eq(host.write_data)
+        with m.If(self.written("PC")):
+            m.d.sync += [
+                self.pc.eq(host.write_data),
+                outside.eq(host.write_data >= self.program_depth),
+            ]
+        status = Cat(outcome.busy, outcome.cause.any(), ~self.recovered)
+        return {
+            "ID": IDENTITY,
+            "STATUS": status | outcome.cause << CAUSE_SHIFT,
+            "PC": self.pc,
+            "INTERRUPT": outcome.interrupt,
+            "INTERRUPT_ENABLE": enable,
+        }
