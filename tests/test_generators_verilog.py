@@ -24,6 +24,7 @@ from amaranth.lib.wiring import In, Out
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.arch.support.cache import ROOT
+from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import WAIVERS, to_verilog
 from celosia.hdl.component import Component, InDomain
 from celosia.hdl.matrix.systolic import SystolicArray
@@ -276,6 +277,17 @@ def test_a_component_converts_the_same_way_twice() -> None:
     assert (
         to_verilog(component, "top") == to_verilog(component, "top") == to_verilog(Chain(), "top")
     )
+
+
+def test_parts_of_an_earlier_conversion_are_made_with_and_without_places() -> None:
+    plain, placed, again = (
+        to_verilog(make_unit("requantizer", PRESETS["tiny"]), "top", places=places)
+        for places in (False, True, False)
+    )
+    assert plain == again
+    assert "src =" not in plain
+    assert len(modules(placed)) > 1
+    assert all("src =" in text for text in modules(placed).values())
 
 
 def test_an_array_is_one_element() -> None:

@@ -58,6 +58,9 @@ def distinct_modules(
 _SELF = "celosia:self"
 """A module's name while it is compared with others."""
 
+_LEAVES: dict[Any, str] = {}
+"""RTLIL of the project's components without subcomponents, for all conversions of a process."""
+
 _INPUT = re.compile(r"^  wire .*\binput \d+ +\\(\S+)$", re.MULTILINE)
 
 
@@ -76,16 +79,18 @@ class _Hierarchy:
         self._by_key: dict[Any, ModuleSource] = {}
         self._by_text: dict[tuple[str, str], ModuleSource] = {}
         self._converting: Component | None = None
+        self._placed = 0
 
     def place(self, component: Component, elaborate: Callable[..., Elaboratable]) -> Elaboratable:
         """Return an instance of a component's module, which is made at its first use."""
         if component is self._converting:
             self._converting = None
             return elaborate(component, self)
+        self._placed += 1
         key = circuit_key(component)
         source = self._by_key.get(key) if key is not None else None
         if source is None:
-            source = self.convert(component)
+            source = self.convert(component, key=key)
         if source is None:
             return elaborate(component, self)  # nothing in it
         if key is not None:
@@ -96,13 +101,15 @@ class _Hierarchy:
         }
         return Instance(source.name, **_connections(component, source))
 
-    def convert(self, component: Component, name: str | None = None) -> ModuleSource | None:
+    def convert(
+        self, component: Component, name: str | None = None, key: Any = None
+    ) -> ModuleSource | None:
         """Return a component's module, shared by equal circuits; None if it is empty.
 
-        Without a ``name`` it is named after its class.
+        Without a ``name`` it is named after its class. ``key`` is the component's
+        :func:`circuit_key`.
         """
-        self._converting = component
-        text = tidy(rtlil.convert(component, _SELF, self, emit_src=self._places))
+        text = _LEAVES.get((key, self._places)) or self._text(component, key)
         if f"module \\{_SELF}\n" not in text and name is None:
             return None
         kind = type(component).__name__
@@ -114,6 +121,15 @@ class _Hierarchy:
             self._by_text[kind, text] = source
             self.sources.append(source)
         return source
+
+    def _text(self, component: Component, key: Any) -> str:
+        """Return the RTLIL of a component; its module's name is ``_SELF``."""
+        self._converting, placed = component, self._placed
+        text = tidy(rtlil.convert(component, _SELF, self, emit_src=self._places))
+        own = type(component).__module__.startswith("celosia.")
+        if own and key is not None and self._placed == placed:
+            _LEAVES[key, self._places] = text
+        return text
 
     def _name(self, kind: str) -> str:
         self._kinds[kind] += 1
