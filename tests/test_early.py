@@ -193,7 +193,7 @@ def test_a_text_is_refused_by_its_first_layers(celosia, monkeypatch) -> None:
     code, out, err = celosia(*words, "64", "--out", "/nowhere")
     assert (code, out) == (2, "")
     assert re.search(
-        r"celosia: Model tales needs at least \d+ program words, but program_depth is 256; "
+        r"celosia: Model tales needs a program of at least \d+ words, but program_depth is 256; "
         r"it fits with program_depth=\d+",
         err,
     )

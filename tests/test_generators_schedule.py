@@ -11,9 +11,9 @@ from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.templates import are_alike
 from celosia.generators.lower import search
-from celosia.generators.lower.assemble import TOO_LONG
 from celosia.generators.lower.banks import LATENCY
 from celosia.generators.lower.encoder_compiler import Options, compile_quantized
+from celosia.generators.lower.fitting import Stage
 from celosia.generators.lower.lower import lower
 from celosia.generators.quantize.quantize import quantize_model
 from celosia.generators.runtime.golden import GoldenModel
@@ -123,7 +123,7 @@ def test_loads_are_not_made_smaller_where_tensors_have_no_room(monkeypatch) -> N
     assert quick.plan.spills
     few = len(tried)
     monkeypatch.setattr(
-        search.Search, "ends", lambda self, plan, refused: refused.stage == TOO_LONG
+        search.Search, "ends", lambda self, plan, refused: refused.stage == Stage.TOO_LONG
     )
     patient = compile_quantized(model, config, Options(search=False))
     assert len(tried) - few > 2 * few

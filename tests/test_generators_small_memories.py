@@ -130,7 +130,7 @@ def test_random_models_in_small_banks(seed) -> None:
         program_depth=1 << 16,
     )
     outcome = refusal_or_case(seed, model, config)
-    assert not isinstance(outcome, str) or "scratchpad bytes at once" in outcome
+    assert not isinstance(outcome, str) or "in one bank, but scratchpad_bytes" in outcome
 
 
 @pytest.mark.parametrize("seed", range(6))

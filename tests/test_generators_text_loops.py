@@ -183,7 +183,7 @@ def test_refusals():
         config=small.replace(acc_depth=26),
     )
     refuses(
-        "Model llama needs 548 program words, but program_depth is 540",
+        "Model llama needs a program of at least 548 words, but program_depth is 540",
         config=small.replace(program_depth=540),
     )
     refuses(

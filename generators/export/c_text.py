@@ -10,9 +10,8 @@ from celosia.generators.export.c_samples import Sample, Samples, one_sample, sev
 from celosia.generators.export.c_source import WIDTH, array, comment, driver, identifier, string
 from celosia.generators.export.manifest import register_offset
 from celosia.generators.frontend.text_sources import TokenizerLike
-from celosia.generators.lower.fill import Fill
 from celosia.generators.lower.residence import of_text
-from celosia.generators.program.executable import entry_at
+from celosia.generators.program.executable import Fill, entry_at
 from celosia.generators.runtime.text_host import SCORES, Call, Index, TextHost
 
 CALLS = {"step": "step", "words": "words", "chunk": "chunk", "logits": "scores"} | {

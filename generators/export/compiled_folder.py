@@ -14,10 +14,9 @@ from celosia.generators.export.manifest import CONFIG, DECODER, ENCODER, FORMAT,
 from celosia.generators.frontend.hugging_face_folder import read_json
 from celosia.generators.frontend.text_sources import TokenizerLike, open_tokenizer
 from celosia.generators.graph.tensors import Tensor
-from celosia.generators.lower.fill import Fill
 from celosia.generators.lower.residence import Cache
 from celosia.generators.program.draft import Written
-from celosia.generators.program.executable import Entry
+from celosia.generators.program.executable import Entry, Fill
 from celosia.generators.program.image import Piece
 from celosia.generators.runtime.encoder_host import EncoderHost, Request
 from celosia.generators.runtime.text_host import Index, TextHost, Value
@@ -82,19 +81,17 @@ def _common(folder: Path, known: dict[str, Any]) -> dict[str, Any]:
             for name, pc in known["program"]["entries"].items()
         },
         "name": str(known["model"]),
+        "setup": [_fill(folder, fill) for fill in known["setup"]],
         "memory_bytes": int(known["memory_bytes"]),
     }
 
 
 def _encoder(folder: Path, known: dict[str, Any]) -> EncoderHost:
-    (first,) = known["setup"]
-    image = _read(inside(folder, first["image"], folder / MANIFEST), first["image_bytes"])
     entry, result = (_tensor(name, known[name]) for name in ("input", "output"))
     return EncoderHost(
         **_common(folder, known),
         input=entry,
         output=result,
-        image=np.frombuffer(image, np.uint8),
         input_piece=_piece(known["input"], entry),
         output_piece=_piece(known["output"], result),
         unit=bool(known["unit"]),
@@ -128,7 +125,6 @@ def _decoder(folder: Path, described: dict[str, Any]) -> TextHost:
         kv_block=int(cache["block"]),
         places=int(described["places"]),
         rows=int(described["rows"]),
-        setup=[_fill(folder, fill) for fill in described["setup"]],
         logits=Piece(logits["addr"], logits["rows"], logits["row_bytes"]),
         logits_step=float(logits["scale"]),
         calls={
@@ -156,7 +152,9 @@ def _written(names: list[str]) -> list[Written]:
 def _fill(folder: Path, described: dict[str, Any]) -> Fill:
     place = folder / MANIFEST
     image = _read(inside(folder, described["image"], place), described["image_bytes"])
-    words = _words(inside(folder, described["program"], place), described["words"])
+    program, words = described["program"], list[int]()
+    if program is not None:
+        words = _words(inside(folder, program, place), described["words"])
     return Fill(image, words, _written(described["tensors"]))
 
 

@@ -11,7 +11,6 @@ from celosia.generators.frontend.text_sources import TextSource, TokenizerLike
 from celosia.generators.frontend.tokenizer import TextTokenizer
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.encoder_compiler import CompiledModel
-from celosia.generators.lower.fill import Fill
 from celosia.generators.lower.residence import TEXT_REGISTERS
 from celosia.generators.program.image import Piece
 from celosia.generators.runtime.text_host import TextHost
@@ -63,16 +62,6 @@ def requests(compiled: CompiledModel) -> list[RowsRequest]:
     return by_rows
 
 
-def fills(code: CompiledModel | TextHost) -> list[Fill]:
-    """Return a list of the images that a host writes to external memory before the first run.
-
-    Each element is a :class:`Fill`: an image, and the setup program that loads the image into the
-    chip's memories. The host writes an image and runs its program before it writes the next image.
-    A decoder has one or more images. An encoder has one image without a program.
-    """
-    return code.setup if isinstance(code, TextHost) else [Fill(code.image.tobytes(), [], [])]
-
-
 def manifest(
     code: CompiledModel | TextHost,
     source: Source | TextSource,
@@ -108,7 +97,6 @@ def manifest(
     cycles = None
     if config.micro is None:
         cycles = code.predict_whole(latency, interval, bits=bits)
-    made_first = fills(code)
     return {
         "format": FORMAT,
         "kind": DECODER if text else ENCODER,
@@ -120,13 +108,13 @@ def manifest(
         },
         "setup": [
             {
-                "image": IMAGE if fill is made_first[-1] else f"setup_{number}_image.bin",
+                "image": IMAGE if fill is code.setup[-1] else f"setup_{number}_image.bin",
                 "image_bytes": len(fill.image),
                 "program": f"setup_{number}.bin" if fill.words else None,
                 "words": len(fill.words),
                 "tensors": [tensor.name for tensor in fill.written],
             }
-            for number, fill in enumerate(made_first)
+            for number, fill in enumerate(code.setup)
         ],
         "memory_bytes": code.memory_bytes,
         "tensors": {

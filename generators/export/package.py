@@ -13,7 +13,6 @@ from celosia.generators.export.manifest import (
     MANIFEST,
     PROGRAM,
     PROGRAM_HEX,
-    fills,
     manifest,
     tokenizer_entry,
 )
@@ -64,7 +63,7 @@ def package(
         CONFIG: code.config.replace(trace=False).to_toml(),
         MANIFEST: json.dumps(known, indent=2) + "\n",
     }
-    for paths, fill in zip(known["setup"], fills(code), strict=True):
+    for paths, fill in zip(known["setup"], code.setup, strict=True):
         written[paths["image"]] = fill.image
         if fill.words:
             written[paths["program"]] = _word_bytes(fill.words)

@@ -6,10 +6,9 @@ between banks as long as the sum of these costs decreases and every bank still h
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeVar
 
 from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, Engine, Opcode
@@ -26,24 +25,6 @@ LATENCY = 40
 
 ROUNDS = 4
 """Largest number of passes over all buffers."""
-REBANKS = 4
-"""Number of times that banks are chosen again, each by the timeline of the previous program."""
-
-
-@dataclass(frozen=True)
-class Timed:
-    """A program with buffer addresses and predicted cycles, as a candidate in a search."""
-
-    addresses: Mapping[str, int]
-    drafts: Sequence[Draft]
-    """Every instruction, in the order in which they run."""
-    timeline: Sequence[Span]
-    """Predicted span of each instruction."""
-    cost: tuple[int, ...]
-    """Cost that the search minimizes: cycles first."""
-
-
-T = TypeVar("T", bound=Timed)
 
 
 @dataclass(frozen=True)
@@ -115,33 +96,6 @@ def _together(
             cycles = min(product.end, read.end) - max(product.begin, read.begin)
             if cycles > 0:
                 yield product, read, cycles
-
-
-def settle(
-    best: T,
-    used: Mapping[str, Use],
-    sizes: Mapping[str, int],
-    config: Config,
-    moved: Callable[[T, Mapping[str, int]], T | None],
-    held: Mapping[str, int] = MappingProxyType({}),
-) -> T:
-    """Move buffers to other banks in several rounds, and return the fastest program found.
-
-    Each round chooses addresses by the timeline of the best program so far. It calls ``moved`` with
-    that program and the new addresses. ``moved`` returns the program with these addresses, or None
-    if there is no such program. There are at most :data:`REBANKS` rounds. The search ends as soon
-    as a round finds no faster program.
-
-    ``held`` is a dictionary from the name of each buffer that must not move to its address.
-    """
-    for _ in range(REBANKS):
-        costs = conflicts(best.drafts, best.timeline, config)
-        addresses = Banks(used, sizes, best.addresses, costs, config, held).run()
-        changed = None if addresses == best.addresses else moved(best, addresses)
-        if changed is None or changed.cost >= best.cost:
-            break
-        best = changed
-    return best
 
 
 class Banks:

@@ -193,12 +193,12 @@ def one_block(tensor: Tensor, buffer: str, rows: int) -> Blocks:
 
     ``rows`` is the number of rows of the block. The tensor may have fewer rows.
     """
-    return Blocks(buffer, rows, tensor.columns, tensor.element, rows, tensor.columns)
+    return _blocks(replace(tensor, buffer=buffer, rows=rows), rows, tensor.columns)
 
 
 def _blocks(tensor: Tensor, row_step: int, column_step: int) -> Blocks:
-    size = tensor.stride // tensor.columns
-    return Blocks(tensor.buffer, tensor.rows, tensor.columns, size, row_step, column_step)
+    shape = tensor.rows, tensor.columns, tensor.element
+    return Blocks(tensor.buffer, *shape, row_step, column_step)
 
 
 @dataclass

@@ -95,3 +95,7 @@ class Way:
     """Most key heads of a text whose keys share slots, below each other."""
     decides: bool = True
     """True if the way's refusal is a reason to give."""
+
+    def is_smaller(self, other: "Way") -> bool:
+        """Return whether a chunk has at most as many tokens as one of ``other``."""
+        return self.rows <= other.rows

@@ -19,7 +19,7 @@ from celosia.generators.lower.projections import Instructions
 from celosia.generators.lower.residence import Register, of_text
 from celosia.generators.lower.staging import STAGES
 from celosia.generators.lower.walk import Product, Step, ending_ahead
-from celosia.generators.program.draft import Given, Node, Ref, Repeat, Written
+from celosia.generators.program.draft import Given, Node, Ref, Written, repeat
 
 STREAM = Ref("x")
 """Place of the residual stream's first row."""
@@ -124,7 +124,7 @@ class Layers(Instructions):
         for layer in layers:
             self.walk(layer, self._table)
             bodies += [[*self.take()]] if looped else []
-        self._repeat(bodies, int(self.plan.way.passing or waits))
+        self._nodes += repeat(bodies, int(self.plan.way.passing or waits))
         if self.plan.way.passing:
             last = self.decoder.attentions[-1].key.name
             Cached(self, self.plan.kept[last][0]).again()
@@ -138,7 +138,7 @@ class Layers(Instructions):
         for key, value in zip(linears[::2], linears[1::2], strict=True):
             keep_source(self, key, value)
             bodies += [[*self.take()]] if self.plan.cuts.resident else []
-        self._repeat(bodies, 1)
+        self._nodes += repeat(bodies, 1)
 
     @property
     def _table(self) -> Mapping[type[Op], Callable[[Step], None]]:
@@ -168,11 +168,6 @@ class Layers(Instructions):
             self._hidden(self._waiting)
             self._waiting = []
         self.residual(step.op, step.behind)
-
-    def _repeat(self, bodies: Sequence[Sequence[Node]], apart: int) -> None:
-        """Add iterations of a loop, except the first ``apart``, which wait for less than others."""
-        self._nodes += [node for body in bodies[:apart] for node in body]
-        self._nodes += [Repeat(bodies[apart:])] if bodies[apart:] else []
 
     def _bring_pairs(self) -> None:
         """Add loads of the rotations that do not stay; copy those that do for several texts.
@@ -284,8 +279,7 @@ class Layers(Instructions):
                 self.stage.add(store(target, addr, 1, size))
             bodies.append(self.take())
         # The last one may have shorter parts.
-        self._repeat(bodies[:-1], 1)
-        self._nodes += bodies[-1]
+        self._nodes += [*repeat(bodies[:-1], 1), *bodies[-1]]
 
     def _scores(
         self, place: int, first: int, count: int, most: int, target: Ref, text: int = 0

@@ -7,6 +7,7 @@ import numpy as np
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.isa import Opcode
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph.fewer_planes import coarser
@@ -18,11 +19,17 @@ from celosia.generators.lower.early import check_layers, check_memory, check_row
 from celosia.generators.lower.fitting import again
 from celosia.generators.lower.rows import pool_bytes
 from celosia.generators.lower.schedule import schedule
-from celosia.generators.lower.search import Trial
-from celosia.generators.program.draft import LENGTH_REGISTER, Rows, Written, row_counts
-from celosia.generators.program.executable import ENCODE
+from celosia.generators.lower.search import EncoderTrial
+from celosia.generators.program.draft import (
+    LENGTH_REGISTER,
+    Repeat,
+    Rows,
+    Written,
+    flatten,
+    row_counts,
+)
+from celosia.generators.program.executable import ENCODE, Fill
 from celosia.generators.program.image import Piece
-from celosia.generators.program.predict import Prediction
 from celosia.generators.quantize.calibrate import Progress, Samples
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import Parting, parting
@@ -66,26 +73,6 @@ class CompiledModel(EncoderHost):
     """Bytes in external memory of weights and parameters that stay on the chip between runs."""
     left_out: int = 0
     """Tiles of zeros that are left out of all weights."""
-
-    def predict(
-        self,
-        latency: int,
-        interval: int = 1,
-        rows: int | None = None,
-        *,
-        again: bool = False,
-        bits: int = OPERAND_BITS,
-    ) -> Prediction:
-        """Return the predicted cycles of an inference.
-
-        External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
-        word. ``rows`` is the number of input rows, by default the largest number. If ``again`` is
-        true, the weights that stay on the chip are not loaded, because an earlier run has loaded
-        them. If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2) are
-        read.
-        """
-        name = self.entry(again=again, bits=bits)
-        return self.expect(name, self.registers(self.length(rows)), latency, interval)
 
     @property
     def written(self) -> list[Written]:
@@ -216,7 +203,7 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
     """
     model = batched(quantized, options.batch)
 
-    def scheduled(config: Config, *, search: bool = False) -> Trial:
+    def scheduled(config: Config, *, search: bool = False) -> EncoderTrial:
         return schedule(model, config, batch=options.batch, sparse=options.sparse, search=search)
 
     with again(config, scheduled):
@@ -225,14 +212,17 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
 
 
 def compiled_trial(
-    quantized: QuantizedModel, config: Config, trial: Trial, batch: int
+    quantized: QuantizedModel, config: Config, trial: EncoderTrial, batch: int
 ) -> CompiledModel:
     """Return the compiled encoder whose program is that of ``trial``.
 
     The search for a tiling has chosen this program, which computes ``batch`` inputs at once.
     ``quantized`` is the quantized model for a single input.
     """
-    lowered, program = trial.placed.lowered, trial.program
+    placed, program = trial.source, trial.program
+    lowered, nodes = placed.lowered, trial.assembly.programs[ENCODE]
+    kept = [draft for draft in flatten(nodes) if draft.once and draft.opcode == Opcode.LOAD]
+    spilled = 0 if placed.spilled is None else placed.spilled.bytes
     entry, result = quantized.input, quantized.output
     output = replace(result, rows=batch * result.rows)
     image = lowered.image
@@ -243,21 +233,21 @@ def compiled_trial(
         entries=program.entries,
         name=quantized.description.name,
         quantized=quantized,
-        image=image,
+        setup=[Fill(image.tobytes(), [], [])],
         input=replace(entry, rows=batch * entry.rows),
         output=output,
         input_piece=lowered.input,
         output_piece=lowered.output,
         pool_piece=lowered.pool,
-        memory_bytes=max(end, len(image) + program.spilled_bytes),
+        memory_bytes=max(end, len(image) + spilled),
         unit=quantized.description.unit,
         follows=quantized.description.variable and result.rows == quantized.description.sequence,
         batch=batch,
         rows=lowered.rows,
-        loops=program.loops,
-        plan=trial.plan,
-        spilled_bytes=program.spilled_bytes,
+        loops=sum(isinstance(node, Repeat) for node in nodes),
+        plan=placed.choices,
+        spilled_bytes=spilled,
         passing_bytes=lowered.passing_bytes,
-        kept_bytes=program.kept_bytes,
+        kept_bytes=sum(load.number("m") * load.number("row_bytes") for load in kept),
         left_out=lowered.left_out,
     )

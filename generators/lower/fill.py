@@ -10,22 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, Opcode
-from celosia.generators.program.draft import Draft, Written
-from celosia.generators.program.executable import written
+from celosia.generators.program.draft import Draft
+from celosia.generators.program.executable import Fill, written
 from celosia.generators.program.image import Bytes
 
 Assemble = Callable[[Sequence[Draft]], list[int]]
-
-
-@dataclass(frozen=True)
-class Fill:
-    """A setup program, and the contents of external memory that it loads."""
-
-    image: bytes
-    words: list[int]
-    """They run from word 0, with nothing else in the program memory."""
-    written: list[Written]
-    """Tensors that vector instructions write."""
 
 
 @dataclass
@@ -61,7 +50,7 @@ def fills(
         part, words = parts[-1], DEFINITIONS[draft.opcode].words
         end = part.end
         if draft.opcode == Opcode.LOAD:
-            addr, m, stride = (_plain(draft, name) for name in ("dram_addr", "m", "dram_stride"))
+            addr, m, stride = (draft.number(name) for name in ("dram_addr", "m", "dram_stride"))
             end = addr + m * stride
         if end - part.first > memory_bytes or part.words + words > config.control.program_depth:
             part = _Part(part.end, end)
@@ -72,13 +61,7 @@ def fills(
     return [part.fill(image, assemble) for part in parts]
 
 
-def _plain(draft: Draft, name: str) -> int:
-    value = draft.operands[name]
-    assert isinstance(value, int)
-    return value
-
-
 def _moved(draft: Draft, by: int) -> Draft:
     if draft.opcode != Opcode.LOAD:
         return draft
-    return replace(draft, operands={**draft.operands, "dram_addr": _plain(draft, "dram_addr") - by})
+    return replace(draft, operands={**draft.operands, "dram_addr": draft.number("dram_addr") - by})

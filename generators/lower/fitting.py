@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from celosia.arch.access import next_power_of_two
@@ -17,18 +18,42 @@ MOST_TRIES = 24
 """Most configurations that are tried."""
 
 
+class Stage(IntEnum):
+    """Reasons why there is no program, the closest to a program last."""
+
+    LACKING = 0
+    """A unit, or a memory that no choice of the compiler makes sufficient."""
+    TOO_VARIED = 1
+    """Loops differ in more than the registers can hold."""
+    TOO_LARGE = 2
+    TOO_LONG = 3
+    OUTSIDE = 4
+    """External memory is too small."""
+
+
 class FitError(InputError):
-    """A model does not fit a memory or a unit of the configuration.
+    """A model, lowered with some choices, does not fit a memory or a unit of the configuration.
 
     Each of the ``remedies`` is a dictionary from the name of a configuration field to a new value.
     The values of a remedy are the smallest that may suffice. Each remedy alone may suffice, without
-    the others.
+    the others. ``excess`` is the size that the programs need of the memory that is too small: bytes
+    of the scratchpad or of external memory, weight slots, or words of the program memory.
+    ``hopeless`` is true if smaller or later loads do not help: they make a program longer, or
+    tensors have no room.
     """
 
-    def __init__(self, text: str, *remedies: Changes):
-        """Store the remedies beside the sentence."""
+    def __init__(
+        self,
+        text: str,
+        *remedies: Changes,
+        stage: Stage = Stage.LACKING,
+        excess: int = 0,
+        hopeless: bool = False,
+    ):
+        """Store the reason beside the sentence."""
         super().__init__(text)
-        self.remedies = remedies
+        self.remedies, self.stage = remedies, stage
+        self.excess, self.hopeless = excess, hopeless
         self.attempt: Attempt | None = None
 
 

@@ -13,6 +13,7 @@ from celosia.generators.lower.checks import check_encoder
 from celosia.generators.lower.choices import MOST_AHEAD, Choices
 from celosia.generators.lower.linear import LinearLayer
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
+from celosia.generators.lower.residence import Memory
 from celosia.generators.lower.rows import Rows, lower_pool, lower_rows, row_words
 from celosia.generators.lower.sequence_attention import lower_attention
 from celosia.generators.lower.walk import Rowwise, Step
@@ -36,8 +37,8 @@ class Lowered:
     before: list[Item]
     layers: list[list[Item]]
     after: list[Item]
-    sizes: dict[str, int]
-    """Bytes of every buffer."""
+    memory: Memory
+    """Bytes of every buffer, and the number of weight slots in use, with those of streams."""
     blocks: frozenset[str]
     """Buffers of tensors, which no choice of loads changes."""
     missing: int
@@ -55,8 +56,6 @@ class Lowered:
     """Constants that the host writes for each inference, ``pool_bytes``; None for none."""
     passing_bytes: int
     """Bytes of the image for tensors between products, which no run needs before it."""
-    slots: int
-    """Number of weight slots in use, including those of streamed weights."""
     left_out: int
     """Tiles of zeros that are left out of all weights."""
 
@@ -129,7 +128,7 @@ def lower(
         [first, *before],
         layers,
         [*after, last],
-        lowering.memory.buffers,
+        lowering.memory,
         frozenset(name for tensor in lowering.blocks.values() for name in tensor.sizes())
         - {name for buffer in lowering.arriving for name in blocks[buffer].sizes()},
         missing,
@@ -140,7 +139,6 @@ def lower(
         dict(lowering.row_registers),
         lowering.pool,
         sum(piece.size for piece in outside.values()),
-        lowering.memory.slots,
         lowering.left_out,
     )
 

@@ -9,7 +9,7 @@ from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.instructions import parameters
 from celosia.generators.lower.residence import check_at_once
 from celosia.generators.lower.traffic import Traffic
-from celosia.generators.program.draft import Draft, Node, Ref, Repeat
+from celosia.generators.program.draft import Draft, Node, Ref, repeat
 from celosia.generators.program.image import Piece
 
 SPARE_WORDS = 1
@@ -69,7 +69,7 @@ class Lowering(Traffic):
             bodies.append(make(*part))
         alike = sum(count == pieces[0][1] for _, count in pieces)
         rest = [node for body in bodies[alike:] for node in body]
-        return [Repeat(bodies[:alike]), *rest] if alike > 1 else [*bodies[0], *rest]
+        return [*repeat(bodies[:alike], int(alike == 1)), *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
         """Divide ``total`` rows into parts, each inside one block of every given tensor.

@@ -90,8 +90,7 @@ def plan(
     memory.check_bytes()
     constants(stage)
     planned.setup += stage.take()
-    if planned.cuts.resident:
-        memory.check_slots()
+    memory.check_slots()
     return planned
 
 

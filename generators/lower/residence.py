@@ -12,7 +12,7 @@ from celosia.arch.isa import REGISTERS, RING_SLOTS
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.stored import in_pairs, stored_rows
 from celosia.generators.graph.tensors import Ints
-from celosia.generators.lower.fitting import FitError, doubled
+from celosia.generators.lower.fitting import FitError, Stage, doubled
 from celosia.generators.program.draft import Given, Ref
 from celosia.generators.program.image import Bytes
 
@@ -241,16 +241,20 @@ class Memory:
     def check_bytes(self) -> None:
         """Raise :class:`FitError` if the buffers together have more bytes than the scratchpad."""
         if sum(self.buffers.values()) > self.config.scratchpad.bytes:
-            raise self.no_room()
+            raise self.no_room(sum(self.buffers.values()))
 
-    def no_room(self) -> FitError:
-        """Return the :class:`FitError` for buffers that do not fit the scratchpad's banks."""
-        total, largest = sum(self.buffers.values()), max(self.buffers.values())
-        config = self.config
+    def no_room(self, needed: int) -> FitError:
+        """Return the :class:`FitError` for buffers that do not fit the scratchpad's banks.
+
+        ``needed`` is the number of bytes that the buffers need at the same time.
+        """
+        largest, config = max(self.buffers.values()), self.config
         return FitError(
-            f"Model {self.name} needs {total} scratchpad bytes and {largest} of them in one bank, "
+            f"Model {self.name} needs {needed} scratchpad bytes and {largest} of them in one bank, "
             f"but scratchpad_bytes is {config.scratchpad.bytes} in banks of {config.bank_bytes}",
-            doubled(config, "scratchpad_bytes", max(total, largest * config.scratchpad.banks)),
+            doubled(config, "scratchpad_bytes", max(needed, largest * config.scratchpad.banks)),
+            stage=Stage.TOO_LARGE,
+            excess=needed,
         )
 
     def take_slots(self, k: int, n: int) -> Slots:
@@ -263,7 +267,7 @@ class Memory:
         return slots
 
     def check_slots(self) -> None:
-        """Raise :class:`FitError` if more weight slots are allocated than the configuration has."""
+        """Raise :class:`FitError` if more weight slots are allocated than the machine has."""
         if self.slots > self.config.array.weight_depth:
             raise FitError(
                 f"Model {self.name} with its keys and values needs {self.slots} weight slots of "
@@ -271,6 +275,8 @@ class Memory:
                 f"{self.config.array.weight_depth}",
                 {"weight_depth": self.slots},
                 {"weight_depth": RING_SLOTS},
+                stage=Stage.TOO_LARGE,
+                excess=self.slots,
             )
 
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:

@@ -14,12 +14,12 @@ from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.lower.accumulators import Accumulators
-from celosia.generators.lower.assemble import TOO_LARGE, Refusal
+from celosia.generators.lower.assembly import first_fit
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.choices import Choices
-from celosia.generators.lower.fitting import FitError
+from celosia.generators.lower.fitting import FitError, Stage
 from celosia.generators.lower.residence import WeightHome, weight_homes
-from celosia.generators.lower.search import AHEAD, Search, Trial
+from celosia.generators.lower.search import AHEAD, EncoderTrial, Search
 from celosia.generators.lower.weights import (
     PRODUCT_WORDS,
     Held,
@@ -27,6 +27,7 @@ from celosia.generators.lower.weights import (
     tiles_used,
     weights_used,
 )
+from celosia.generators.program.executable import AGAIN, ENCODE
 
 LOOPS = (
     (False, False, False),
@@ -67,8 +68,8 @@ def schedule(
     batch: int = 1,
     sparse: bool = False,
     search: bool = True,
-) -> Trial:
-    """Return a :class:`Trial` with the fastest program found for an encoder.
+) -> EncoderTrial:
+    """Return the trial of the fastest program found for an encoder.
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). If
     ``sparse`` is true, weights may be stored as sparse matrices for the zero-skip unit; otherwise
@@ -80,23 +81,22 @@ def schedule(
     """
     scheduler = Search(model, config, batch)
     plain, again, spilled = first_plans(model, config, sparse=sparse)
-    chosen = _first(scheduler, plain, search=search)
-    refusals, scheduler.refusals = scheduler.refusals, []
+    refusals = list[FitError]()
+    chosen = _first(scheduler, plain, refusals, search=search)
     if chosen is None:
-        chosen = _first(scheduler, again, search=search)
-    if chosen is None and any(refused.stage == TOO_LARGE for refused in refusals):
-        chosen = _first(scheduler, spilled, search=search)
+        chosen = _first(scheduler, again, [], search=search)
+    if chosen is None and any(refused.stage == Stage.TOO_LARGE for refused in refusals):
+        chosen = _first(scheduler, spilled, [], search=search)
     if chosen is None and any(
-        refused.stage == TOO_LARGE and refused.hopeless for refused in refusals
+        refused.stage == Stage.TOO_LARGE and refused.hopeless for refused in refusals
     ):
         # The sentence is that of the smallest loads.
-        scheduler.patient, scheduler.refusals = True, []
-        chosen, refusals = _first(scheduler, plain, search=search), scheduler.refusals
+        scheduler.patient, refusals = True, []
+        chosen = _first(scheduler, plain, refusals, search=search)
     if chosen is not None:
         return _keeping(scheduler, chosen, search=search)
     # The attempt that got furthest.
-    refusal = min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))
-    raise FitError(refusal.text, *refusal.remedies)
+    raise min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))
 
 
 def first_plans(
@@ -131,29 +131,31 @@ def first_plans(
     )
 
 
-def _first(scheduler: Search, tries: Sequence[Sequence[Choices]], *, search: bool) -> Trial | None:
+def _first(
+    scheduler: Search,
+    tries: Sequence[Sequence[Choices]],
+    refusals: list[FitError],
+    *,
+    search: bool,
+) -> EncoderTrial | None:
     """Return the whole program of the first plan that fits, improved if asked, or None.
 
-    Each series of plans has ever smaller loads.
+    Each series of plans has ever smaller loads. The reasons against plans are added to
+    ``refusals``.
     """
-    for plans in tries:
-        ended, excess = list[Choices](), 0
-        for plan in plans:
-            if any(plan.is_smaller(other) for other in (*ended, *scheduler.long)):
-                continue
-            trial = scheduler.try_out(plan)
-            if isinstance(trial, Trial):
-                # Layers that are not alike may differ in more than the first ones.
-                whole = trial if scheduler.alike and search else scheduler.finish(trial)
-                if isinstance(whole, Trial) and search:
-                    whole = scheduler.finish(scheduler.rebank(scheduler.improve(trial)))
-                if isinstance(whole, Trial):
-                    return whole
-                trial = whole
-            if scheduler.ends(plan, trial) or (scheduler.patient and trial.excess == excess):
-                ended.append(plan)
-            excess = trial.excess
-    return None
+
+    def fitting(plan: Choices) -> EncoderTrial:
+        trial = scheduler.try_out(plan)
+        # Layers that are not alike may differ in more than the first ones.
+        whole = trial if scheduler.alike and search else scheduler.finish(trial)
+        return scheduler.finish(scheduler.rebank(scheduler.improve(trial))) if search else whole
+
+    def ends(plan: Choices, refusal: FitError) -> bool:
+        alike = bool(refusals) and refusal.excess == refusals[-1].excess
+        refusals.append(refusal)
+        return scheduler.ends(plan, refusal) or (scheduler.patient and alike)
+
+    return first_fit(tries, fitting, ends, scheduler.long)
 
 
 def _together(loops: tuple[bool, bool, bool]) -> tuple[int, ...]:
@@ -161,19 +163,26 @@ def _together(loops: tuple[bool, bool, bool]) -> tuple[int, ...]:
     return TOGETHER_FIRST[:1] if loops[1] or loops[2] else TOGETHER_FIRST
 
 
-def _keeping(scheduler: Search, best: Trial, *, search: bool) -> Trial:
+def _keeping(scheduler: Search, best: EncoderTrial, *, search: bool) -> EncoderTrial:
     """Return the trial with weights that stay on the chip, if possible and if no run takes longer.
 
     These runs are those after the first one.
     """
-    kept = []
-    for home in homes(scheduler.model, scheduler.config, best.plan):
-        trial: Trial | Refusal = scheduler.try_out(replace(best.plan, home=home))
-        if isinstance(trial, Trial):
+    kept, plan = [], best.source.choices
+    for home in homes(scheduler.model, scheduler.config, plan):
+        try:
+            trial = scheduler.try_out(replace(plan, home=home))
             trial = scheduler.finish(scheduler.rebank(trial) if search else trial)
-        if isinstance(trial, Trial) and trial.cycles <= best.cycles:
+        except FitError:
+            continue
+        if _later(trial) <= _later(best):
             kept.append(trial)
-    return min(kept, key=lambda fitting: fitting.cycles, default=best)
+    return min(kept, key=_later, default=best)
+
+
+def _later(trial: EncoderTrial) -> int:
+    """Return the predicted cycles of a later run, including short inputs."""
+    return trial.cycles.get(AGAIN, trial.cycles[ENCODE])
 
 
 def homes(model: QuantizedModel, config: Config, plan: Choices) -> list[WeightHome]:

@@ -1,8 +1,6 @@
 """Compilation of a decoder: the fastest of the plans that fit a machine is chosen."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from celosia.arch.config import Config
@@ -10,15 +8,16 @@ from celosia.arch.errors import InputError
 from celosia.arch.isa import RING_SLOTS
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.assembly import Trial, fastest, first_fit
 from celosia.generators.lower.checks import check_factors, check_texts
 from celosia.generators.lower.choices import Way
-from celosia.generators.lower.fitting import FitError, again
+from celosia.generators.lower.fitting import FitError, Stage, again
 from celosia.generators.lower.key_slots import most_key_heads, query_starts
-from celosia.generators.lower.plan import MOST_ROWS
+from celosia.generators.lower.plan import MOST_ROWS, Plan
 from celosia.generators.lower.planner import plan
 from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.staging import least_size
-from celosia.generators.lower.text_program import LongError, TextProgram, Trial, try_plan
+from celosia.generators.lower.text_program import TextProgram, text_program, text_trial
 from celosia.generators.program.image import LONGEST_ROW
 from celosia.generators.quantize.multipliers import held_parameters, refuse_held
 from celosia.generators.quantize.options import Quantization
@@ -160,16 +159,40 @@ def _compile_fitting(
             f"Model {name} comes to the chip in pieces of {least_size(config)} bytes, but external "
             f"memory has {limit}"
         )
+
+    def compiled(way: Way) -> TextProgram:
+        """Return the programs that take the fewest cycles, with pieces of weights of some sizes."""
+        alone = way.passing or config.array.weight_depth > RING_SLOTS or not search
+
+        def trial(most: int) -> Trial[Plan]:
+            made = plan(decoder, config, cache, way, min(limit, most), sparse=sparse, texts=texts)
+            return text_trial(made, search=search)
+
+        program = text_program(fastest(trial, PIECES[:1] if alone else PIECES), limit)
+        if program.memory_bytes <= limit:
+            return program
+        needed = program.memory_bytes
+        text = f"Model {name} needs {needed} bytes of external memory, but it has {limit}"
+        raise FitError(text, stage=Stage.OUTSIDE, excess=needed)
+
     ways = ways_of(decoder, config, cache, rows, texts)
-    how: dict[str, Any] = {"limit": limit, "sparse": sparse, "texts": texts, "search": search}
-    compiled = partial(_compile, decoder, config, cache, **how)
-    program = _first(compiled, ways, limit)
-    if program.memory_bytes > limit:
-        raise InputError(
-            f"Model {name} needs {program.memory_bytes} bytes of external memory, but it has "
-            f"{limit}"
-        )
-    return program
+    series = [[way, replace(way, rows=1)] if way.rows > 1 else [way] for way in ways]
+    refused, outside = list[FitError](), list[FitError]()
+
+    def ends(way: Way, error: FitError) -> bool:
+        # A way that does not decide counts only behind one that fits the machine.
+        if way.decides or (outside and error.stage == Stage.OUTSIDE):
+            (outside if error.stage == Stage.OUTSIDE else refused).append(error)
+        # Shorter chunks have shorter programs.
+        return error.stage != Stage.TOO_LONG
+
+    program = first_fit(series, compiled, ends)
+    if program is not None:
+        return program
+    if outside:
+        # No change of the configuration helps.
+        raise InputError(str(min(outside, key=lambda error: error.excess)))
+    raise refused[-1]
 
 
 def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: int) -> list[Way]:
@@ -198,66 +221,6 @@ def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: in
         ways += [Way(rows, rows_stay=True, decides=False)] if alone else []
         ways += [Way(rows, rows_stay=False, passing=True)] if alone and texts == 1 else []
     return ways
-
-
-def _first(compiled: Callable[[Way], TextProgram], ways: Sequence[Way], limit: int) -> TextProgram:
-    """Return the programs of the first way that fits the machine and its external memory.
-
-    If none fits both, return the programs that need the least external memory. If none fits the
-    machine, raise the last reason. A way that does not decide counts only behind one that fits.
-    """
-    large: TextProgram | None = None
-    refused: FitError | None = None
-    for way in ways:
-        try:
-            program = _fitting(compiled, way)
-        except FitError as error:
-            refused = error if way.decides else refused
-            continue
-        if program.memory_bytes <= limit:
-            return program
-        if way.decides or large is not None:
-            large = min(large or program, program, key=lambda made: made.memory_bytes)
-    if large is not None:
-        return large
-    assert refused is not None, "one way decides"
-    raise refused
-
-
-def _fitting(compiled: Callable[[Way], TextProgram], way: Way) -> TextProgram:
-    try:
-        return compiled(way)
-    except LongError:
-        if way.rows == 1:
-            raise
-        return compiled(replace(way, rows=1))
-
-
-def _compile(
-    decoder: Decoder,
-    config: Config,
-    cache: Cache,
-    way: Way,
-    *,
-    limit: int,
-    sparse: bool,
-    texts: int,
-    search: bool,
-) -> TextProgram:
-    """Return the programs that take the fewest cycles, with pieces of weights of some sizes."""
-    alone = way.passing or config.array.weight_depth > RING_SLOTS or not search
-    trials: list[Trial] = []
-    for most in PIECES[:1] if alone else PIECES:
-        made = plan(decoder, config, cache, way, min(limit, most), sparse=sparse, texts=texts)
-        trials.append(try_plan(made, limit, search=search))
-    fitting = [
-        trial for trial in trials if len(trial.program.words) <= config.control.program_depth
-    ]
-    program = min(fitting or trials[:1], key=lambda trial: trial.cost).program
-    words = max(len(program.words), *(len(fill.words) for fill in program.setup))
-    if words > config.control.program_depth:
-        raise LongError(decoder.description.name, config, words)
-    return program
 
 
 def _most_rows(decoder: Decoder, config: Config, cache: Cache, key_heads: int) -> int:

@@ -117,6 +117,12 @@ class Draft:
         values = [v.base if isinstance(v, Given) else v for v in self.operands.values()]
         return dict(sorted(Counter(v.buffer for v in values if isinstance(v, Ref)).items()))
 
+    def number(self, operand: str) -> int:
+        """Return the value of an operand that is a number."""
+        value = self.operands[operand]
+        assert isinstance(value, int)
+        return value
+
     def begins(self, buffer: str) -> bool:
         """Return whether the instruction overwrites a buffer without reading its old content."""
         return self.defines == buffer and self.buffers.get(buffer) == 1
@@ -130,6 +136,15 @@ class Repeat:
 
 
 Node = Draft | Repeat
+
+
+def repeat(bodies: Sequence[Sequence[Node]], apart: int = 0) -> list[Node]:
+    """Return instructions that follow each other, with a loop after the first ``apart`` bodies.
+
+    Each of the other bodies is an iteration of the loop.
+    """
+    nodes = [node for body in bodies[:apart] for node in body]
+    return [*nodes, Repeat(bodies[apart:])] if bodies[apart:] else nodes
 
 
 @dataclass

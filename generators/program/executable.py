@@ -5,14 +5,18 @@ it also has ``again``, which does not load the weights that an earlier run has l
 weights are nested, it has ``encode.4`` and ``encode.2``, which read only the upper 4 or 2 bits of
 each weight.
 
-A decoder has ``step``, which processes one token, and ``logits``, which stores the scores after the
-last token. If several tokens of a prompt are processed at once, it has ``words``, which looks up
-their embeddings, and ``chunk``, which then processes them. An encoder-decoder also has ``lookup``,
-which looks up embeddings of source tokens. Its ``encode`` computes the keys and values of the
-source.
+A decoder has ``step``, which processes one token. Its ``logits`` stores the scores after the last
+token in external memory, for a host that samples the next token. If several tokens of a prompt are
+processed at once, ``words`` looks up their embeddings, and ``chunk`` then processes them. If
+weights are nested, ``step.4``, ``step.2``, ``chunk.4`` and ``chunk.2`` read only the upper 4 or 2
+bits of each weight. If a run has two texts, ``step`` processes a token of each text, and computes
+the scores of the first text; ``scores`` then computes those of the second text.
+
+An encoder-decoder also has ``lookup``, which looks up embeddings of some tokens of a source. Its
+``encode`` then computes the keys and values of all source tokens, to which each ``step`` attends.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from celosia.arch.config import Config
@@ -46,6 +50,18 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Run:
+    """A run of one of the programs, for predictions."""
+
+    entry: str
+    """Name of the entry point."""
+    registers: Mapping[int, int]
+    """Values that the host writes, by register number."""
+    divisor: int = 1
+    """Divisor of its cycles before they are added to those of other runs."""
+
+
+@dataclass(frozen=True)
 class Executable:
     """The program memory of a compiled model, with the entry points."""
 
@@ -55,12 +71,9 @@ class Executable:
     entries: dict[str, Entry]
     """The programs by name."""
 
-    def expect(
-        self, name: str, registers: Mapping[int, int], latency: int, interval: int = 1
-    ) -> Prediction:
-        """Return the predicted cycles of a run from the entry point ``name``.
+    def expect(self, run: Run, latency: int, interval: int = 1) -> Prediction:
+        """Return the predicted cycles of a run.
 
-        ``registers`` is a dictionary from register number to the value that the host writes.
         External memory returns the first word ``latency`` cycles after a request, then one every
         ``interval`` cycles.
         """
@@ -69,32 +82,51 @@ class Executable:
             self.config,
             latency=latency,
             interval=interval,
-            registers=registers,
-            start=self.entries[name].pc,
+            registers=run.registers,
+            start=self.entries[run.entry].pc,
         )
+
+    def cycles(self, runs: Sequence[Run], latency: int, interval: int = 1) -> int:
+        """Return the predicted cycles of some runs together, with memory as for :meth:`expect`."""
+        return sum(self.expect(run, latency, interval).cycles for run in runs)
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Contents of external memory, and the setup program that loads them into the chip."""
+
+    image: bytes
+    words: list[int]
+    """They run from word 0, with nothing else in the program memory. There are none if the other
+    programs load the contents."""
+    written: list[Written]
+    """Tensors that vector instructions write."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled(Executable):
+    """A compiled model's programs, and the data that a host needs to run them."""
+
+    name: str
+    """Name of the model."""
+    setup: list[Fill]
+    """Images that a host writes and setup programs that it runs, in order, before all others."""
+    memory_bytes: int
+    """External memory that the programs access, from address 0 (bytes)."""
+
+    def longest(self, bits: int) -> Sequence[Run]:
+        """Return the runs for the longest input, or for a token at the last place of the cache.
+
+        If weights are nested, the runs read only the upper ``bits`` bits of each weight (8, 4 or
+        2); else ``bits`` must be 8.
+        """
+        raise NotImplementedError
+
+    def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
+        """Return the predicted cycles of the runs :meth:`longest`, which load all weights."""
+        return self.cycles(self.longest(bits), latency, interval)
 
 
 def written(nodes: Sequence[Node]) -> list[Written]:
     """Return the tensor parts that instructions write, in execution order."""
     return [draft.written for draft in flatten(nodes) if draft.written is not None]
-
-
-def joined(
-    programs: Mapping[str, Sequence[Node]],
-    assemble: Callable[[Sequence[Node]], list[int] | None],
-) -> tuple[list[int], dict[str, Entry]] | None:
-    """Return a list with the words of all programs, and a dictionary of their entry points.
-
-    ``programs`` is a dictionary from the name of an entry point to a program, a list of
-    instructions and loops. The returned dictionary has the :class:`Entry` for each of these names.
-    ``assemble`` is called with each program, and returns its words. If it returns None for any
-    program, the result is None.
-    """
-    words, entries = list[int](), {}
-    for name, nodes in programs.items():
-        made = assemble(nodes)
-        if made is None:
-            return None
-        entries[name] = Entry(len(words), written(nodes))
-        words += made
-    return words, entries

@@ -1,9 +1,6 @@
 """An encoder's compiled programs, and the data that a host needs to run them.
 
-A host starts one of the entry points. ``encode`` runs an inference. ``again`` runs an inference
-with the weights and parameters that the previous inference has loaded. If weights are nested (their
-upper bits are weights of fewer bits), ``encode.4`` and ``encode.2`` read only the upper 4 or 2 bits
-of each weight.
+The entry points are those of :mod:`celosia.generators.program.executable`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +13,9 @@ from numpy.typing import NDArray
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.graph.tensors import Tensor, quantize
-from celosia.generators.program.executable import AGAIN, ENCODE, Executable, entry_at
+from celosia.generators.program.executable import AGAIN, ENCODE, Compiled, Run, entry_at
 from celosia.generators.program.image import Bytes, Piece
+from celosia.generators.program.predict import Prediction
 from celosia.generators.reference.floats import unit_rows
 from celosia.generators.runtime.interface import Machine
 
@@ -40,7 +38,7 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderHost(Executable):
+class EncoderHost(Compiled):
     """An encoder's compiled programs, and the data that a host needs to run them.
 
     A host writes ``image`` to external memory from address 0, and ``words`` to program memory. For
@@ -48,17 +46,12 @@ class EncoderHost(Executable):
     point. It then passes the ``output_count`` bytes at ``output_addr`` to ``read_output``.
     """
 
-    name: str
-    """Name of the model."""
-    image: Bytes
     input: Tensor
     """The input of a run; for a batch the rows of all inputs."""
     output: Tensor
     """The output of a run; for a batch the rows of all outputs."""
     input_piece: Piece
     output_piece: Piece
-    memory_bytes: int
-    """Size of the external memory that is used (bytes)."""
     unit: bool
     """The host scales each row of the output to length 1."""
     follows: bool
@@ -67,6 +60,12 @@ class EncoderHost(Executable):
     """Inputs of one run, whose rows are concatenated."""
     requests: Mapping[int, Request] = field(default_factory=dict)
     """Registers and memory besides the input, by the number of rows of an input."""
+
+    @property
+    def image(self) -> Bytes:
+        """Contents of external memory from address 0 on, [bytes] of uint8."""
+        (only,) = self.setup
+        return np.frombuffer(only.image, np.uint8)
 
     @property
     def keeps(self) -> bool:
@@ -82,15 +81,30 @@ class EncoderHost(Executable):
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
-    def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted cycles of a run that loads all weights, on the longest input.
+    def run(self, rows: int, *, again: bool = False, bits: int = OPERAND_BITS) -> Run:
+        """Return a run on an input of ``rows`` rows, from the entry point :meth:`entry`."""
+        return Run(self.entry(again=again, bits=bits), self.beside(rows).registers)
+
+    def longest(self, bits: int) -> list[Run]:
+        """Return the run that loads all weights, for the longest input."""
+        return [self.run(self.input.rows, bits=bits)]
+
+    def predict(
+        self,
+        latency: int,
+        interval: int = 1,
+        rows: int | None = None,
+        *,
+        again: bool = False,
+        bits: int = OPERAND_BITS,
+    ) -> Prediction:
+        """Return the predicted cycles of an inference of ``rows`` rows, by default the most rows.
 
         External memory returns the first word ``latency`` cycles after a request, then one every
-        ``interval`` cycles. If weights are nested, the run reads only the upper ``bits`` bits of
-        each weight (8, 4 or 2). If they are not, ``bits`` must be 8.
+        ``interval`` cycles. The other arguments are those of :meth:`entry`.
         """
-        registers = self.beside(self.input.rows).registers
-        return self.expect(self.entry(again=False, bits=bits), registers, latency, interval).cycles
+        run = self.run(rows or self.input.rows, again=again, bits=bits)
+        return self.expect(run, latency, interval)
 
     def runs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Return a list of arrays; each has the rows of all inputs that one run processes.

@@ -1,16 +1,6 @@
 """A decoder's compiled programs, and the data that a host needs to run them.
 
-Each program has an entry point. ``step`` processes one token. ``words`` looks up the embeddings of
-several tokens of a prompt, and ``chunk`` then processes these tokens together. ``logits`` stores
-the scores after the last token in external memory, for a host that samples the next token.
-
-For an encoder-decoder ``lookup`` looks up the embeddings of some tokens of a source. ``encode``
-then computes the keys and values of all source tokens, to which each ``step`` attends. If weights
-are nested (their upper bits are weights of fewer bits), ``step.4``, ``step.2``, ``chunk.4`` and
-``chunk.2`` read only the upper 4 or 2 bits of each weight. The host starts one of these programs.
-
-If a run has two texts, ``step`` processes a token of each text, and computes the scores of the
-first text. ``scores`` then computes the scores of the second text.
+The entry points are those of :mod:`celosia.generators.program.executable`.
 """
 
 import enum
@@ -19,9 +9,8 @@ from dataclasses import dataclass
 
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
-from celosia.generators.lower.fill import Fill
 from celosia.generators.lower.residence import Cache, Register, of_text
-from celosia.generators.program.executable import Executable, entry_at
+from celosia.generators.program.executable import Compiled, Run, entry_at
 from celosia.generators.program.image import Piece
 from celosia.generators.program.predict import Prediction
 
@@ -90,11 +79,9 @@ Call = Mapping[int, Value]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextHost(Executable):
+class TextHost(Compiled):
     """A decoder's compiled programs, and the data that a host needs to run them."""
 
-    name: str
-    """Name of the model."""
     vocabulary: int
     cache: Cache
     kv_bits: int
@@ -105,10 +92,6 @@ class TextHost(Executable):
     """Most tokens of a text."""
     rows: int
     """Most tokens of a chunk."""
-    setup: list[Fill]
-    """Programs that run once, in order, before all others."""
-    memory_bytes: int
-    """External memory that the programs access, from address 0 (bytes)."""
     logits: Piece
     """External address of the INT16 [vocabulary] stored by ``logits``."""
     logits_step: float
@@ -160,9 +143,11 @@ class TextHost(Executable):
         They include the separate program that computes the scores of the second text. ``positions``
         has the position of each text's token. The other arguments are those of :meth:`predict`.
         """
-        registers = self.step_registers(positions)
-        step = self.expect(entry_at("step", bits), registers, latency, interval)
-        return step.cycles + self.expect(entry_at(SCORES, bits), {}, latency, interval).cycles
+        return self.cycles(self._texts_runs(positions, bits), latency, interval)
+
+    def _texts_runs(self, positions: Sequence[int], bits: int) -> list[Run]:
+        step = Run(entry_at("step", bits), self.step_registers(positions))
+        return [step, Run(entry_at(SCORES, bits), {})] if self.texts > 1 else [step]
 
     def registers(
         self, position: int, rows: int, source: int = 0, tokens: Sequence[int] = ()
@@ -227,16 +212,9 @@ class TextHost(Executable):
         """Position of the last token for which the cache has room."""
         return min(self.cache.capacity, self.places) - 1
 
-    def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted cycles of processing a token at :attr:`last_position`.
-
-        If a run has several texts, these are the cycles of processing one token of each text, and
-        of computing the scores of all texts. The arguments are those of :meth:`predict`.
-        """
-        position = self.last_position
-        if self.texts > 1:
-            return self.predict_texts([position] * self.texts, latency, interval, bits=bits)
-        return self.predict(position, latency, interval, bits=bits).cycles
+    def longest(self, bits: int) -> list[Run]:
+        """Return the runs that process a token of each text at :attr:`last_position`."""
+        return self._texts_runs([self.last_position] * self.texts, bits)
 
     def predict_source(self, source: int, latency: int, interval: int = 1) -> int:
         """Return the predicted cycles of processing a source of ``source`` tokens.
@@ -245,11 +223,23 @@ class TextHost(Executable):
         ``interval`` are those of :meth:`predict`.
         """
         runs = [
-            ("lookup", self.lookup_registers([0] * source, first))
+            Run("lookup", self.lookup_registers([0] * source, first))
             for first in range(0, source, self.lookups)
         ]
-        runs.append(("encode", self.encode_registers(source)))
-        return sum(self.expect(*run, latency, interval).cycles for run in runs)
+        return self.cycles([*runs, Run("encode", self.encode_registers(source))], latency, interval)
+
+    def run(
+        self, position: int, *, rows: int = 1, source: int = 0, bits: int = OPERAND_BITS
+    ) -> Run:
+        """Return a run for predictions, without the registers of token numbers.
+
+        If a run has several texts, each text has a token at ``position``. The arguments are those
+        of :meth:`predict`.
+        """
+        registers = self.registers(position, rows, source)
+        if self.texts > 1:
+            registers = self.step_registers([position] * self.texts)
+        return Run(entry_at("step" if rows == 1 else "chunk", bits), registers)
 
     def predict(
         self,
@@ -273,8 +263,5 @@ class TextHost(Executable):
         ``interval`` cycles. If weights are nested, the run reads only the upper ``bits`` bits of
         each weight (8, 4 or 2). If they are not, ``bits`` must be 8.
         """
-        registers = self.registers(position, rows, source)
-        if self.texts > 1:
-            registers = self.step_registers([position] * self.texts)
-        name = entry_at("step" if rows == 1 else "chunk", bits)
-        return self.expect(name, registers, latency, interval)
+        run = self.run(position, rows=rows, source=source, bits=bits)
+        return self.expect(run, latency, interval)

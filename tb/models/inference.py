@@ -107,9 +107,8 @@ class Inferences:
 
         @functools.cache
         def expected(rows: int, again: bool, bits: int) -> int:
-            name = compiled.entry(again=again, bits=bits)
-            registers = compiled.beside(rows).registers
-            return compiled.expect(name, registers, *timing).cycles
+            run = compiled.run(rows, again=again, bits=bits)
+            return compiled.expect(run, *timing).cycles
 
         def each(some: Sequence[Run]) -> dict[str, int | None]:
             """Return figures of an inference."""

@@ -19,14 +19,15 @@ from celosia.generators.lower.batch import batched
 from celosia.generators.lower.checks import check_factors
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.encoder_compiler import compiled_trial
+from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.planner import plan
 from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.schedule import first_plans, homes
-from celosia.generators.lower.search import Search, Trial
+from celosia.generators.lower.search import Search
 from celosia.generators.lower.staging import least_size
 from celosia.generators.lower.text_compiler import PIECES, skips_zeros, ways_of
-from celosia.generators.lower.text_program import try_plan
+from celosia.generators.lower.text_program import text_program, text_trial
 from celosia.generators.quantize.multipliers import held_parameters
 from celosia.generators.quantize.quantize import quantize_model
 from celosia.sim.checker import check
@@ -117,15 +118,15 @@ def _encoder(rng: Random) -> Outcomes:
     search = Search(batched(quantized, batch), config, batch)
     kinds = [kind for kind in first_plans(search.model, config, sparse=options.sparse) if kind]
     for _ in range(_PLANS):
-        trial = search.try_out(_plan(rng, search, kinds[int(rng.integers(len(kinds)))]))
-        if isinstance(trial, Trial):
+        try:
+            trial = search.try_out(_plan(rng, search, kinds[int(rng.integers(len(kinds)))]))
             trial = search.finish(search.rebank(trial) if rng.random() < 0.1 else trial)
-        if not isinstance(trial, Trial):
+        except FitError:
             yield (), ""
             continue
         compiled = compiled_trial(quantized, config, trial, batch)
         wrong = models.differs(compiled, weights, inputs[:batch])
-        yield tuple(compiled.words), wrong and f"{wrong} with {trial.plan}"
+        yield tuple(compiled.words), wrong and f"{wrong} with {compiled.plan}"
 
 
 def _small(rng: Random, model: Model, config: Config) -> Model:
@@ -189,11 +190,8 @@ def _decoder(rng: Random) -> Outcomes:
         most = max(least_size(config), int(rng.choice(PIECES)) >> int(rng.integers(10)))
         try:
             made = plan(decoder, config, cache, way, most, sparse=skips_zeros(config))
-            program = try_plan(made, most).program
-            fits = len(program.words) <= config.control.program_depth
+            program = text_program(text_trial(made), most)
         except InputError:
-            fits = False
-        if not fits:
             yield (), ""
             continue
         try:

@@ -1,0 +1,226 @@
+"""Programs with buffer addresses, as candidates that are compared by their predicted cycles.
+
+An :class:`Assembly` has the instructions of a model's programs by entry point. With scratchpad
+addresses of all buffers it becomes a :class:`Trial`: encoded words, and their predicted cycles.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from celosia.arch.config import Config
+from celosia.generators.lower.banks import LATENCY, Banks, Span, conflicts
+from celosia.generators.lower.choices import Choices, Way
+from celosia.generators.lower.fitting import FitError, Stage, doubled
+from celosia.generators.lower.residence import Memory
+from celosia.generators.program.allocate import Use, allocate, live_bytes
+from celosia.generators.program.draft import Draft, Node, flatten
+from celosia.generators.program.executable import Entry, Executable, Run, written
+from celosia.generators.program.loops import program_words
+
+REBANKS = 4
+"""Number of times that banks are chosen again, each by the timeline of the previous program."""
+
+Source = TypeVar("Source")
+Chosen = TypeVar("Chosen", Choices, Way)
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly(Generic[Source]):
+    """Programs of a model by entry point, whose buffers have no addresses yet."""
+
+    source: Source
+    """The plan from which the instructions were made."""
+    memory: Memory
+    """The buffers, and the model's name."""
+    programs: Mapping[str, Sequence[Node]]
+    used: Mapping[str, Use]
+    runs: Sequence[Sequence[Run]]
+    """Groups of runs. The cycles of a group are added, and programs are compared group by group;
+    banks are chosen by the first run of each group."""
+    interval: int = 1
+    """Cycles of a word of the external memory that programs are optimized for."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Addresses of the buffers that must not move."""
+    unrolls: bool = False
+    """True if loops that the registers cannot encode are unrolled, false if they are refused."""
+
+    def words(self, nodes: Sequence[Node], addresses: Mapping[str, int]) -> list[int]:
+        """Return the words of instructions; raise :class:`FitError` for impossible loops."""
+        name, config = self.memory.name, self.memory.config
+        made = program_words(nodes, addresses, config)
+        if made is None and self.unrolls:
+            # Layers that differ in more than steps are no iterations of a loop.
+            made = program_words([*flatten(nodes)], addresses, config)
+        if made is None:
+            text = f"The loops of model {name} differ in more than the registers can hold"
+            raise FitError(text, *_more_words(config), stage=Stage.TOO_VARIED)
+        return made
+
+    def program(self, addresses: Mapping[str, int]) -> Executable:
+        """Return the words of all programs with buffers at ``addresses``.
+
+        Raises :class:`FitError` if a loop cannot be encoded, or if the words exceed the program
+        memory.
+        """
+        words, entries = list[int](), dict[str, Entry]()
+        for name, nodes in self.programs.items():
+            entries[name] = Entry(len(words), written(nodes))
+            words += self.words(nodes, addresses)
+        check_words(self.memory, len(words))
+        return Executable(self.memory.config, words, entries)
+
+    def trial(self, addresses: Mapping[str, int]) -> "Trial[Source]":
+        """Return the programs with buffers at ``addresses``, and their predicted cycles.
+
+        Raises :class:`FitError` as :meth:`program`.
+        """
+        program = self.program(addresses)
+        drafts, timeline, cycles, cost = list[Draft](), list[Span](), dict[str, int](), list[int]()
+        for group in self.runs:
+            start, spent = sum(cost), 0
+            for run in group:
+                expected = program.expect(run, LATENCY, self.interval)
+                part = expected.cycles // run.divisor
+                cycles[run.entry] = cycles.get(run.entry, 0) + part
+                spent += part
+                if run is group[0]:
+                    drafts += flatten(self.programs[run.entry])
+                    timeline += [(start + begin, start + end) for begin, end in expected.timeline]
+            cost.append(spent)
+        costs = *cost, len(program.words)
+        return Trial(self, addresses, program, drafts, timeline, cycles, costs)
+
+
+@dataclass(frozen=True)
+class Trial(Generic[Source]):
+    """Programs with buffer addresses and predicted cycles, as a candidate in a search."""
+
+    assembly: Assembly[Source]
+    addresses: Mapping[str, int]
+    program: Executable
+    drafts: Sequence[Draft]
+    """Every instruction of the first run of each group, in the order in which they run."""
+    timeline: Sequence[Span]
+    """Predicted span of each of these instructions."""
+    cycles: Mapping[str, int]
+    """Predicted cycles of the runs from each entry point."""
+    cost: tuple[int, ...]
+    """Cost that the search minimizes: cycles of each group of runs, then words."""
+
+    @property
+    def source(self) -> Source:
+        """The plan from which the programs were made."""
+        return self.assembly.source
+
+
+def settle(best: Trial[Source]) -> Trial[Source]:
+    """Move buffers to other banks in several rounds, and return the fastest trial found.
+
+    Each round chooses addresses by the timeline of the best trial so far. There are at most
+    :data:`REBANKS` rounds. The search ends as soon as a round finds no faster program.
+    """
+    assembly, memory = best.assembly, best.assembly.memory
+    fixed = memory.config, assembly.held
+    for _ in range(REBANKS):
+        costs = conflicts(best.drafts, best.timeline, memory.config)
+        addresses = Banks(assembly.used, memory.buffers, best.addresses, costs, *fixed).run()
+        if addresses == best.addresses:
+            break
+        try:
+            changed = assembly.trial(addresses)
+        except FitError:
+            break
+        if changed.cost >= best.cost:
+            break
+        best = changed
+    return best
+
+
+def first_fit(
+    series: Iterable[Sequence[Chosen]],
+    make: Callable[[Chosen], Result],
+    ends: Callable[[Chosen, FitError], bool],
+    known: Sequence[Chosen] = (),
+) -> Result | None:
+    """Return ``make(choices)`` for the first choices that fit, or None if none do.
+
+    ``make`` raises :class:`FitError` for choices that do not fit. If then ``ends(choices, error)``
+    is true, no smaller choices of the same series are tried, and none that are smaller than one of
+    ``known``.
+    """
+    for alternatives in series:
+        ended: list[Chosen] = list(known)
+        for choices in alternatives:
+            if any(choices.is_smaller(other) for other in ended):
+                continue
+            try:
+                return make(choices)
+            except FitError as error:
+                # A traceback would hold the memory images of all that are refused.
+                if ends(choices, error.with_traceback(None)):
+                    ended.append(choices)
+    return None
+
+
+def fastest(
+    make: Callable[[Result], Trial[Source]],
+    choices: Iterable[Result],
+    best: Trial[Source] | None = None,
+) -> Trial[Source]:
+    """Return the trial with the lowest cost of ``best`` and of those made with some choices.
+
+    ``make`` raises :class:`FitError` for choices that do not fit. If all do not, and ``best`` is
+    None, the first of these errors is raised.
+    """
+    errors = list[FitError]()
+    for each in choices:
+        try:
+            trial = make(each)
+        except FitError as error:
+            errors.append(error.with_traceback(None))
+            continue
+        if best is None or trial.cost < best.cost:
+            best = trial
+    if best is None:
+        raise errors[0]
+    return best
+
+
+def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
+    """Raise :class:`FitError` if a model's programs have more words than the program memory.
+
+    ``least`` is true if the words are those of the instructions alone, without those of loops.
+    """
+    config = memory.config
+    if words > config.control.program_depth:
+        text = (
+            f"Model {memory.name} needs a program of at least {words} words, but program_depth is "
+            f"{config.control.program_depth}"
+        )
+        remedies, stage = _more_words(config, words), Stage.TOO_LONG
+        raise FitError(text, *remedies, stage=stage, excess=words, hopeless=least)
+
+
+def _more_words(config: Config, least: int = 0) -> tuple[Mapping[str, int], ...]:
+    """Return changes that give room for more words, or for larger loads and so fewer words."""
+    return doubled(config, "program_depth", least), doubled(config, "scratchpad_bytes")
+
+
+def place(
+    memory: Memory, used: Mapping[str, Use], held: Mapping[str, int] = MappingProxyType({})
+) -> tuple[dict[str, int], Mapping[str, int]]:
+    """Return a scratchpad address for every buffer that is used, and ``held``.
+
+    ``held`` has the addresses of buffers that must not move. If there is no room with them, all
+    addresses are chosen, and the second result is empty. Raises :class:`FitError` if the buffers do
+    not fit.
+    """
+    addresses = allocate(used, memory.buffers, memory.config, held)
+    if addresses is not None:
+        return addresses, held
+    if not held:
+        raise memory.no_room(live_bytes(used, memory.buffers))
+    return place(memory, used)

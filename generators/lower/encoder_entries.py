@@ -1,0 +1,168 @@
+"""Programs of an encoder, one for each entry point, and addresses of their buffers.
+
+Loads are moved ahead of the instructions that use them. If the scratchpad has no room for all
+tensors, blocks are stored to external memory until their next use.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.graph.fewer_planes import BITS, planes_of
+from celosia.generators.lower.assembly import Assembly, check_words, place
+from celosia.generators.lower.choices import Choices
+from celosia.generators.lower.fitting import FitError
+from celosia.generators.lower.lower import Lowered
+from celosia.generators.lower.spill import Spill, Spilled
+from celosia.generators.program.allocate import Use, live_bytes, repeated, uses
+from celosia.generators.program.draft import (
+    LENGTH_REGISTER,
+    Node,
+    Repeat,
+    arrange,
+    flatten,
+    repeat,
+    row_counts,
+    upper,
+)
+from celosia.generators.program.executable import AGAIN, ENCODE, Run, entry_at
+from celosia.generators.program.loops import least_words, with_barriers
+
+SHORT = 16
+"""Ratio of the longest input's rows to a short one's."""
+SHORT_WEIGHT = 2
+"""Divisor of a short input's cycles in the sum with the longest one's."""
+SPILL_INTERVAL = 2
+"""Cycles of an external word that such programs are optimized for, as with boards' SDRAM."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A lowered encoder whose buffers have scratchpad addresses."""
+
+    choices: Choices
+    lowered: Lowered
+    addresses: Mapping[str, int]
+    used: Mapping[str, Use]
+    """Lifetime of each buffer."""
+    spilled: Spilled | None = None
+    """The sections in which blocks leave the scratchpad and come back."""
+
+
+def placed(lowered: Lowered, choices: Choices) -> Placed:
+    """Return a lowered encoder with buffer addresses.
+
+    ``choices`` are those of ``lowered``, with the distance of loads. If the scratchpad has no room
+    for all tensors and ``choices.spills`` is true, blocks of tensors are stored to external memory
+    until their next use. Raises :class:`FitError` if the encoder does not fit.
+    """
+    memory, sizes = lowered.memory, lowered.memory.buffers
+    sections = _sections(lowered, choices)
+    nodes = _nodes(sections, choices)
+    least, used = _extent(nodes)
+    if lowered.missing:
+        fewer = replace(lowered, layers=lowered.layers[:-1])
+        words_before, before = _extent(_nodes(_sections(fewer, choices), choices))
+        least += lowered.missing * (least - words_before)
+        used = repeated(used, before, lowered.missing)
+    check_words(memory, least, least=True)
+    for buffer in kept_buffers(nodes):
+        used[buffer] = Use([(0, least)], used[buffer].beside)
+    memory.check_slots()
+    try:
+        return Placed(choices, lowered, place(memory, used)[0], used)
+    except FitError as refusal:
+        if choices.spills:
+            spilled = Spill(sections, sizes, used, memory.config, lowered.image_bytes).run()
+            if spilled is not None:
+                return Placed(choices, lowered, spilled.addresses, used, spilled)
+        else:
+            tensors = {name: use for name, use in used.items() if name in lowered.blocks}
+            refusal.hopeless = live_bytes(tensors, sizes) > memory.config.scratchpad.bytes
+        raise
+
+
+def assembly(
+    placed: Placed, model: ModelDescription, layers: int | None = None
+) -> Assembly[Placed]:
+    """Return the programs of an encoder, with the runs by which they are compared.
+
+    If ``layers`` is given, the programs end after that number of layers, and there are no programs
+    of fewer bits.
+    """
+    lowered, choices = placed.lowered, placed.choices
+    if layers is not None:
+        lowered = replace(lowered, layers=lowered.layers[:layers])
+    if placed.spilled is None:
+        sections = _sections(lowered, choices)
+    else:
+        before, *inside, after = placed.spilled.sections
+        sections = [before, *inside[: len(lowered.layers)], after]
+    programs = _programs(_nodes(sections, choices), coarser=layers is None)
+
+    def run(entry: str, length: int, divisor: int = 1) -> Run:
+        registers = {LENGTH_REGISTER: length, **row_counts(lowered.rows, length)}
+        return Run(entry, registers, divisor)
+
+    last = AGAIN if AGAIN in programs else ENCODE
+    runs = [run(last, model.sequence)]
+    if model.variable:
+        runs.append(run(last, max(model.sequence // SHORT, 1), SHORT_WEIGHT))
+    if last != ENCODE:
+        # A first run counts as much as one behind it.
+        runs.append(run(ENCODE, model.sequence))
+    return Assembly(
+        source=placed,
+        memory=lowered.memory,
+        programs=programs,
+        used=placed.used,
+        runs=[runs],
+        interval=SPILL_INTERVAL if choices.spills else 1,
+    )
+
+
+def _extent(nodes: Sequence[Node]) -> tuple[int, dict[str, Use]]:
+    """Return the least words of the programs of some instructions, and the use of buffers."""
+    return sum(map(least_words, _programs(nodes).values())), uses(list(flatten(nodes)))
+
+
+def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[Node]]:
+    """Return the instructions of every program by its entry, ``coarser`` ones only on request."""
+    programs, later = {ENCODE: [*nodes]}, again(nodes)
+    if later:
+        programs[AGAIN] = later
+    if coarser and any(draft.plane for draft in flatten(nodes)):
+        for bits in BITS[1:]:
+            programs[entry_at(ENCODE, bits)] = upper(nodes, planes_of(bits))
+    return programs
+
+
+def again(nodes: Sequence[Node]) -> list[Node]:
+    """Return the instructions of later runs, which find the first run's weights on the chip.
+
+    These are ``nodes`` without the loads that only the first run executes. The result is empty if
+    there are no such loads: then all runs have the same instructions.
+    """
+    repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
+    return repeated if len(repeated) < len(nodes) else []
+
+
+def kept_buffers(nodes: Sequence[Node]) -> set[str]:
+    """Return the names of the buffers that only the first run loads, and that every run reads."""
+    once, later = set[str](), set[str]()
+    for draft in flatten(nodes):
+        (once if draft.once else later).update(draft.buffers)
+    return once & later
+
+
+def _sections(lowered: Lowered, choices: Choices) -> list[Sequence[Node]]:
+    """Return the instructions before the layers, of each layer, and after the layers."""
+    sections = [lowered.before, *lowered.layers, lowered.after]
+    return arrange(sections, choices.ahead, across=not choices.loop_layers)
+
+
+def _nodes(sections: Sequence[Sequence[Node]], choices: Choices) -> list[Node]:
+    """Return the whole program, with loops as chosen."""
+    before, *layers, after = sections
+    apart = 0 if choices.loop_layers else len(layers)
+    return with_barriers([*before, *repeat(layers, apart), *after])
