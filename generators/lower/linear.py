@@ -70,7 +70,7 @@ class LinearLayer:
         longest = sum(stored_rows(part.stored, deepest) for part in self.own)
         longest += 0 if op.low_rank is None else op.low_rank.first.target.columns
         nt = -(-n // config.array.cols)
-        lowering.room_for(config.lane_groups)
+        lowering.memory.check_at_once(SPARE_WORDS + config.lane_groups)
         self.height = lowering.accumulators.height(op.source.rows)
         looped = choices.loop_layers
         self.used = weights_used(lowering.model, op, looped=looped) if choices.compact else None

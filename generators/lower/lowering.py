@@ -7,7 +7,6 @@ from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.lower.blocks import Blocks, Part, groups
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.instructions import parameters
-from celosia.generators.lower.residence import check_at_once
 from celosia.generators.lower.traffic import Traffic
 from celosia.generators.program.draft import Draft, Node, Ref, repeat
 from celosia.generators.program.image import Piece
@@ -43,16 +42,10 @@ class Lowering(Traffic):
 
         It copies ``count`` words from the start of the scratchpad buffer ``blob`` to the parameter
         words from index ``first`` on. Index 0 is the first word after the :data:`SPARE_WORDS` at
-        the memory's start.
+        the memory's start. Raises :class:`FitError` if the parameter memory has too few words.
         """
+        self.memory.check_at_once(SPARE_WORDS + first + count)
         return parameters(Ref(blob), count, SPARE_WORDS + first)
-
-    def room_for(self, words: int) -> None:
-        """Raise :class:`FitError` if an operation's parameter words exceed the parameter memory.
-
-        The memory must have room for ``words`` words and for the :data:`SPARE_WORDS`.
-        """
-        check_at_once(self.name, self.config, words + SPARE_WORDS)
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
         """Return the instructions of all parts; ``make(first, count)`` returns those of one part.

@@ -30,7 +30,7 @@ from celosia.generators.lower.plan import (
     layer_of,
 )
 from celosia.generators.lower.products import Product
-from celosia.generators.lower.residence import Register, Words, check_at_once
+from celosia.generators.lower.residence import Register, Words
 from celosia.generators.lower.rules import Rules
 from celosia.generators.lower.staging import WORDS
 from celosia.generators.lower.walk import Rowwise
@@ -143,7 +143,7 @@ class Instructions(Rules):
         ranges = [(kept, first, count or kept.count - first) for kept, first, count in wanted]
         total = sum(count for _, _, count in ranges)
         if self.plan.way.passing:
-            check_at_once(self.model.name, self.config, total)
+            self.memory.check_at_once(total)
         if self._word + total > depth:
             self._word = 0
         for block, first, count in ranges:

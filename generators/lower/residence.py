@@ -309,6 +309,19 @@ class Memory:
                 doubled(self.config, "param_depth"),
             )
 
+    def check_at_once(self, words: int) -> None:
+        """Raise :class:`FitError` if the parameter memory has fewer than ``words`` words.
+
+        ``words`` is the number of parameter words that a model's instructions need at the same
+        time.
+        """
+        if words > self.config.vector.words:
+            raise FitError(
+                f"Model {self.name} needs {words} parameter words at once, but param_depth is "
+                f"{self.config.vector.words}",
+                doubled(self.config, "param_depth", words),
+            )
+
     def take_tables(self, tables: Sequence[Ints]) -> list[int]:
         """Allocate table slots for activation tables, and return a list with each table's slot.
 
@@ -337,16 +350,3 @@ class Memory:
             )
         self.tables.append(table)
         return len(self.tables) - 1
-
-
-def check_at_once(name: str, config: Config, words: int) -> None:
-    """Raise :class:`FitError` if the parameter memory has fewer than ``words`` words.
-
-    ``words`` is the number of parameter words that a model's instructions need at the same time.
-    """
-    if words > config.vector.words:
-        raise FitError(
-            f"Model {name} needs {words} parameter words at once, but param_depth is "
-            f"{config.vector.words}",
-            doubled(config, "param_depth", words),
-        )

@@ -61,7 +61,6 @@ def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_wor
     for index, op in enumerate(ops):
         params = rescale_words(lowering.config, *lowering.row_rescales(op))
         count = len(params)
-        lowering.room_for(first_word + count)
         blob = f"{label}.params.{index}"
         item = Item()
         lowering.load(item, blob, params.ravel())
@@ -110,7 +109,6 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
     config, batch = lowering.config, lowering.batch
     total = op.source.rows // batch
     source = lowering.blocks[op.source.buffer]
-    lowering.room_for(1)
     item = Item()
     piece = lowering.image.add(pool_bytes(op, total, total, config))
     if op.variable:

@@ -43,7 +43,7 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
     if steps.gathers:
         rescales.append(rescale_of(0, 1.0))
         steps.identity = SPARE_WORDS + len(rescales) - 1
-    lowering.room_for(len(rescales) + 1)
+    lowering.memory.check_at_once(SPARE_WORDS + len(rescales) + 1)
     item = Item()
     lowering.load(item, label, rescale_words(config, *rescales).ravel())
     item.body.append(lowering.params_draft(label, len(rescales)))
