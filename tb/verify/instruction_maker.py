@@ -320,7 +320,10 @@ class InstructionMaker:
         return Instruction(Opcode.TABLE, operands)
 
     def any(self) -> Instruction:
-        """Return a random instruction for an engine; the configuration supports its opcode."""
+        """Return a random instruction for a randomly chosen engine.
+
+        The configuration supports the instruction's opcode.
+        """
         config = self.config
         makers = [
             self._matmul,

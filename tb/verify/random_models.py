@@ -88,9 +88,10 @@ def with_zero_tiles(
 def random_inputs(
     rng: np.random.Generator, model: ModelDescription, count: int = 4
 ) -> list[NDArray[Any]]:
-    """Return ``count`` random inputs of an encoder: tokens [n], or features [n, features].
+    """Return a list of ``count`` random inputs of an encoder.
 
-    The length n is random if the model accepts any length.
+    Each input is an array of token numbers [n], or of features [n, features]. If the model accepts
+    any length up to ``model.tokens``, n is random for each input; otherwise n is ``model.tokens``.
     """
     least = 1 if model.variable else model.tokens
     rows = [int(rng.integers(least, model.tokens + 1)) for _ in range(count)]
@@ -128,7 +129,10 @@ def random_text_model(rng: np.random.Generator) -> TextDescription:
 
 
 def random_text_weights(model: TextDescription) -> Weights:
-    """Return weights of a decoder with a standard deviation of 0.5, the same in every call."""
+    """Return random weights of a decoder, the same in every call.
+
+    They are normally distributed, with a mean of 0 and a standard deviation of 0.5.
+    """
     rng = np.random.default_rng(0)
     tensors = {name: rng.normal(0, 0.5, shape) for name, shape in model.shapes().items()}
     return check_weights(tensors, model)

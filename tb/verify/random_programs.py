@@ -60,7 +60,12 @@ def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
 
 
 def clearing_sums(config: Config) -> list[Instruction]:
-    """Return instructions that clear the accumulators; they must run after :func:`clearing`."""
+    """Return DRAIN instructions that clear the accumulators.
+
+    A DRAIN clears the accumulators that it reads, and writes its results to the scratchpad. The
+    instructions must run after :func:`clearing`, which sets the parameters of the DRAIN to zero:
+    then the results are zeros, and the scratchpad stays cleared.
+    """
     program = []
     for first, count in _pieces(config.accumulators.depth, config.bank_bytes // config.array.cols):
         operands = {
@@ -202,12 +207,15 @@ def _controlled(program: list[Instruction], rng: np.random.Generator) -> list[In
 def random_program(
     config: Config, rng: np.random.Generator, steps: int, *, alone: bool = False
 ) -> RandomProgram:
-    """Return a random program: loads, then ``steps`` random instructions, then drains and stores.
+    """Return a random program: loads, then ``steps`` random instructions, then drains.
 
     The initial external memory has random bytes, a fifth of them zero; loads copy parts of it to
-    the scratchpad. Registers and loops are used, so that some instructions run more than once.
-    If ``alone`` is false, on-chip memories must be zero before the run. If it is true, the program
-    first clears all memories that a machine does not clear after a reset.
+    the scratchpad. The drains at the end clear all accumulators that still hold sums. Registers and
+    loops are used, so that some instructions run more than once.
+
+    If ``alone`` is true, the program first clears all on-chip memories that a machine does not
+    clear after a reset. If it is false, the caller must ensure that all on-chip memories are zero
+    before the run.
     """
     row_bytes = -(-64 // config.mem_bytes) * config.mem_bytes
     data = rng.integers(0, 256, (IMAGE_ROWS, row_bytes)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Inferences of trained models in which faults are injected."""
+"""Inferences of trained models; faults are injected while they run."""
 
 from abc import ABC, abstractmethod
 
@@ -24,10 +24,11 @@ BEFORE, CONTEXT = 6, 32
 
 
 class Problem(ABC):
-    """A machine with a model, and one inference of the model without a fault.
+    """A machine that runs inferences of a model, and the results of one run without a fault.
 
-    ``cycles`` are the cycles of this inference, ``expected`` the bytes of its result, and
-    ``choice`` the class or token with the largest output.
+    The run belongs to the last call of :meth:`infer`; faults are then injected into repetitions of
+    this run. ``cycles`` is the number of cycles that it took. ``expected`` contains the bytes of
+    its result, and ``choice`` is the class or token with the largest output.
     """
 
     machine: FaultMachine
@@ -39,9 +40,12 @@ class Problem(ABC):
         self._number = -1
 
     def infer(self, number: int) -> None:
-        """Run inference ``number`` without a fault; set ``expected`` and ``choice`` to its result.
+        """Run inference ``number`` without a fault; set ``cycles``, ``expected`` and ``choice``.
 
-        If the previous call ran the same inference, it is not run again.
+        ``number`` selects the inference's input: an image or random tokens. Numbers that differ by
+        a multiple of ``INFERENCES`` select the same input. If the previous call had the same input,
+        the inference is not run again. Raises :class:`RunError` if the result differs from the
+        golden machine's.
         """
         number %= INFERENCES
         if number != self._number:
@@ -64,7 +68,7 @@ class Problem(ABC):
 
 
 class DigitsProblem(Problem):
-    """Inferences of a compiled model that classifies digits, on images of the test split."""
+    """Inferences of a model that classifies digits, on test images of scikit-learn's digits."""
 
     def __init__(self, compiled: CompiledModel):
         super().__init__()
@@ -98,10 +102,12 @@ class DigitsProblem(Problem):
 
 
 class TextProblem(Problem):
-    """Inferences of a language model: one token after a few random tokens.
+    """Inferences of a language model; each processes one random token of a text.
 
-    The result is the largest logit and its token. The effect of a fault on keys and values for
-    later tokens is not examined. Raises :class:`InputError` if the configuration has no argmax.
+    Random earlier tokens of the text are already in the cache. The result of an inference is the
+    largest logit and its token. The effect of a fault on keys and values for later tokens is not
+    examined. Raises :class:`InputError` if the configuration's field ``argmax`` is false, or if the
+    model is an encoder-decoder.
     """
 
     def __init__(self, model: str, config: Config):
@@ -141,9 +147,11 @@ class TextProblem(Problem):
 
 
 def open_problem(model: str, config: Config) -> Problem:
-    """Return a :class:`Problem`: a model whose inferences run on a machine of a configuration.
+    """Return a :class:`Problem` that runs inferences of the model ``model``.
 
-    Raises :class:`InputError` if the model is unknown, or does not fit the configuration.
+    ``model`` is the name or the path of a language model, or of a model that classifies digits. The
+    inferences run on a machine with the configuration ``config``. Raises :class:`InputError` if the
+    model is unknown, or does not fit the configuration.
     """
     if is_text(model):
         return TextProblem(model, config)

@@ -137,11 +137,12 @@ def find_sites(verilog: str) -> list[Site]:
 
 
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
-    """Return a C++ header with the offsets of sites in Verilator's class, and these sites.
+    """Return a C++ header with the sites' offsets in Verilator's class, and a list of these sites.
 
-    A site is a register or memory in which a fault can be injected. ``header`` is the C++ text that
-    declares Verilator's class. The header and the returned list omit registers that Verilator has
-    optimized away, since the class has no member for them.
+    A site is a register or memory in which a fault can be injected. ``sites`` are all sites of the
+    circuit. ``header`` is the C++ text that declares Verilator's class. Registers that Verilator
+    has optimized away have no member in the class. The returned header and the returned list of
+    sites omit them.
     """
     members = set(_MEMBER.findall(header))
     kept = [site for site in sites if site.member in members]

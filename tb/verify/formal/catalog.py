@@ -60,7 +60,8 @@ def results(
     - ``property``: the property's name;
     - ``holds``: the cycles that the proof covers, as :attr:`Property.bound`;
     - ``counterexample``: the failing assertion and its cycle, or None if no assertion fails;
-    - ``as_expected``: whether a counterexample was found if one is expected, or else none;
+    - ``as_expected``: true if a counterexample was found where one is expected, and also if none
+      was found where none is expected;
     - ``seconds``: the duration of the proof.
 
     Raises :class:`RunError` if a tool fails.
@@ -97,7 +98,7 @@ def _result(proof: Property, broken: bool) -> dict[str, Any]:
 def table() -> str:
     """Return the table of all properties for docs/proofs.md, in Markdown.
 
-    Properties with the same statement and bound share a line.
+    Properties with the same statement and the same :attr:`Property.bound` share a line.
     """
     lines = ["| property | circuit | statement | holds |", "|---|---|---|---|"]
     alike: dict[tuple[str, str], list[Property]] = {}

@@ -60,12 +60,20 @@ def _held(m: Module, stream: Any) -> Value:
 
 
 def assume_held(m: Module, stream: Any) -> None:
-    """Add the assumption to ``m`` that an offered payload stays the same until accepted."""
+    """Add to ``m`` the assumption that ``stream`` keeps a payload until it is accepted.
+
+    After a cycle in which ``valid`` is 1 and ``ready`` is 0, ``valid`` is still 1 and the payload
+    is the same.
+    """
     m.d.comb += Assume(_held(m, stream))
 
 
 def assert_held(m: Module, stream: Any) -> None:
-    """Add the assertion to ``m`` that an offered payload stays the same until accepted."""
+    """Add to ``m`` the assertion that ``stream`` keeps a payload until it is accepted.
+
+    After a cycle in which ``valid`` is 1 and ``ready`` is 0, ``valid`` is still 1 and the payload
+    is the same.
+    """
     m.d.comb += Assert(_held(m, stream))
 
 

@@ -34,9 +34,10 @@ _PACKAGES = {
 class Property:
     """A property of a circuit to prove, with a mutant of the circuit that violates it.
 
-    ``harness`` is a function that takes the Python module named ``module``, which defines the
-    circuit. It returns a component that contains the circuit, assumptions about its environment,
-    and assertions. ``probes`` connects inputs of this component to signals inside the circuit: a
+    ``statement`` is the property as an English sentence. ``module`` is the name of the Python
+    module that defines the circuit. ``harness`` is a function that takes this module and returns a
+    component. The component contains the circuit, assumptions about the circuit's environment, and
+    assertions. ``probes`` connects inputs of this component to signals inside the circuit: it is a
     dictionary from an input's name to the signal's path in the flattened netlist.
 
     The assertions are proven for the first ``steps`` cycles from power-on. The proof covers all
@@ -46,8 +47,8 @@ class Property:
     later cycle differs from the proven ones. If neither is set, nothing is proven about later
     cycles.
 
-    ``mutant`` is a pair of texts: a piece of the module's source that occurs once, and the piece
-    that replaces it in the mutant.
+    ``mutant`` is a pair of texts. The first is a piece of the module's source that occurs once; the
+    second is the piece that replaces it in the mutant.
     """
 
     name: str
@@ -62,7 +63,10 @@ class Property:
 
     @property
     def bound(self) -> str:
-        """Cycles that the proof covers, as text: a number as in ``20 cycles``, or ``for all``."""
+        """Number of cycles that the proof covers, as a text such as ``20 cycles``.
+
+        The text is ``for all`` if the proof covers all cycles.
+        """
         if self.pipeline or self.induction is not None:
             return "for all"
         return f"{self.steps} cycles"
@@ -76,12 +80,13 @@ def properties(
     probes: Mapping[str, Mapping[str, str]] | None = None,
     **numbers: int,
 ) -> tuple[Property, ...]:
-    """Return a property for each of ``harnesses``; properties.toml defines its other fields.
+    """Return a tuple with one :class:`Property` for each entry of ``harnesses``.
 
     ``harnesses`` is a dictionary from a property's name to its field ``harness``. ``probes`` is a
-    dictionary from a property's name to its field ``probes``; a property that it lacks has no
-    probes. A statement in the file may contain names in braces; ``numbers`` are the values that
-    replace these names.
+    dictionary from a property's name to its field ``probes``; a property without an entry has no
+    probes. The file properties.toml defines all other fields. A statement in this file may contain
+    names in braces. Each of these names is replaced by the value of the keyword argument
+    (``numbers``) with the same name.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []
@@ -105,10 +110,13 @@ def missing_tools() -> list[str]:
 def prove(proof: Property, *, broken: bool = False) -> str | None:
     """Try to prove a property; return None if it is proven, or a text with the failing assertion.
 
-    If ``broken`` is true, the circuit is replaced by the property's mutant. The text also has the
-    assertion's cycle. Cycles count from power-on, or, if the induction fails, from any state in
-    which the assertions hold. The outcome is stored in the cache of builds, and is used again while
-    the circuit, the property and the tools' versions are the same.
+    If ``broken`` is false, the circuit itself is examined; if it is true, the property's mutant is
+    examined instead. The text has the assertion's position in the source, and the cycle (``step``)
+    in which it fails. Cycles are counted from power-on. If the induction fails, the text has the
+    words ``induction step``; its cycles are counted from any state in which the assertions hold.
+
+    The outcome is stored in the cache of builds. It is used again while the circuit, the property
+    and the tools' versions are the same.
 
     Raises :class:`celosia.arch.errors.RunError` with the last lines of the tool's log if a tool
     fails.

@@ -1,4 +1,4 @@
-"""Small valid files of every input format, and a Celosia command that reads each of them."""
+"""Functions that write small valid files of each input format, and commands that read them."""
 
 import json
 import shutil

@@ -43,15 +43,15 @@ class Ended:
 def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
     """Run a case: damage a valid file of the case's ``format``, and run a command that reads it.
 
-    ``main`` is the command's main function. The command must accept the file, or refuse it with
-    exit code 2 and one sentence within 5 s of processor time. It must read no file outside the
-    folder of the damaged file. It runs in a forked process, which is killed if it takes too much
-    time, and cannot allocate more than 4 GiB of memory.
+    ``main`` is the main function of the command ``celosia``. The command must accept the file, or
+    refuse it with exit code 2 and one sentence within 5 s of processor time. It must read no file
+    outside the folder of the damaged file. It runs in a forked process, which cannot allocate more
+    than 4 GiB of memory. The process is killed after 20 s of processor time, or 90 s in all.
 
     The result is a dictionary. ``mismatch`` describes the command's wrong behaviour, and is empty
     if there is none. ``refusal`` is the sentence by which the command refused the file; it is empty
-    if the command accepted the file. ``file`` is the name of the damaged file, and ``way`` is the
-    kind of damage that :func:`celosia.tb.verify.fuzz.damage.damage` returned.
+    if the command accepted the file. ``file`` is the name of the damaged file. ``way`` is the kind
+    of damage, as :func:`celosia.tb.verify.fuzz.damage.damage` returned it.
     """
     rng = case.rng()
     make = FORMATS[case.choice("format", FORMATS)]
@@ -75,11 +75,11 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 
 
 def judged(ended: Ended) -> str:
-    """Return a sentence that describes the wrong behaviour of a command, or an empty text.
+    """Return a sentence that describes a command's wrong behaviour; it is empty if all is right.
 
     ``ended`` is the outcome of a command that has read a damaged file. The behaviour is right if
-    the command has accepted the file, or has refused it as :func:`run` demands, and has opened no
-    file outside the folder.
+    two conditions are met. The command has accepted the file, or has refused it as :func:`run`
+    demands. And it has opened no file outside the folder.
     """
     last = (ended.errors.strip().splitlines() or [""])[-1]
     if ended.opened:

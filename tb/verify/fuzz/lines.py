@@ -30,8 +30,9 @@ def run(case: Case) -> dict[str, Any]:
     memory words, the share of stalled cycles and all data are random. So is the link's memory
     latency, and the share of a bridge's memory that answers with errors.
 
-    The result is a dictionary. ``mismatch`` is the bench's error, and is empty if the bench passes.
-    The other entries are the line, the width (bits) and the bench's parameters.
+    The result is a dictionary. ``mismatch`` is the bench's error message, and is empty if the bench
+    passes. ``line`` names the circuit, as in the case. ``width`` is the width of memory words
+    (bits). All other entries are the bench's parameters.
     """
     rng, line = case.rng(), case.choice("line", LINES)
     width = int(rng.choice(_WIDTHS))

@@ -1,4 +1,4 @@
-"""Fuzzing with random models: compiled for random machines, they must equal the reference."""
+"""Fuzzing with random models on random machines: tensors must equal the integer reference's."""
 
 import itertools
 from collections.abc import Sequence
@@ -89,13 +89,14 @@ def random_options(rng: np.random.Generator, config: Config) -> Options:
 
 
 def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
-    """Return a sentence with the first error of a compiled model, or an empty text without error.
+    """Return a compiled model's first error as a sentence, or an empty text if there is none.
 
-    The model's programs are checked for every order in which engines can run their commands. The
-    golden machine runs an inference for each of ``inputs``. Its tensors and its output are compared
-    with the integer reference. If weights stay on the chip between inferences, the last inference
-    is repeated without loading them. If weights are nested, that is, readable at several widths,
-    inferences are run with each width.
+    First, the model's programs are checked: they must fit program memory, and give the same results
+    in every order in which engines can run their commands. Then the golden machine runs an
+    inference for each of ``inputs``. Its tensors and its output are compared with the integer
+    reference's. If weights stay on the chip between inferences, the last inference is repeated
+    without loading them. If weights are nested, that is, readable at several widths, inferences are
+    run with each width.
     """
     config, model = compiled.config, compiled.quantized.description
     if len(compiled.words) > config.control.program_depth:

@@ -85,9 +85,14 @@ def random_options(
 def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str:
     """Run a prompt and ``STEPS`` further tokens, and return the names of wrong tensors.
 
-    A tensor is wrong if it differs from the session's reference. The result is a text with the
-    names separated by commas; it is empty if no tensor is wrong. ``numbers`` are the token numbers
-    of the text, and ``context`` is the number of tokens that are processed in all.
+    ``context`` is the number of tokens that are processed in all. ``numbers`` are token numbers:
+    the prompt takes its tokens from the beginning, and the further tokens are the last ``STEPS``.
+    An encoder-decoder's source text also consists of the first ones.
+
+    A session compares its machine's tensors with the golden machine's. If its machine is the golden
+    machine, the session compares logits and chosen tokens with the integer reference's. A tensor
+    that differs is wrong. The result is a text with the names separated by commas; it is empty if
+    no tensor is wrong.
     """
     if session.program.source_positions:
         session.encode(numbers[: session.program.source_positions])

@@ -10,10 +10,13 @@ from celosia.tb.machine.recovery import KINDS, Campaign
 def run(case: Case) -> dict[str, Any]:
     """Run a case: disturb the run of a random program, and check the next program's run.
 
-    The case's field ``config`` selects the configuration, and the case's index the disturbance; see
-    :class:`celosia.tb.machine.recovery.Campaign`. The result is a dictionary. ``mismatch``
-    describes the error, and is empty if there is none. ``befell`` is the kind of disturbance, and
-    ``cause`` is the error cause that the register STATUS had after the disturbed run.
+    The case's field ``config`` selects the configuration, and the case's index selects the kind of
+    disturbance. The kinds are listed in :class:`celosia.tb.machine.recovery.Campaign`.
+
+    The result is a dictionary. ``mismatch`` describes errors of these runs, and is empty if there
+    is none; the first runs after power-on, which are not disturbed, are checked, too. ``befell`` is
+    the kind of disturbance. ``cause`` is the error cause that the register STATUS had after the
+    disturbed run.
     """
     rng = case.rng()
     seed, latency = int(rng.integers(1, 1 << 30)), int(rng.integers(60))

@@ -31,12 +31,15 @@ _TIMEOUT = 3600.0  # seconds of all mutants of a case
 def run(case: Case) -> dict[str, Any]:
     """Run a case of a mutation campaign: run a unit's bench on at most ``GROUP`` mutants.
 
-    The case's index selects these mutants from all mutants of the unit. The result is a dictionary.
-    ``mutants`` is the number of mutants in the case. ``killed`` counts the mutants that the bench
-    detects: a test fails, or does not end. ``equivalent`` counts the undetected mutants whose
-    outputs are proven to equal the unit's. The case's field ``prove`` is the time limit (seconds)
-    of the proof by induction for one mutant. ``survivors`` is a list with a line of text for each
-    other mutant: its change and its source lines.
+    The case's field ``unit`` selects the unit, and the case's index selects these mutants from all
+    mutants of the unit. If the bench does not detect a mutant, a proof by induction is tried that
+    the mutant's outputs equal the unit's. The case's field ``prove`` is the time limit of this
+    proof (seconds) for one mutant.
+
+    The result is a dictionary. ``mutants`` is the number of mutants in the case. ``killed`` is the
+    number of mutants that the bench detects, since a test fails or does not end. ``equivalent`` is
+    the number of undetected mutants for which the proof succeeds. ``survivors`` is a list with one
+    text for each remaining mutant: its change and its source lines.
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
     bench = MUTATED[case.choice("unit", MUTATED)]

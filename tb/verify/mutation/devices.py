@@ -69,7 +69,9 @@ def _starter() -> Starter:
 class DeviceBench:
     """Bench of a circuit that drives a device's pins.
 
-    A campaign uses it in place of a :class:`celosia.tb.benches.catalog.Bench`.
+    A campaign uses it in place of a :class:`celosia.tb.benches.catalog.Bench`. ``name`` is the
+    circuit's name. ``component`` is a function that returns the circuit for a configuration. The
+    other fields have the same meaning as in ``Bench``.
     """
 
     name: str

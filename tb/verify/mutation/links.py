@@ -28,7 +28,9 @@ _FACTORS = {"row_factors": 8, "multiplier_width": 16, "norm": True, "softmax": T
 class LinkBench:
     """Bench of a circuit of the host link or the vector engine.
 
-    A campaign uses it in place of a :class:`celosia.tb.benches.catalog.Bench`.
+    A campaign uses it in place of a :class:`celosia.tb.benches.catalog.Bench`. ``component`` is a
+    function that returns the circuit for a configuration. ``module``, ``settings``, ``mutants`` and
+    ``inner`` have the same meaning as in ``Bench``.
     """
 
     module: str

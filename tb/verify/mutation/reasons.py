@@ -19,9 +19,10 @@ def reason(unit: str, mutant: str) -> str | None:
 
 @functools.cache
 def reasons() -> dict[str, dict[str, str]]:
-    """Return the reasons why mutants survive: for each unit, a dictionary from mutant to reason.
+    """Return the recorded reasons why mutants survive, by unit and mutant.
 
-    A mutant is described by a text: its change, and the source files of the changed cell.
+    The result is a dictionary from a unit's name to another dictionary, from mutant to reason. A
+    mutant is described by a text: its change, and the source files of the changed cell.
     """
     path = Path(__file__).with_name("survivors.toml")
     units = tomllib.loads(path.read_text(encoding="utf-8"))
