@@ -13,14 +13,13 @@ from celosia.arch.presets import PRESETS
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.accumulators import Accumulators
-from celosia.generators.lower.assemble import TOO_LARGE, TOO_LONG, Refusal
 from celosia.generators.lower.blocks import Blocks, by_columns, by_rows
 from celosia.generators.lower.checks import check_encoder
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.encoder_compiler import Options
 from celosia.generators.lower.fill import fills
-from celosia.generators.lower.fitting import FitError
+from celosia.generators.lower.fitting import FitError, Stage
 from celosia.generators.lower.lower import lower
 from celosia.generators.lower.lowering import Lowering
 from celosia.generators.lower.moves import load
@@ -400,12 +399,12 @@ def test_encoders_of_each_kind_have_the_references_integers(case) -> None:
 
 def test_smaller_loads_are_not_tried_if_they_cannot_help() -> None:
     for stage, hopeless, patient, reloads, parts, spills in product(
-        (TOO_LARGE, TOO_LONG), *[(False, True)] * 5
+        (Stage.TOO_LARGE, Stage.TOO_LONG), *[(False, True)] * 5
     ):
         plan_of = SimpleNamespace(reloads=reloads, loop_parts=parts, spills=spills)
         search = SimpleNamespace(patient=patient)
-        refusal = Refusal(stage, 1, "some", (), hopeless)
-        if stage == TOO_LARGE:
+        refusal = FitError("some", stage=stage, hopeless=hopeless)
+        if stage == Stage.TOO_LARGE:
             ends = hopeless and not patient
         else:
             # Smaller loads make more words, but for input that is loaded again, or for spills.
