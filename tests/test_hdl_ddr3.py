@@ -23,6 +23,7 @@ from celosia.tb.devices.data_sheets import DDR3
 from celosia.tb.devices.ddr3 import NAMES, REGISTERS, SEQUENCE, Bus
 from celosia.tb.machine.toolchain import missing_tools
 from celosia.tb.speed.port_bench import PortFigures, bench_port
+from tests.support.longer import longer
 
 TINY = PRESETS["tiny"]
 CHIP = CHIPS["MT41K64M16"]
@@ -169,9 +170,9 @@ def bench(width: int, start: Ddr3Start | None = None, bursts: int = 3000) -> Por
 @pytest.mark.parametrize(
     ("width", "share"),
     [
-        (64, 0.935),
+        (128, 0.935),
         pytest.param(32, 0.495, marks=pytest.mark.slow),
-        pytest.param(128, 0.935, marks=pytest.mark.slow),
+        *longer((64, 0.935)),
     ],
 )
 def test_bursts_agree_with_bytes_in_an_array(width: int, share: float) -> None:

@@ -5,17 +5,20 @@ import pytest
 from celosia.arch.presets import PRESETS
 from celosia.hdl.control.dispatch import Dispatch
 from celosia.tb.benches.simulate import simulate
+from tests.support.longer import longer
 
 
 @pytest.mark.parametrize(
     ("simulator", "seed", "stall", "depth", "registered"),
     [
-        ("icarus", 1, 0.0, 2, False),
         ("icarus", 2, 0.3, 1, False),
         ("icarus", 3, 0.0, 5, False),
-        ("verilator", 4, 0.1, 3, False),
         ("icarus", 5, 0.1, 1, True),
         ("icarus", 6, 0.0, 4, True),
+        *longer(
+            ("icarus", 1, 0.0, 2, False),
+            ("verilator", 4, 0.1, 3, False),
+        ),
     ],
 )
 def test_commands_wait_for_their_tokens(simulator, seed, stall, depth, registered):
