@@ -12,6 +12,8 @@ _CLEANED = {
     **{f" {ending}": ending for ending in ("n't", "'m", "'s", "'ve", "'re")},
 }
 """Places of a text that become shorter if it is cleaned, in this order."""
+_BEGINNINGS = sorted({place[:end] for place in _CLEANED for end in range(1, len(place))}, key=len)
+"""Beginnings of these places, the shortest first."""
 
 
 def whole(text: str) -> str:
@@ -31,20 +33,15 @@ def clean(text: str) -> str:
 
 
 def unclean(text: str) -> int:
-    """Return the number of characters at a text's end that :func:`clean` may still change.
+    """Return how many characters at a text's end :func:`clean` may change once more text follows.
 
-    The change depends on the text that follows. For example, the result is 1 for ``"word "``: if a
-    comma follows, the space is removed.
+    For example, the result is 1 for ``"word "``: if a comma follows, the space is removed.
     """
-    most = max(map(len, _CLEANED)) - 1
-    return next(
-        (
-            count
-            for count in range(min(most, len(text)), 0, -1)
-            if any(place.startswith(text[-count:]) for place in _CLEANED)
-        ),
-        0,
-    )
+    kept = text
+    while begun := next((place for place in _BEGINNINGS if kept.endswith(place)), ""):
+        # The characters before may be the beginning of another place, as in ``" ' n"``.
+        kept = kept.removesuffix(begun)
+    return len(text) - len(kept)
 
 
 class Pieces:

@@ -104,8 +104,7 @@ class TextTokenizer:
 
     def decode(self, tokens: list[int]) -> str:
         """Return the text that ``tokens`` stand for; ``begin`` and ``ends`` are skipped."""
-        marks = {self.begin, *self.ends}
-        text = str(self._tokenizer.decode([token for token in tokens if token not in marks]))
+        text = self._text(tokens)
         return clean(text) if self.cleaned else text
 
     def settled(self, tokens: list[int]) -> str:
@@ -113,8 +112,12 @@ class TextTokenizer:
         count = len(tokens)
         while count and self._pieces.is_byte(tokens[count - 1]):
             count -= 1
-        text = whole(self.decode(tokens[:count]))
-        return text[: len(text) - unclean(text)] if self.cleaned else text
+        text = whole(self._text(tokens[:count]))
+        return clean(text[: len(text) - unclean(text)]) if self.cleaned else text
+
+    def _text(self, tokens: list[int]) -> str:
+        marks = {self.begin, *self.ends}
+        return str(self._tokenizer.decode([token for token in tokens if token not in marks]))
 
 
 class NumberTokenizer:

@@ -1,0 +1,88 @@
+"""Importers against definitions: windows of convolutions, layers of the host, pieces of texts."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from celosia.generators.frontend.host_steps import cut, layer_norm, linear, windows
+from celosia.generators.frontend.pieces import _byte_level, clean, unclean
+
+MARKS = [" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're"]
+"""What is shortened by a space before it; see ``clean_up_tokenization`` of transformers."""
+
+
+@pytest.mark.parametrize("kernel", [(3,), (2, 3)])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("padding", [(0, 0), (1, 2)])
+def test_windows_are_those_of_a_convolution(kernel, stride, dilation, padding) -> None:
+    """A product with the windows is the sum over kernel and channels, element by element."""
+    rng, axes = np.random.default_rng(1), len(kernel)
+    sizes, (before, after) = (7, 8)[:axes], padding
+    values = rng.integers(-9, 9, (2, *sizes)).astype(float)
+    weight = rng.integers(-9, 9, (2, *kernel)).astype(float)
+    places = windows(
+        values.shape,
+        kernel,
+        (stride,) * axes,
+        (before,) * axes if before else (),
+        (after,) * axes if after else (),
+        (dilation,) * axes if dilation > 1 else (),
+    )
+    made = cut("windows", "", places).function(values)
+    counts = [
+        (size + before + after - (width - 1) * dilation - 1) // stride + 1
+        for size, width in zip(sizes, kernel, strict=True)
+    ]
+    assert made.shape == (*counts, 2, *kernel)
+    for place in product(*map(range, counts)):
+        total = 0.0
+        for channel, *inside in product(range(2), *map(range, kernel)):
+            at = [p * stride + i * dilation - before for p, i in zip(place, inside, strict=True)]
+            if all(0 <= a < size for a, size in zip(at, sizes, strict=True)):
+                total += values[(channel, *at)] * weight[(channel, *inside)]
+        assert np.sum(made[place] * weight) == total
+
+
+def test_layers_on_the_host() -> None:
+    rng = np.random.default_rng(2)
+    x, weight, bias = rng.normal(3, 2, (4, 5)), rng.normal(0, 1, (3, 5)), rng.normal(0, 1, 3)
+    layer = linear("some", "", weight, bias, rows=4)
+    assert np.allclose(
+        layer.function(x), [[row @ w + b for w, b in zip(weight, bias, strict=True)] for row in x]
+    )
+    assert (layer.parameters, layer.products) == (18, 60)
+    assert (linear("some", "", weight).parameters, linear("some", "", weight).products) == (15, 15)
+    normed = layer_norm("some", np.full(5, 2.0), np.full(5, 0.5), 1e-5).function(x)
+    assert np.allclose(normed.mean(axis=1), 0.5)
+    assert np.allclose(normed.std(axis=1), 2.0, atol=1e-4)
+
+
+def test_cleaned_texts_have_no_space_before_marks() -> None:
+    for mark in MARKS:
+        kept = "'" if mark == " ' " else mark[1:]
+        assert clean(f"one{mark}two") == f"one{kept}two"
+    assert clean("one two") == "one two"
+
+
+def test_what_follows_never_changes_what_is_clean() -> None:
+    """Of a text that grows, all but its last ``unclean`` characters are clean already."""
+    words = ["a", " ", "n", "'", "t", "v", "e", ".", ","]
+    texts = ["".join(some) for size in range(1, 5) for some in product(words, repeat=size)][::3]
+    texts += ["one  ' ", "one ' ", "one ' n", "' n ' t"]
+    tails = [mark[begin:] for mark in MARKS for begin in range(len(mark))]
+    ends = [*tails, *(f"' {tail}" for tail in tails), *(f" ' {tail}" for tail in tails)]
+    for text in texts:
+        known = clean(text[: len(text) - unclean(text)])
+        assert all(clean(text + end).startswith(known) for end in ends)
+    assert [unclean(text) for text in ("word", "word ", "do n", "do n'", "is '")] == [0, 1, 2, 3, 2]
+
+
+def test_bytes_of_a_vocabulary_are_printable_characters() -> None:
+    """As GPT-2 has it: printable bytes are themselves, the others follow from 256 on."""
+    made = _byte_level()
+    assert sorted(made.values()) == list(range(256))
+    assert {made[chr(byte)] for byte in range(33, 127)} == set(range(33, 127))
+    assert (made["\u0100"], made["\u0120"], made["\u010a"]) == (0, 32, 10)
+    assert all(char.isprintable() and not char.isspace() for char in made)
