@@ -3,6 +3,7 @@
 import gc
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -32,14 +33,27 @@ def pairs(old: CodeType, new: CodeType) -> Pairs | None:
     return found
 
 
+@cache
+def functions() -> dict[tuple[str, int], list[FunctionType]]:
+    """Return the functions that are loaded at the first call, by name and line.
+
+    Forks share the pages of the result, and those of objects that ``gc`` then leaves alone.
+    """
+    found: dict[tuple[str, int], list[FunctionType]] = {}
+    for value in gc.get_objects():
+        if isinstance(value, FunctionType):
+            found.setdefault(_key(value.__code__), []).append(value)
+    gc.freeze()
+    return found
+
+
 def patch(changes: Pairs) -> None:
     """Give all loaded functions of the first codes the second ones."""
-    wanted = {_key(old): (Path(old.co_filename).resolve(), new) for old, new in changes}
-    for value in gc.get_objects():
-        if isinstance(value, FunctionType) and _key(value.__code__) in wanted:
-            path, code = wanted[_key(value.__code__)]
+    for old, new in changes:
+        path = Path(old.co_filename).resolve()
+        for value in functions().get(_key(old), []):
             if Path(value.__code__.co_filename).resolve() == path:
-                value.__code__ = code
+                value.__code__ = new
 
 
 def _key(code: CodeType) -> tuple[str, int]:

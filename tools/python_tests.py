@@ -16,7 +16,7 @@ import coverage
 import pytest
 
 from celosia.arch.errors import RunError
-from tools.python_patch import Pairs, pairs, patch
+from tools.python_patch import Pairs, functions, pairs, patch
 
 OPTIONS = ["-q", "-m", "not slow and not long", "-p", "no:cacheprovider", "-p", "no:xdist"]
 """Options of pytest for every run."""
@@ -141,6 +141,7 @@ class _Campaign:
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         campaign, self._campaign = self._campaign, None
         if campaign:
+            functions()
             campaign(session)
         return True if campaign else None
 
