@@ -22,7 +22,7 @@ FULL = PRESETS["tiny"].replace(lanes=2, rotary=True, argmax=True, wide_functions
 FULL = FULL.replace(wide_operands=True)
 BARE = dict.fromkeys((*UNITS, "wide_functions", "wide_operands", "zero_points", "sleep"), False)
 PACKED = {"weight_formats": "int4,ternary", "weight_group": 8}
-REGISTERED = {"registered": True, "fused": True, "lanes": 2, "trace": True, "scratchpad_align": 2}
+REGISTERED = {"registered": True, "fused": True, "lanes": 2, "scratchpad_align": 2}
 
 
 def run_case(config, simulator, seed, *, programs=2, steps=30, trials=0, verilog=None):
@@ -47,7 +47,7 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, trials=0, verilog
 @pytest.mark.parametrize(
     ("preset", "changes", "simulator"),
     [
-        ("odd", {"trace": True} | BARE, "icarus"),
+        ("odd", BARE, "icarus"),
         ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
         ("tiny", REGISTERED, "icarus"),
         ("tiny", {"scratchpad_align": 4, "lanes": 4, "rotary": True, "argmax": True}, "verilator"),
@@ -59,7 +59,8 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, trials=0, verilog
     ],
 )
 def test_presets_with_changes(preset, changes, simulator):
-    run_case(PRESETS[preset].replace(**changes), simulator, seed=1)
+    # Products of packed weights and of 16-bit rows change writes of this seed, which are traced.
+    run_case(PRESETS[preset].replace(**{"trace": True, **changes}), simulator, seed=8)
 
 
 @pytest.mark.long
