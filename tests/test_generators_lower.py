@@ -10,6 +10,7 @@ import pytest
 from celosia.arch.instruction import unpack
 from celosia.arch.isa import DEFINITIONS, RING_SLOTS, Engine, Opcode
 from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.accumulators import Accumulators
@@ -23,7 +24,7 @@ from celosia.generators.lower.fitting import FitError, Stage
 from celosia.generators.lower.lower import lower
 from celosia.generators.lower.lowering import Lowering
 from celosia.generators.lower.moves import load
-from celosia.generators.lower.plan import kind
+from celosia.generators.lower.plan import kind, runs
 from celosia.generators.lower.planner import plan
 from celosia.generators.lower.projections import Instructions
 from celosia.generators.lower.residence import Cache, Memory, WeightHome, weight_homes
@@ -35,6 +36,7 @@ from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.program.allocate import Use, fit, uses
 from celosia.generators.program.draft import Draft, Ref, Repeat, flatten
 from celosia.generators.program.tokens import Access, order
+from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_model
 from celosia.generators.reference.integers import evaluate
 from celosia.sim.regions import Region
@@ -343,8 +345,14 @@ def test_sums_that_others_are_multiplied_beside_are_in_the_other_bank(model) -> 
         ("gpt", {"lanes": 1, "param_depth": 2048}),
     ],
 )
-def test_lanes_that_tiles_do_not_fill(model, changes) -> None:
+@pytest.mark.parametrize("alike", [True, False])
+def test_lanes_that_tiles_do_not_fill(model, changes, alike) -> None:
     decoder = DECODERS[model]
+    if not alike:
+        places = 80 if model == "llama" else 0
+        options = Quantization(texts=2, length=24, places=places, alike=False)
+        decoder = untrained(decoder.description, options)
+        assert len(runs(decoder.attentions[0].scores, decoder.description.heads)) > 1
     config = CONFIGS["resident"].replace(rotary=model == "llama", **changes)
     session = TextSession(compile_text(decoder, config, context=9, rows=1), "golden")
     tokens = tokens_of(decoder, 4)
