@@ -149,8 +149,22 @@ def test_the_memory_takes_few_bursts_ahead(loads, counted) -> None:
         Instruction(Opcode.LOAD, {"dram_addr": 256 * place, "m": 1, "row_bytes": 200})
         for place in range(loads)
     ]
-    sizes = {"m": 100, "n": 16, "i_stride": 16, "o_stride": 16}
-    program += 2 * [Instruction(Opcode.MAP, sizes | {"i_addr": config.bank_bytes})]
+    program += 2 * [move(config, config.bank_bytes)]
+    # As Verilator counts it.
+    assert cycles(program, config) == pytest.approx(counted, rel=0.005)
+
+
+def move(config, target: int) -> Instruction:
+    """Return a MAP from the second bank to ``target``."""
+    sizes = {"m": 100, "n": 16, "i_stride": 16, "o_stride": 16, "i_addr": config.bank_bytes}
+    return Instruction(Opcode.MAP, sizes | {"o_addr": target})
+
+
+@pytest.mark.parametrize(("moves", "bank", "counted"), [(1, 1, 1630), (1, 0, 2630), (2, 0, 4230)])
+def test_a_load_waits_for_writes_to_its_bank(moves, bank, counted) -> None:
+    config = PRESETS["tiny"]
+    load = Instruction(Opcode.LOAD, {"m": 1, "row_bytes": 4000})
+    program = [*[move(config, bank * config.bank_bytes)] * moves, load]
     # As Verilator counts it.
     assert cycles(program, config) == pytest.approx(counted, rel=0.005)
 

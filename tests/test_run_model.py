@@ -59,7 +59,7 @@ def run_case(model: str, config: Config, simulator: str, count: int) -> dict:
         # Runs after the first find weights that stay on the chip.
         later = (count - 1) * result["again"].get("predicted_cycles", result["predicted_cycles"])
         first = count * result["predicted_cycles"] - later
-        assert int(cycles.replace(",", "")) == pytest.approx(first, rel=0.02)
+        assert int(cycles.replace(",", "")) == pytest.approx(first, rel=0.01)
     assert result["mismatches"] == 0
     assert result["tensors"] > 20 * count
     return result

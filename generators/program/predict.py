@@ -16,7 +16,7 @@ from celosia.arch.errors import ProgramError
 from celosia.arch.instruction import Instruction, unpack_one
 from celosia.arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
 from celosia.arch.latency import burst_words, lines_wait, queue_latency
-from celosia.generators.program.timing import MatrixTiming, VectorTiming
+from celosia.generators.program.timing import MatrixTiming, VectorTiming, after_accesses
 from celosia.sim.flow import Step, run
 
 _START = 4
@@ -121,6 +121,8 @@ class _Machine:
         self._bursts: deque[int] = deque([0] * _BURSTS, _BURSTS)
         """Cycles in which the last words of the last bursts arrive."""
         self._read = 0
+        self._writes: deque[tuple[int, int, int, float]] = deque(maxlen=16)
+        """Spans in which the last vector commands write a bank, with the share of other cycles."""
 
     def step(self, step: Step) -> None:
         """Pass an instruction to its engine's queue once there is room for it."""
@@ -143,14 +145,52 @@ class _Machine:
     def _advance(self) -> None:
         """Run the head of a queue whose tokens are available.
 
-        The vector engine is last: it waits for banks that others read, and no engine waits for it.
+        The vector engine is last, as it waits for banks that others read. But if it writes the bank
+        of a load, the load waits for it.
         """
-        for engine in (Engine.MATRIX, Engine.LOAD, Engine.STORE, Engine.VECTOR):
+        order = [Engine.MATRIX, Engine.LOAD, Engine.STORE, Engine.VECTOR]
+        if self._written_first():
+            order.insert(1, order.pop())
+        for engine in order:
             queue = self._queues[engine]
             if queue and all(self._tokens[source, engine] for source in queue[0].step.pop):
                 self._run(engine, queue.popleft())
                 return
         raise ProgramError("The program waits for a token that no engine gives")
+
+    def _written_first(self) -> bool:
+        """Return whether waiting vector commands may write the bank of the next load before it."""
+        if not self._queues[Engine.LOAD] or not self._queues[Engine.VECTOR]:
+            return False
+        load, vector = self._queues[Engine.LOAD][0], self._queues[Engine.VECTOR]
+        bank = load.step["sp_addr"] // self._config.bank_bytes
+        if not any(
+            other.step[name] // self._config.bank_bytes == bank
+            for other in vector
+            for name in ("o_addr", "s_addr")
+            if name in other.step.operands
+        ):
+            return False
+        asked = max(load.visible, self._free[Engine.LOAD]) + _ASK
+        end = self._arrived(load.step, max(self._data, asked + self._latency))
+        return max(vector[0].visible, self._free[Engine.VECTOR]) < end
+
+    def _arrived(self, step: Step, begin: int) -> int:
+        """Return the cycle after a LOAD's last write, if its words arrive from ``begin`` on.
+
+        Writes of the vector engine to the same bank have priority.
+        """
+        bank, interval = step["sp_addr"] // self._config.bank_bytes, self._interval
+        writes = (
+            (first, end, min(share * interval, 1.0))
+            for first, end, other, share in self._writes
+            if other == bank
+        )
+        return after_accesses(begin, self._words_of(step) * interval, writes)
+
+    def _words_of(self, step: Step) -> int:
+        """Return the number of external words that a LOAD or a STORE moves."""
+        return step["m"] * -(-step["row_bytes"] // self._config.mem_bytes)
 
     def _run(self, engine: Engine, command: _Command) -> None:
         step, late = command.step, int(self._config.control.registered)
@@ -174,7 +214,8 @@ class _Machine:
         if step.engine == Engine.MATRIX:
             return self._matrix.take(step, ready)
         if step.engine == Engine.VECTOR:
-            done, behind = self._vector.done(step, ready, self._matrix.reads, self._matrix.sums), 0
+            matrix, behind = self._matrix, 0
+            done = self._vector.done(step, ready, matrix.reads, matrix.sums, matrix.tiles)
             leaves = done
             if self._behind:
                 done = leaves = max(done, self._behind + self._vector.beats(step))
@@ -185,8 +226,9 @@ class _Machine:
                     leaves = max(leaves, self._behind + _WRITTEN - 1)
                 behind = done
             self._free[Engine.VECTOR], self._behind = leaves + 1, behind
+            self._writes += self._vector.writes(step, ready, done)
             return ready, leaves, done
-        words = step["m"] * -(-step["row_bytes"] // self._config.mem_bytes)
+        words = self._words_of(step)
         if step.engine == Engine.STORE:
             end = (
                 ready
@@ -199,6 +241,7 @@ class _Machine:
         self._read += words
         asked = ready + _ASK
         begin = max(self._data, asked + self._latency)
+        late = self._arrived(step, begin) - begin - words * self._interval
         passed = 0
         for row in range(step["m"]):
             passed = self._asked
@@ -208,6 +251,8 @@ class _Machine:
                 self._data = max(self._data, asked + self._latency) + size * self._interval
                 self._bursts.append(self._data)
                 self._asked = asked
+        self._data += late
+        self._bursts[-1] = self._data
         # The last row makes room for the next command while it waits for the memory.
         self._free[Engine.LOAD] = max(ready + step["m"] + 1, passed - _ROOM)
         return begin, ready, self._data + _KEEP

@@ -5,7 +5,7 @@ The docstrings of the circuits state these formulas, and benches assert them.
 
 import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from celosia.arch.config import Config
@@ -42,6 +42,34 @@ class Reads:
     lines: int
     """Stored lines of weights, evenly distributed over these cycles."""
 
+    def share(self, banks: Container[int | None]) -> float:
+        """Return the share of these cycles in which the product reads none of the ``banks``."""
+        if self.banks[0] in banks:
+            return 0.0
+        return max(1 - self.lines / (self.end - self.begin), 0.0) if self.banks[1] in banks else 1.0
+
+
+def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, float]]) -> int:
+    """Return the cycle in which a command has made all of its accesses, one in a cycle.
+
+    The first access is in cycle ``now``. A span is (first cycle, cycle after the last one, share of
+    its cycles in which the command has access); spans are ordered.
+    """
+    left = float(accesses)
+    for begin, end, share in spans:
+        if end <= max(now, begin):
+            continue
+        if now + left <= begin:
+            break
+        left -= max(begin - now, 0)
+        now = max(now, begin)
+        if share * (end - now) >= left:
+            left /= share
+            break
+        left -= share * (end - now)
+        now = end
+    return now + round(left)
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -64,6 +92,24 @@ class Sums:
         if not self.begin <= now < self.end or (now - self.begin) % self.every:
             return 0
         return self.end - now if self.every == 1 else 1
+
+
+@dataclass(frozen=True)
+class TileSums:
+    """A span of cycles in which a product writes one row of a tile column after another.
+
+    Each row takes ``count`` cycles; the first one's parity is ``parity``. ``begin`` is the first
+    cycle, ``end`` the cycle after the last one.
+    """
+
+    begin: int
+    end: int
+    parity: int
+    count: int
+
+    def takes(self, now: int, parity: int) -> bool:
+        """Return whether a row of a parity is written in cycle ``now`` of the span."""
+        return (self.parity + (now - self.begin) // self.count) & 1 == parity
 
 
 def _adds(step: Step) -> bool:
@@ -116,40 +162,49 @@ class VectorTiming:
         self._map = words_wait(config, reader_latency(config.stages))
 
     def done(
-        self, step: Step, begin: int, others: Iterable[Reads], sums: Iterable[Sums] = ()
+        self,
+        step: Step,
+        begin: int,
+        others: Iterable[Reads],
+        sums: Iterable[Sums] = (),
+        tiles: deque[TileSums] | None = None,
     ) -> int:
         """Return the cycle in which a command that is offered in cycle ``begin`` completes.
 
         Products have priority at the memories, so they may delay the command. ``others`` are the
-        spans in which products read the scratchpad, ``sums`` those in which they write
-        accumulators.
+        spans in which products read the scratchpad, ``sums`` and ``tiles`` those in which they
+        write accumulators. Past spans are removed from ``tiles``.
         """
-        begin += self._waits(step, begin, sums)
+        while tiles and tiles[0].end <= begin:
+            tiles.popleft()
+        begin += self._waits(step, begin, sums, tiles or ())
         beats = self.beats(step)
         banks = {
             step[name] // self._config.bank_bytes
             for name, used in (("i_addr", _reads(step)), ("r_addr", _adds(step)))
             if used
         }
-        now, left = begin, float(beats)
-        for reads in others:
-            if not banks or reads.end <= max(now, reads.begin):
-                continue
-            if now + left <= reads.begin:
-                break
-            left -= max(reads.begin - now, 0)
-            now = max(now, reads.begin)
-            share = 1.0
-            if reads.banks[0] in banks:
-                share = 0.0
-            elif reads.banks[1] in banks:
-                share = max(1 - reads.lines / (reads.end - reads.begin), 0.0)
-            if share * (reads.end - now) >= left:
-                left /= share
-                break
-            left -= share * (reads.end - now)
-            now = reads.end
-        return now + round(left) + self.cycles(step) - beats - 1 + self._turns(step, beats)
+        reads = ((r.begin, r.end, r.share(banks)) for r in others if banks)
+        read = after_accesses(begin, beats, reads)
+        return read + self.cycles(step) - beats - 1 + self._turns(step, beats)
+
+    def writes(self, step: Step, begin: int, done: int) -> list[tuple[int, int, int, float]]:
+        """Return the spans of cycles in which a command writes the scratchpad.
+
+        A span is (first cycle, cycle after the last one, bank, share of its cycles without a
+        write). The command is offered in cycle ``begin`` and completes in cycle ``done``.
+        """
+        if "o_addr" not in step.operands:
+            return []
+        beats, bank_bytes = self.beats(step), self._config.bank_bytes
+        first = min(begin + self.cycles(step), done) - beats
+        share = 1 - beats / (done - first)
+        spans = [(first, done, step["o_addr"] // bank_bytes, share)]
+        if "write_sum" in step.flags:
+            early = begin + self._reader
+            span = early, early + done - first, step["s_addr"] // bank_bytes, share
+            spans.insert(0, span)
+        return spans
 
     def read(self, step: Step, done: int) -> int:
         """Return the first cycle in which the engine can accept the command after ``step``.
@@ -172,8 +227,14 @@ class VectorTiming:
             left = max(left, done - SECOND_AHEAD + 6 - turn - 3 * config.control.registered)
         return left
 
-    def _waits(self, step: Step, begin: int, sums: Iterable[Sums]) -> int:
-        """Return the cycles in which a drain finds its half of the accumulators busy."""
+    def _waits(
+        self, step: Step, begin: int, sums: Iterable[Sums], written: Iterable[TileSums]
+    ) -> int:
+        """Return the cycles in which a drain finds its half of the accumulators busy.
+
+        A DRAIN takes one row of a tile column after another, as products write them, and soon does
+        not wait for those in ``written``.
+        """
         if step.opcode == Opcode.DRAIN:
             addr, stride = step["acc_addr"], step["acc_stride"]
         elif "drain" in step.flags:
@@ -181,7 +242,9 @@ class VectorTiming:
         else:
             return 0
         sums = [pending for pending in sums if pending.end > begin]
-        if not sums:
+        spans = iter(written if step.opcode != Opcode.DRAIN else ())
+        span = next(spans, None)
+        if not sums and span is None:
             return 0
         now, waited, cols = begin + 1, 0, self._config.array.cols
         tiles, rows = range(-(-step["n"] // cols)), range(step["m"])
@@ -194,6 +257,10 @@ class VectorTiming:
                 if sum_range.parity == parity:
                     wait = sum_range.wait(now)
                     now, waited = now + wait, waited + wait
+            while span and span.end <= now:
+                span = next(spans, None)
+            while span and span.begin <= now < span.end and span.takes(now, parity):
+                now, waited = now + 1, waited + 1
             now += -(-min(cols, step["n"] - tile * cols) // self._lanes(step))
         return waited
 
@@ -287,6 +354,8 @@ class MatrixTiming:
         """Reads of the last products."""
         self.sums: deque[Sums] = deque(maxlen=64)
         """Accumulations of the last resident products of one row, or of rows in pairs."""
+        self.tiles: deque[TileSums] = deque()
+        """Accumulations of products whose weights come from the scratchpad, tile by tile."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
         """Return a tuple of cycles: those in which a command begins, is accepted and ends.
@@ -304,7 +373,7 @@ class MatrixTiming:
         accepted = max(ready, self._accept)
         end, before, loaded = self._end, self._before, self._loaded
         tiles = self._tiles(step)
-        inner_tiles = -(-step["k"] // config.array.rows)
+        inner_tiles, cols = -(-step["k"] // config.array.rows), config.array.cols
         first = first_line = -1
         count = parts(step, config)
         # For rows in pairs the tile columns begin with alternating parities.
@@ -324,6 +393,10 @@ class MatrixTiming:
                 end += stored[tile]
             if first < 0:
                 first, first_line = begin, line
+            if product and b_bank is not None and config.fused and config.beat_lanes >= cols:
+                row = step["acc_addr"] + tile // inner_tiles * step["acc_stride"]
+                added = begin + self._added
+                self.tiles.append(TileSums(added, added + m * count, row & 1, count))
             if (m == 1 or turns) and product and b_bank is None:
                 row = step["acc_addr"] + tile // inner_tiles * step["acc_stride"]
                 for cycle in range(m * count):
