@@ -61,9 +61,9 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
     ``values`` and the result are dictionaries from short names of configuration fields to values.
     The result has no older field. A field that replaced older ones gets the option (see
     :data:`CHOICES`) that stands for their values. If ``values`` has only some of these older
-    fields, the field's present option in ``values`` gives the others. Raises :class:`InputError` if
-    no option stands for the values, and :class:`InputTypeError` if an older field's value has the
-    wrong type.
+    fields, the others get the values for which the newer field's option in ``values`` stands.
+    Raises :class:`InputError` if no option stands for the values, and :class:`InputTypeError` if an
+    older field's value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():
@@ -78,8 +78,8 @@ def check_agreement(changes: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if an older field in ``changes`` contradicts a newer one there.
 
     ``changes`` maps short names of configuration fields to values. A field of :data:`CHOICES`, such
-    as ``multiplier``, has replaced older fields. An older field contradicts it if the newer field's
-    option stands for another value of the older one.
+    as ``multiplier``, has replaced older fields. The two contradict each other if the newer field's
+    option stands for a value of the older field that differs from the value in ``changes``.
     """
     for name, value in changes.items():
         choice = EARLIER.get(name, "")

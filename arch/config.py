@@ -122,7 +122,7 @@ class Config(Fields):
 
 
 def tables(records: Mapping[str, Any]) -> str:
-    """Return records as TOML text: a table for each record, by its name."""
+    """Return records as TOML text: one table for each record, named after the record."""
     lines = []
     for name, record in records.items():
         lines += [f"\n[{name}]\n"]

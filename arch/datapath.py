@@ -40,7 +40,10 @@ class Datapath:
 
     @property
     def acc_corrected(self) -> bool:
-        """True if accumulators pass an extra register stage that corrects flipped bits."""
+        """True if sums read from the accumulators pass an extra register stage before the adders.
+
+        The stage is needed to correct flipped bits.
+        """
         return self.control.registered and self.protected("accumulators") == "correct"
 
     @property

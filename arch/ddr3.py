@@ -94,9 +94,9 @@ class Ddr3Start:
 
     The steps of ``first``, ``later`` and ``slip`` change the read delay and the bit slip of the
     byte lanes that are being calibrated. (The bit slip is the number of bits by which received data
-    are shifted.) A step of kind ``SELECT`` selects these lanes. ``first`` sets both to their
-    smallest values. ``later`` increases the read delay by one. ``slip`` increases the bit slip by
-    one and sets the smallest read delay.
+    are shifted.) A step of kind ``SELECT`` selects the lanes being calibrated. ``first`` sets
+    the read delay and the bit slip to their smallest values. ``later`` increases the read delay by
+    one. ``slip`` increases the bit slip by one and sets the smallest read delay.
     """
 
     chip: Ddr3Chip
@@ -121,8 +121,8 @@ def start_of(
     ``address`` and ``bank`` are the values on the chip's address pins and bank pins. If
     ``controls`` is true, ``command`` is written to the core's control register, otherwise it is
     sent to the chip. ``wait`` is the smallest number of cycles from the command to the next
-    register access. ``phases`` are two numbers of DFI phases: the phase in which read commands are
-    issued, and the phase in which write commands are issued.
+    register access. ``phases`` is a pair of DFI phase indices: the phase that issues read commands,
+    and the phase that issues write commands.
     """
 
     def control(data: int, wait: int = 1) -> Step:

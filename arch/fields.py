@@ -55,7 +55,7 @@ class Fields(MatrixSizes, VectorSizes):
     micro: Micro | None = None
 
     def part(self, kind: type[Part]) -> Part:
-        """Return the part of the configuration that an engine uses, an instance of ``kind``."""
+        """Return an instance of the class ``kind``: the part of a configuration for one engine."""
         return kind(**{each.name: getattr(self, each.name) for each in dataclasses.fields(kind)})
 
     @property
@@ -65,7 +65,7 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def sparse_depth(self) -> int:
-        """Most elements in an activation row that the unit for sparse weights accepts.
+        """Largest number of elements in an activation row that the unit for sparse weights accepts.
 
         The unit skips zero weights. If the machine lacks it, the number is the default of
         :class:`celosia.arch.records.Sparse`.

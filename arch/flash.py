@@ -109,8 +109,8 @@ class FlashStep:
 
     ``line`` is a text of the levels of line 0: a character 0 or 1 for each clock, the first clock
     first. A text of a single character gives the level in all clocks. ``others`` has the constant
-    levels of lines 1 to 3; its lowest bit is line 1. If ``quad`` is true, the machine drives line 1
-    during this command. Otherwise it does not, because line 1 is the chip's output.
+    levels of lines 1 to 3; its lowest bit is line 1. If ``quad`` is false, that bit has no effect:
+    the machine does not drive line 1, which is the chip's output.
     """
 
     line: str

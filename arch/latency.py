@@ -1,8 +1,8 @@
 """Latencies between units of the machine, in cycles, computed from its configuration.
 
-Some circuits use these latencies; others assert, when they are created, that they have them.
-Benches compare the latencies with simulated circuits. The compiler predicts a program's cycles from
-them, without a simulation.
+Some circuits are built from these latencies. Others assert, when they are created, that their
+latency equals the one computed here. Benches compare the latencies with simulated circuits. The
+compiler predicts a program's cycles from them, without a simulation.
 """
 
 from celosia.arch.access import Access
@@ -185,9 +185,9 @@ def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bo
     """Return whether products ``a * b[0]`` and ``a * b[1]`` overlap in one multiplier's result.
 
     The multiplier computes both at once: one of its operands is ``a``, the other contains ``b[0]``
-    and ``b[1]``. If the latter would need more than ``factor_width`` bits, ``b[1]`` is placed
-    closer to ``b[0]``, and the products overlap. ``a`` has ``width`` bits, and each ``b[i]`` has
-    ``b_width`` bits.
+    and ``b[1]``. If this second operand would need more than ``factor_width`` bits, ``b[1]`` is
+    placed closer to ``b[0]``, and the products overlap. ``a`` has ``width`` bits, and each ``b[i]``
+    has ``b_width`` bits.
     """
     return width + 2 * b_width + (width == b_width) > factor_width
 
@@ -215,7 +215,7 @@ def weights_latency(config: Datapath) -> int:
 def array_latency(config: MatrixSizes, kind: str = "") -> int:
     """Return the cycles from a row of activations at the array's input to the row's last sum.
 
-    ``kind`` is that of the array, by default the configuration's.
+    ``kind`` is ``systolic`` or ``tree``, by default the kind of the configuration's array.
     """
     if (kind or config.array.kind) == "tree":
         added = _log2(config.array.rows)

@@ -18,8 +18,9 @@ class MatrixSizes(Datapath):
     def low_rows(self) -> int:
         """Number of rows at the end of a slot of attention keys that hold the keys' lower bits.
 
-        Each of these rows holds the lower four bits of one element of the keys. The number is 0 if
-        the machine has no KV cache of 4-bit keys and values.
+        An element of a key has 8 bits, but a packed KV cache (record ``packed_cache``) may store
+        only its upper four. Each of these rows holds the lower four bits of one element. The number
+        is 0 if the machine has no such cache.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
@@ -80,7 +81,7 @@ class MatrixSizes(Datapath):
 
     @property
     def paired(self) -> bool:
-        """True if a byte of a weight slot can hold two 4-bit operands, one of each of two tiles.
+        """True if a byte of a weight slot can hold two 4-bit operands from two different tiles.
 
         The operands are weights, or keys or values of the KV cache.
         """
@@ -123,9 +124,10 @@ class MatrixSizes(Datapath):
 
     @property
     def slot_exponents(self) -> int:
-        """Most exponent bits stored beside a byte of a weight slot; 0 if slots have no exponents.
+        """Largest number of exponent bits stored beside a byte of a weight slot.
 
-        The bits beside the bytes of one row form the exponent of the row's values.
+        The bits beside the bytes of one row form the exponent of the row's values. The number is 0
+        if slots have no exponents.
         """
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 

@@ -24,9 +24,9 @@ def library(module: str, subject: str, package: str = "", extra: str = "") -> An
     """Import and return a module of an optional package.
 
     ``package`` is the package that contains the module, by default found from the module's name.
-    ``extra`` is the extra of Celosia that installs it, by default the first that requires it.
-    Raises :class:`InputError` if the package is missing; its message begins with ``subject``, such
-    as "Images need".
+    ``extra`` is Celosia's pip extra that installs the package, by default the first that requires
+    the package. Raises :class:`InputError` if the package is missing; its message begins with
+    ``subject``, such as "Images need".
     """
     top = module.partition(".")[0]
     if importlib.util.find_spec(top) is None:
@@ -70,7 +70,8 @@ def missing(module: str, subject: str, package: str = "", extra: str = "") -> In
 def remedy(extra: str) -> str:
     """Return a clause for an error message: the pip command that installs an extra of Celosia.
 
-    It has one argument for a checkout of the repository, and another for a wheel file.
+    The clause gives two arguments of ``pip install``: one for a checkout of the repository, the
+    other for a wheel file.
     """
     return f"install it with: pip install '.[{extra}]' in a checkout, or 'FILE.whl[{extra}]'"
 

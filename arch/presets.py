@@ -33,9 +33,9 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
     instead of a table, which removes the unit from the machine.
 
     ``overrides`` are texts such as ``rows=4``: a field's name and its new value. Older field names
-    are accepted, and in a file also fields outside of tables. The function then prints the present
-    form on standard error. Raises :class:`InputError` if the source is neither a preset nor a TOML
-    file, or its content is invalid.
+    are accepted. A file may also have fields outside of tables. In both cases the function prints
+    on standard error how to write the field now. Raises :class:`InputError` if the source is
+    neither a preset nor a TOML file, or its content is invalid.
     """
     if source in PRESETS:
         config = PRESETS[source]

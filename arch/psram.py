@@ -92,7 +92,7 @@ class PsramChip:
 
     @property
     def fixed(self) -> bool:
-        """True if every access has twice the latency ``latency``, which is so with several dies.
+        """True if there are several dies: every access then has twice the latency ``latency``.
 
         Parallel dies refresh at different times, but must return their data at the same time. With
         a single die the value is False: only accesses during a refresh have twice the latency.
@@ -103,7 +103,8 @@ class PsramChip:
         """Return the chip's timing in cycles of a machine with the clock ``clock`` (Hz).
 
         The chip's clock is half of the machine's clock. Raises :class:`InputError` if the chip does
-        not support this frequency, or if a command cannot move one column in the time ``csm_us``.
+        not support this frequency, or if a command cannot move one column within ``csm_us``, the
+        longest time with CS# low.
         """
         most = min(2 * self.max_mhz, 1e3 / (self.ckd + WAY_NS), 2e3 * self.latency / self.acc)
         if not 0 < clock <= most * 1e6:

@@ -269,7 +269,10 @@ class Control:
 
 @dataclass(frozen=True, kw_only=True)
 class Throttle:
-    """A temperature input: while it is high, the machine moves data only in some cycles."""
+    """A temperature input: while the machine is hot, its memories move data only in some cycles.
+
+    These are the scratchpad and the accumulators. Reads of weights are not delayed.
+    """
 
     cycles: int
     """While hot, the machine moves data in one cycle out of this number, 2 or more (cycles)."""
@@ -277,7 +280,7 @@ class Throttle:
 
 @dataclass(frozen=True, kw_only=True)
 class Micro:
-    """A microcoded core that replaces the engines, but not the array: the smallest machine."""
+    """A microcoded core that replaces the engines, but not the array, in the smallest machines."""
 
     requantizer: bool = True
     """The core has a requantization unit."""

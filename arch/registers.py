@@ -164,7 +164,7 @@ def value_width(register: Register, program_depth: int) -> int:
     """Return the number of low bits that a register without fields uses; other bits read as 0.
 
     PC and PROGRAM_ADDR hold word addresses of the program memory, which has ``program_depth``
-    words. They use as many bits as its largest address needs.
+    words. They use as many bits as the largest address of this memory needs.
     """
     if register.name in ("PC", "PROGRAM_ADDR"):
         return (program_depth - 1).bit_length()

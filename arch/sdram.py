@@ -45,10 +45,10 @@ class SdramTiming:
 class SdramChip:
     """An SDR SDRAM chip, or several in parallel that share commands and addresses.
 
-    Times are in nanoseconds unless stated otherwise. A field ``NAME_clocks`` is the least number of
-    clock cycles for the time ``NAME``; the longer of both applies. The chip has ``2**bank_bits``
-    banks of ``2**row_bits`` rows of ``2**col_bits`` columns of ``data_width`` bits. For chips in
-    parallel, ``data_width`` is the sum of their data widths.
+    Times are in nanoseconds unless stated otherwise. A time ``NAME`` may also have a minimum in
+    clock cycles, the field ``NAME_clocks``; the longer of the two applies. The chip has
+    ``2**bank_bits`` banks of ``2**row_bits`` rows of ``2**col_bits`` columns of ``data_width``
+    bits. For chips in parallel, ``data_width`` is the sum of their data widths.
     """
 
     name: str

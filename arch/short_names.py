@@ -180,11 +180,11 @@ def shown(value: Any) -> str:
 def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return changes of a configuration as a dictionary from fields' short names to new values.
 
-    ``changes`` is a dictionary with three kinds of keys. A short name, such as ``rows``, or a path,
-    such as ``array.rows``, has the field's new value. The name of a record, such as ``array``, has
-    new values of several fields: an instance of the record, or a dictionary from field names to
-    values. The name of an optional unit's record may also have None, which removes the unit. Raises
-    :class:`InputError` if a name is unknown.
+    ``changes`` is a dictionary with three kinds of keys. A key may be a short name, such as
+    ``rows``, or a path, such as ``array.rows``; its value is the field's new value. A key may also
+    be the name of a record, such as ``array``; its value is an instance of the record, or a
+    dictionary from field names to new values. For an optional unit's record, the value None removes
+    the unit. Raises :class:`InputError` if a name is unknown.
     """
     values: dict[str, Any] = {}
     for name, value in changes.items():
@@ -222,10 +222,11 @@ def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     """Return a dictionary from the short name of each field to its value after some changes.
 
     ``values`` has the present value of every field, ``changes`` the new values of some fields; both
-    are dictionaries from short names to values. If a change removes a unit, the unit's other fields
-    get their values from :data:`ABSENT`. Some fields, such as ``multiplier``, have replaced older
-    fields (:mod:`celosia.arch.choices`). Raises :class:`InputError` if ``changes`` has such a field
-    and also an older field with a contradicting value.
+    are dictionaries from short names to values. If a change removes a unit, all fields of the unit
+    that ``changes`` does not set get their values from :data:`ABSENT`. Some fields, such as
+    ``multiplier``, have replaced older fields (:mod:`celosia.arch.choices`). Raises
+    :class:`InputError` if ``changes`` has such a field and also an older field with a contradicting
+    value.
     """
     check_agreement(changes)
     after = chosen({**values, **changes})

@@ -32,7 +32,7 @@ class VectorSizes(Datapath):
     def table_slots(self) -> int:
         """Number of activation tables, each of 256 entries, that the vector engine can hold.
 
-        If the machine has no activation tables, the number is the default, 2.
+        If the machine has no activation tables, it is 2, the default of ``activation.slots``.
         """
         return (self.activation or Activation()).slots
 
@@ -50,8 +50,8 @@ class VectorSizes(Datapath):
         """Number of words of requantization parameters that SOFTMAX and NORM can use.
 
         SOFTMAX and NORM use these words to requantize inputs that they read from accumulators. The
-        words are the first ones of the parameter memory. The number is 0 if SOFTMAX and NORM can
-        use all words, or if they cannot read accumulators (no record ``fused``).
+        words are the first ones of the parameter memory. The value 0 means no limit: SOFTMAX and
+        NORM can use all words. It is also 0 if they cannot read accumulators (no record ``fused``).
         """
         return self.fused.words if self.fused else 0
 
@@ -83,17 +83,17 @@ class VectorSizes(Datapath):
 
     @property
     def lane_stages(self) -> int:
-        """Register stages before the multiplexer that selects the input of each vector engine lane.
+        """Number of register stages in the signals that select the input of a vector engine lane.
 
-        It is 1 if the machine is ``registered`` and SOFTMAX and NORM can read accumulators (record
-        ``fused``), else 0.
+        It is 1 if the machine has registers between distant units (``registered``), and SOFTMAX and
+        NORM can read accumulators (record ``fused``), else 0.
         """
         return self.stages * bool(self.fused)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorConfig(VectorSizes):
-    """The records of a configuration that the vector engine uses, and its access to memory."""
+    """The records that the vector engine uses, and the properties of its scratchpad accesses."""
 
     access: Access
     array: Array

@@ -64,11 +64,11 @@ def compile(
     model loses at most ``loss`` compared with INT8 weights. The unit is percentage points of
     accuracy for an encoder, and nats of log-likelihood per token for a language model.
     ``memory_bytes`` is the size of the machine's external memory, by default all that the
-    configuration can address. ``bits`` is the number of upper bits that a run reads of each weight
-    in a nested format (one that allows runs to read fewer bits). If an option needs a unit that the
-    configuration lacks, the compiler adds the unit to the configuration. If ``fixed`` is true, it
-    adds none, and the model does not fit the configuration. ``options`` are keyword arguments for
-    the fields of :class:`celosia.generators.lower.encoder_compiler.Options`, or
+    configuration can address. A run can omit the lower bits of weights in a nested format; ``bits``
+    is the number of upper bits that it reads of each such weight. If an option needs a unit that
+    the configuration lacks, the compiler adds the unit to the configuration. If ``fixed`` is true,
+    it adds none, and the model does not fit the configuration. ``options`` are keyword arguments
+    for the fields of :class:`celosia.generators.lower.encoder_compiler.Options`, or
     :class:`celosia.generators.lower.text_compiler.TextOptions` for a language model.
 
     Raises :class:`InputError` if the model, an option or the calibration is invalid, or the model
@@ -198,11 +198,11 @@ def compile_decoder(
 ) -> Program:
     """Compile a language model, calibrated on ``texts``: a list of token numbers for each text.
 
-    For an encoder-decoder, ``texts`` are source texts. If ``texts`` is None, a decoder generates
-    the texts itself. For an encoder-decoder they are then the source texts in the model's folder,
-    or random ones if the folder has none. ``show`` is that of :func:`compile_encoder`; the other
-    arguments are those of :func:`compile`. Raises :class:`InputError` before any work if one of the
-    ``prompts``, continued by ``steps`` tokens, is longer than the model allows.
+    For an encoder-decoder, ``texts`` are source texts. If ``texts`` is None, the texts depend on
+    the model. A decoder generates them itself. An encoder-decoder uses the source texts in its
+    folder, or random texts if the folder has none. ``show`` is that of :func:`compile_encoder`; the
+    other arguments are those of :func:`compile`. Raises :class:`InputError` before any work if one
+    of the ``prompts``, continued by ``steps`` tokens, is longer than the model allows.
     """
     source = model.source
     assert isinstance(source, TextSource)

@@ -18,9 +18,10 @@ _starting = False  # in the main thread, where an exception would lose the progr
 def starting() -> bool:
     """Return whether the main thread is starting a subprocess right now.
 
-    While the result is true, a signal handler must not raise an exception: the subprocess could
-    then not be killed. The handler may call :func:`end_processes` instead. :func:`run_process` then
-    raises KeyboardInterrupt in the main thread as soon as it has started the subprocess.
+    While the result is true, a signal handler must not raise an exception. If it did, this process
+    could not kill the subprocess. The handler may call :func:`end_processes` instead.
+    :func:`run_process` then raises KeyboardInterrupt in the main thread as soon as it has started
+    the subprocess.
     """
     return _starting
 

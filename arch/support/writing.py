@@ -9,7 +9,7 @@ from celosia.arch.errors import InputError
 
 
 def check_folder(folder: Path, names: Iterable[str] = ()) -> None:
-    """Raise :class:`InputError` if files of these names cannot be written into a folder.
+    """Raise :class:`InputError` if files with these ``names`` cannot be written into ``folder``.
 
     The folder need not exist, and is not created.
     """
