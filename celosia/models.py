@@ -169,9 +169,9 @@ def load(model: str | Path, *, tokenizer: str | Path | None = None, tokens: int 
 
     A known name is that of a model in this package, such as ``digits``, or in another Python
     package. ``tokenizer`` is the file of a language model's tokenizer, by default the one in its
-    folder. ``tokens`` is the length of the longest input of an encoder that accepts any length; 0
-    selects the model's default. Raises :class:`InputError` if the model is not found, or has
-    operations that are not supported.
+    folder. If an encoder accepts inputs of any length, ``tokens`` limits their length; 0 selects
+    the model's default. Raises :class:`InputError` if the model is not found, or has operations
+    that are not supported.
     """
     name = str(model)
     if not is_text(name):

@@ -132,9 +132,10 @@ class Program(Shown):
     def cycles(self) -> int | None:
         """Predicted number of cycles of one run of the program.
 
-        A run is an inference of an encoder. For a language model it is the processing of a token at
-        the last position. The prediction is made for an external memory with the
-        timing :data:`celosia.tb.machine.memory_timing.FAR`. It is None for a microcoded machine.
+        A run is an inference of an encoder. For a language model a run processes one token, at the
+        last position for which the cache of keys and values has room. The prediction is made for an
+        external memory with the timing :data:`celosia.tb.machine.memory_timing.FAR`. It is None for
+        a microcoded machine.
         """
         return self.predicted(FAR)
 
@@ -215,9 +216,9 @@ class Program(Shown):
         Each entry of ``rows`` is one input of the machine, a matrix [tokens, features]. ``on`` is a
         machine, or the name of one as for :meth:`run`. ``timing`` is the timing of the machine's
         external memory. ``progress`` is called with the number of finished inputs and the number of
-        all inputs. Run i reads only the upper ``bits[i % len(bits)]`` bits of nested weights, which
-        can be read at several widths. A mismatch is a tensor that differs from the golden
-        machine's.
+        all inputs. ``bits`` lists widths for nested weights (weights that can be read at several
+        widths). The runs use the widths in turn, and read only that many upper bits of each weight.
+        A mismatch is a tensor that differs from the golden machine's.
         """
         code = self._traced(on)
         assert isinstance(code, EncoderHost)
@@ -293,9 +294,9 @@ class Program(Shown):
 
         For one text the dictionary has the entries of :func:`celosia.tb.models.run_text.run_text`,
         and for two texts those of :func:`celosia.tb.models.run_texts.run_texts`. It also has the
-        entries of the attribute ``made``, which describe the model's quantization. Run i of the
-        machine reads only the upper ``bits[i % len(bits)]`` bits of nested weights, which can be
-        read at several widths.
+        entries of the attribute ``made``, which describe the model's quantization. ``bits`` lists
+        widths for nested weights (weights that can be read at several widths). The machine's runs
+        use the widths in turn, and read only that many upper bits of each weight.
 
         Raises :class:`InputError` if a text cannot be continued, or the program is compiled for
         another number of texts.
@@ -352,8 +353,8 @@ class Program(Shown):
 
         A piece is empty while a character's bytes are incomplete. For an encoder-decoder the pieces
         are the answer to the text. At ``temperature`` 0 each token is the likeliest one. Otherwise
-        each token is drawn at random from the fewest likeliest tokens that together have at least
-        the probability ``top_p``. ``on`` is as for :meth:`run`.
+        each token is drawn at random from the smallest set of likeliest tokens whose probabilities
+        sum to at least ``top_p``. ``on`` is as for :meth:`run`.
 
         Raises :class:`InputError` if the text cannot be continued, and :class:`RunError` at the end
         if a tensor differed from the golden machine's.
@@ -429,7 +430,7 @@ class Program(Shown):
         inputs: Inputs | None = None,
         steps: int = 4,
     ) -> Path:
-        """Export the program: write to a folder the files that others need to run it.
+        """Write a folder with the files that others need to run the program.
 
         The result is the folder. The saved program is always written. If ``verilog`` is true, the
         accelerator's Verilog is added. If ``c`` is true, a driver in C and the model as C arrays

@@ -24,7 +24,7 @@ class Shown(ABC):
 
 
 def facts(**values: Any) -> list[dict[str, Any]]:
-    """Return a table line for each of ``values`` that is not None: its name and its value."""
+    """Return a table line, with name and value, for each keyword argument that is not None."""
     return [
         {"figure": name.replace("_", " "), "value": value}
         for name, value in values.items()

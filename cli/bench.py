@@ -91,11 +91,11 @@ def gemm(
     total_utilization is the same with total_cycles. With --sparsity, the given share of the weights
     is zero, and the weights are in the scratchpad before the run starts.
 
-    With --toggles the command runs the layer on two machines, one without and one with the field
-    sleep. It counts how often register bits change in each run; bits of memories do not count. Each
-    row of the table is for one engine, or for the registers of one memory. The row `engines` is the
-    sum for matrix engine, vector engine and accumulators. The row `all` is the sum for the whole
-    machine.
+    With --toggles the command runs the layer on two machines, without and with the field sleep.
+    With sleep, the registers of unused columns and lanes keep their values. The command counts how
+    often register bits change in each run; memory cells do not count. Each row of the table is for
+    the registers of one engine or memory. The row `engines` is the sum for matrix engine, vector
+    engine and accumulators. The row `all` is the sum for the whole machine.
     """
     if not re.fullmatch("[-x0-9]+", words[0]):
         refuse_given("named products", "sparsity", "toggles", "file")

@@ -147,9 +147,9 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with a line for each benchmark: its command and its results.
 
-    ``rows`` are the benchmarks' table lines, as :func:`measure` returns them. If the first line
-    has the key ``rows``, these are the rows of a separate table. Then the function returns the
-    first benchmark's command followed by this table, and the other benchmarks are left out.
+    ``rows`` are the benchmarks' table lines, as :func:`measure` returns them. If the first line has
+    the key ``rows``, its value is the benchmark's own table. Then the function returns only this
+    benchmark's command and this table, without the other benchmarks.
     """
     lines = []
     if "rows" in rows[0]:

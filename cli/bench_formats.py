@@ -84,8 +84,8 @@ def bench_formats(
 
     Each row of the table is for one format. The command measures the processing of one token, as
     celosia bench decode does, on the preset small with some fields changed. The column weights
-    shows one of two places for the weights. The model has one layer with streamed weights (in
-    external memory), or two layers with resident weights (all in the array's weight slots). share
+    shows where the weights are. Streamed weights are in external memory, and the model has one
+    layer. Resident weights are all in the array's weight slots, and the model has two layers. share
     is the row's cycles, divided by the cycles of the table's first row with weights in the same
     place. slots is the number of weight slots that contain weights, keys or values. luts,
     multipliers and block_rams are the resources of the matrix engine on an ECP5 device. They

@@ -193,12 +193,12 @@ def decode_at_pins(
     them. The result is a dictionary from name to measurement.
 
     An entry whose name ends in ``_share`` is an average data rate, divided by the peak rate of the
-    memory chip. ``reached_share`` is for the rate at which LOAD instructions read, averaged over
-    the cycles in which the load engine works. It is None if the configuration has no counters.
-    ``weights_share`` is for the size of all weights, divided by the number of cycles that the token
-    takes. ``reading_share`` and ``moving_share`` are for rates at the pins of an SDR SDRAM, and are
-    None for other chips. ``reading_share`` is averaged over the cycles in which only reads are
-    pending, ``moving_share`` over those in which reads or writes are pending.
+    memory chip. For ``reached_share`` the data rate is that of reads by LOAD instructions, averaged
+    over the cycles in which the load engine works. It is None if the configuration has no counters.
+    For ``weights_share`` it is the size of all weights, divided by the number of cycles that the
+    token takes. For ``reading_share`` and ``moving_share`` it is the rate at the pins of an SDR
+    SDRAM; both are None for other chips. ``reading_share`` is averaged over the cycles in which
+    only reads are pending, ``moving_share`` over those in which reads or writes are pending.
 
     Raises :class:`InputError` if the model does not fit the board.
     """

@@ -82,8 +82,8 @@ def opened(
     """Yield a simulated board, and the :class:`Device` object that controls its machine.
 
     If ``image`` is empty, external memory contains zeros at the start. Otherwise the board must
-    have a memory chip, which contains the image at the start. If the host then writes this image
-    for the first time, the device object sends nothing, because the simulated link is slow.
+    have a memory chip, which contains the image at the start. The host's first write of this image
+    is skipped, because the memory already contains it and the simulated link is slow.
     """
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         contents = Path(folder) / "image.bin"

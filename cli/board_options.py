@@ -42,9 +42,9 @@ def resolve_board(
     """Return the board that command-line options select, and its machine's configuration.
 
     The parameters are the values of ``--board``, ``--config``, ``--set``, ``--link`` and
-    ``--memory``. If ``source`` is None, the configuration is the board's default. If it is not None
-    and the board has a memory chip, the width of memory addresses is copied from the board's
-    default machine.
+    ``--memory``. If ``source`` (the value of ``--config``) is None, the configuration is the
+    board's default. Otherwise, if the board has a memory chip, the width of memory addresses is
+    copied from the board's default machine.
 
     Two other fields of the configuration depend on the board, unless a TOML file or ``--set`` gives
     them. ``packed`` is set to true if each multiplier of the device is wide enough for two columns

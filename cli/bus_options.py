@@ -83,7 +83,7 @@ attachment_options = grouped("attachment", _attachment, *_OPTIONS)
 
 
 def attached(config: Config, attachment: Attachment) -> Component:
-    """Return the accelerator, its memory port and host port converted to buses.
+    """Return the accelerator with its memory port and host port converted to buses.
 
     ``attachment`` names both buses. A port whose bus is ``native`` is not converted. Raises
     :class:`InputError` if a bus is unknown, or the external memory does not fit the bus.

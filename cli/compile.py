@@ -91,10 +91,10 @@ def compile_command(
     With --add it also writes Verilog, a testbench or C files. The expected outputs in a testbench
     and in C files are integers computed by the golden machine.
 
-    An encoder is calibrated on the inputs of --calibration. Without this option, an encoder of
-    texts is calibrated on sentences that come with the package, any other encoder on the inputs of
-    --inputs. Without both options, an encoder of handwritten digits uses images that come with the
-    package.
+    An encoder is calibrated on the inputs of --calibration. If this option is not given, an encoder
+    of texts uses sentences that come with the package. Any other encoder then uses the inputs of
+    --inputs. If neither option is given, an encoder of handwritten digits uses images that come
+    with the package.
 
     The command removes files that an earlier call wrote to the folder and the new call does not
     write. But it keeps such a file if it was changed after the earlier call.

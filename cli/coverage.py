@@ -58,14 +58,14 @@ def coverage(
 
     There are three kinds of coverage points. A point of `line` is a block of Verilog, or one
     outcome of a condition or choice. A point of `toggle` is a change of a bit, from 0 to 1 or back.
-    A point of `functional` is a combination of an instruction, one of its flags, one of its sizes
-    at a bound (such as the largest), and a memory timing.
+    A point of `functional` is a combination: an instruction with a certain flag or none, a certain
+    value of one of its sizes (such as the largest), and a memory timing.
 
     Without UNIT, the command runs the benches of all units and the test programs, and counts points
     of all kinds. With the UNIT `functional` it runs only the test programs, and counts points of
     `functional`. With other UNITs it runs only the benches of these units, and counts points of
-    `line` and `toggle`. Such a UNIT can also be a series of runs of the whole accelerator. If
-    several units or configurations contain the same Verilog module, its points count once.
+    `line` and `toggle`. UNIT can also name a series of runs of the whole accelerator. If several
+    units or configurations contain the same Verilog module, its points count once.
     """
     alone = FUNCTIONAL in units
     if alone and len(units) > 1:

@@ -78,15 +78,15 @@ def evaluate(
 ) -> None:
     """Measure the accuracy or perplexity of the quantized MODEL and of its float model on data.
 
-    With --answers or --inputs, the quantized model runs on a simulated machine, and its tensors are
-    compared with those of the golden machine. With --text, the golden model computes the quantized
-    model's outputs, and the command reports perplexity.
+    With --inputs, or with --answers (known right answers), the quantized model runs on a simulated
+    machine, and its tensors are compared with those of the golden machine. With --text, the golden
+    model computes the quantized model's outputs, and the command reports perplexity.
 
     Without these options, the command measures the distance between the outputs of the quantized
-    model and of the float model. For a model of digits the data are test images, for a language
-    model texts that it generates itself. The command measures up to three quantizations: with
-    activation functions as lookup tables, with activation functions in INT16, and with attention in
-    INT16.
+    model and of the float model. A model that recognizes digits is measured on test images. A
+    language model is measured on texts that the model itself generates. The command measures up to
+    three quantizations: with activation functions as lookup tables, with activation functions in
+    INT16, and with attention in INT16.
     """
     check_simulator(simulator)
     data = [name for name in ("answers", "inputs") if values[name]]

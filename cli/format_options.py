@@ -175,7 +175,7 @@ class Formats:
         }
 
     def one_bits(self, user: str) -> int:
-        """Return the only number in ``bits``: the bits of each weight that every run reads.
+        """Return the only number in ``bits``: how many bits of each weight every run reads.
 
         Raises :class:`InputError` if ``bits`` has several numbers. The message begins with
         ``user``, a clause such as "A layer is measured".
@@ -187,7 +187,7 @@ class Formats:
     def refuse_bits(self, user: str) -> None:
         """Raise :class:`InputError` unless ``bits`` lets every run read all 8 bits of each weight.
 
-        ``user`` names the computation that needs all bits, such as ``--answers``, in the message.
+        The message says that ``user``, an option such as ``--answers``, needs all bits.
         """
         if self.bits != (OPERAND_BITS,):
             asked = ",".join(map(str, self.bits))
@@ -199,9 +199,10 @@ class Formats:
 def quantize_options(keys: Mapping[str, Key]) -> Adder:
     """Return a decorator that adds ``--quantize KEY=VALUE[,...]`` to a command.
 
-    ``keys`` are the keys that the command accepts, by their names on the command line. The values
+    ``keys`` is a dictionary from a key's name on the command line to its :class:`Key`. The values
     of keys that are fields of :class:`Formats` are passed to the command's function as one argument
-    ``formats``. The value of every other key is passed as an argument named ``Key.name``.
+    ``formats``. The value of every other key is passed as an argument, whose name is the key's
+    ``name``.
     """
     fields = {each.name for each in dataclasses.fields(Formats)}
 

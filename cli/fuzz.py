@@ -58,12 +58,12 @@ def fuzz(
     message. A case that fails is reported by a name that `celosia verify replay` runs again.
 
     \b
-    model    a random model: the golden machine (1 in 8: the circuit too) must equal the reference
+    model    a random model: golden machine (in 1 of 8 cases circuit too) must equal the reference
     schedule a random model, compiled into several programs that must compute the same integers
     onnx     a random ONNX graph: its import must be exact, then the check of model must pass
     program  a random program, in half of the cases damaged: circuit and golden machine must agree
     trace    a run is reset, aborted or refused, or its memory fails; the next run must be right
-    line     the host link gets random bytes, or a bus bridge a bus with random timing and errors
+    line     the host link gets random bytes, or a bus bridge meets random timing and errors
     files    a command must read or refuse a damaged file (of any format) within a time limit
     """
     for kind in kinds:

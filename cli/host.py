@@ -54,8 +54,8 @@ class Line:
         """Return the machine at the port.
 
         The machine's configuration is ``config`` or, if this is None, that of the option
-        ``--config``. Without both, it is the known configuration with the fingerprint that the
-        bitstream reports.
+        ``--config``. If neither is given, it is the preset's or board's configuration whose
+        fingerprint the bitstream reports.
         """
         return open_port(self.checked(), config or self.config, self.baud)
 

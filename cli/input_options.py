@@ -109,9 +109,10 @@ def input_files(values: Mapping[str, Any]) -> Files:
 def check_inputs(files: Files, values: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if the options for inputs and outputs cannot be used.
 
-    ``values`` is a dictionary from the command's options to their values. There are two reasons for
-    the error. The file of ``--output`` is not a ``.npy`` file, or cannot be written. Or
-    ``--output``, ``--calibration`` or ``--context`` is given, but ``files`` has no inputs.
+    ``values`` is a dictionary from the command's options to their values. ``files`` is the result
+    of :func:`input_files`. The error is raised if the file of ``--output`` is not a ``.npy`` file
+    or cannot be written. It is also raised if ``--output``, ``--calibration`` or ``--context`` is
+    given without inputs in ``files``.
     """
     output = values.get("output")
     if output is not None:

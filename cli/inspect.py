@@ -45,8 +45,8 @@ def inspect(
 ) -> None:
     """Show the parts of MODEL: layers, functions and tensors.
 
-    For each part the command shows the shape of its result, the numbers of its parameters and
-    products, and whether the machine or the host runs it. With --config it also shows whether the
+    For each part the command shows the shape of its result, how many parameters and multiplications
+    it has, and whether the machine or the host runs it. With --config it also shows whether the
     model fits the machine.
     """
     if overrides and config_name is None:

@@ -135,9 +135,9 @@ def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None
     130 (SIGINT) or 143 (SIGTERM), even if the block ends without an exception.
 
     The process ends without further cleanup, with the same exit code, if the block has not ended
-    five seconds after the first signal. A second signal has the same effect, from 0.3 seconds after
-    the first one on. A block inside another block has no effect: the functions of the outer block
-    are used.
+    five seconds after the first signal. A second signal also ends the process without further
+    cleanup, but not earlier than 0.3 seconds after the first signal. If blocks are nested, only
+    ``end`` and ``held`` of the outer block are used.
     """
     global _watch
     if _watch is not None:

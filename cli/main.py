@@ -37,7 +37,7 @@ COMMANDS = tuple(name for names in HEADINGS.values() for name in names)
 )
 @click.version_option(package_name="celosia")
 def celosia() -> None:
-    """Open Transformer accelerators, generated from parameters and proven bit for bit."""
+    """Generate open-source Transformer accelerators, run models on them, and check every tensor."""
 
 
 celosia.params.append(json_option())

@@ -1,4 +1,4 @@
-"""The option --batch, and the compiler's options for encoders from the options of a command."""
+"""The option --batch, and a command's options converted to the compiler's options for encoders."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -42,13 +42,13 @@ def mutate(
     seed: int,
     runner: Runner,
 ) -> None:
-    """Count the changes to the netlist of each UNIT that the unit's bench detects.
+    """Change the netlist of each UNIT, and count how many changes the unit's bench detects.
 
     A copy of the netlist with one changed cell is a mutant. The bench runs on --count mutants of
-    each unit. A mutant whose outputs are proven to equal the unit's is not counted; the score is
-    the share of detected mutants among the others. For each undetected mutant, the command shows
-    the source line of the changed cell. It also shows why the bench cannot detect the mutant, if
-    the reason is known.
+    each unit. A mutant whose outputs are proven to equal the unit's is not counted. The score is
+    the number of detected mutants divided by the number of counted mutants. For each undetected
+    mutant, the command shows the source line of the changed cell. It also shows why the bench
+    cannot detect the mutant, if the reason is known.
     """
     config = resolve(source, overrides)
     for unit in units:

@@ -33,9 +33,8 @@ def added(options: Sequence[Adder], command: Command) -> Command:
 def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
     """Return a decorator that adds options, and passes one object for all of them to the command.
 
-    The object is the result of the function ``make``. ``make`` is called with the value of each
-    option, as the parameter with the option's name. ``name`` is the name of the argument with which
-    the command's function receives the object.
+    The function ``make`` returns the object. Its keyword arguments are the values of the options,
+    by the options' names. The command's function receives the object as its argument ``name``.
     """
     names = inspect.signature(make).parameters
 
@@ -116,8 +115,8 @@ def config_choice(defaults: str) -> Adder:
 def config_options(default: str) -> Adder:
     """Return a decorator that adds ``--config`` and ``--set`` to a command.
 
-    The command gets the configuration that both options select as ``config``. ``default`` is the
-    value of ``--config`` if the user does not give it.
+    The command's argument ``config`` is the configuration that both options select. ``default`` is
+    the value of ``--config`` if the user does not give it.
     """
     return grouped("config", resolve, source_option(default), override_option)
 
@@ -166,9 +165,10 @@ def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
     """Return the size in bytes and the timing of external memory from the text of ``--memory``.
 
     The text has a size, a timing, or both, separated by a comma. A timing is a name in
-    :data:`TIMINGS`, or two or four numbers of cycles such as ``40/1``. The size is None if the text
-    has no size. If the text has no timing, the timing is the one named ``default``. Raises
-    :class:`InputError` if a part of the text is neither a size nor a timing.
+    :data:`TIMINGS`, or numbers of cycles such as ``40/1``. The numbers are the first two or all
+    four fields of :class:`MemoryTiming`. The size is None if the text has no size. If the text has
+    no timing, the timing is the one named ``default``. Raises :class:`InputError` if a part of the
+    text is neither a size nor a timing.
     """
     size, timing = None, TIMINGS[default]
     for part in filter(None, text.split(",")):
@@ -195,9 +195,9 @@ def size_argument(
 ) -> Adder:
     """Return a decorator that adds an argument for sizes such as ``64x64x64`` to a command.
 
-    The command gets the sizes as ``sizes``, the dictionary that :func:`read_size` returns; ``form``
-    and ``smallest`` are as there. ``default`` is the text if the user gives no sizes. If it is
-    None, the user must give them.
+    The command gets the sizes as ``sizes``, the dictionary that :func:`read_size` returns. ``form``
+    and ``smallest`` are passed to :func:`read_size`. ``default`` is the text if the user gives no
+    sizes. If it is None, the user must give them.
     """
 
     def read(
@@ -216,9 +216,9 @@ def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, in
     """Return a dictionary from name to size, read from a text such as ``64x64x64``.
 
     ``form`` has the name of each size in the order of the text, such as ``MxKxN``. The dictionary
-    has these names in lower case. The user may omit the first sizes of the text if ``smallest`` has
-    them. It is a dictionary from the names of such sizes to the values that they have if omitted.
-    Raises :class:`InputError` if the text has another form.
+    has these names in lower case. The user may omit sizes at the beginning of the text.
+    ``smallest`` is a dictionary from the names of these sizes to their default values. Raises
+    :class:`InputError` if the text has another form.
     """
     names, words = [name.lower() for name in form.split("x")], text.split("x")
     missing = len(names) - len(words)
@@ -244,7 +244,7 @@ UNIT_FIELDS = {
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` if a command is for a unit that its user leaves out of the machine.
+    """Raise :class:`InputError` if the user names a unit, but leaves it out of the machine.
 
     The user leaves a unit out if ``--set``, or the TOML file of ``--config``, sets the unit's field
     to false. If only a preset does so, no error is raised, since a unit can be generated alone.
@@ -278,9 +278,8 @@ def given_options(names: Sequence[str]) -> list[str]:
 def refuse_given(user: str, *names: str) -> None:
     """Raise :class:`InputError` if the user has given an option that does not apply.
 
-    ``names`` are the names of the command's parameters for the options that do not apply. ``user``
-    is a noun such as "named products", for which they do not apply. The message says that the
-    option is not for it.
+    ``names`` are the names of the command's parameters for the options that do not apply. The
+    message says that the given option is not for ``user``, a noun such as "named products".
     """
     refused = given_options(names)
     if refused:

@@ -83,9 +83,10 @@ def run(
     MODEL is the name of a model, the path of an ONNX file, a llama2.c file or a Hugging Face
     folder, or a folder that celosia compile wrote.
 
-    An encoder runs on the inputs of --inputs; if they are not given, a model of digits runs on the
-    test images. A language model continues the prompt; an encoder-decoder answers the prompt. Every
-    tensor that the machine writes is compared with the same tensor of the golden machine.
+    An encoder runs on the inputs of --inputs; without them, a model that recognizes digits runs on
+    test images. Any other encoder needs --inputs. A language model continues the prompt; an
+    encoder-decoder answers the prompt. Every tensor that the machine writes is compared with the
+    same tensor of the golden machine.
     """
     check_simulator(simulator)
     program = folder_program(model) if is_compiled(model) else None
@@ -111,7 +112,7 @@ def run(
 def folder_program(folder: str) -> Program:
     """Return the program in a folder that celosia compile wrote.
 
-    Raises :class:`InputError` if the command line has an option of the compilation, because the
+    Raises :class:`InputError` if the command line has an option for compiling a model, because the
     model in the folder is compiled already.
     """
     stated = given_options(_COMPILED)

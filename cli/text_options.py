@@ -51,9 +51,10 @@ class Continuation:
         """Continue one text or two texts on a machine, and return cycles and other measurements.
 
         ``prompts`` has the beginning of each text; ``machine`` is a machine or the name of a
-        simulator. The result is the dictionary of :meth:`celosia.programs.Program.continue_texts`;
-        ``seed``, ``timing`` and ``bits`` are as there. If there is one text and ``quiet`` is false,
-        each new token's text is printed at once; otherwise no text is printed.
+        simulator. ``seed``, ``timing`` and ``bits`` are arguments of
+        :meth:`celosia.programs.Program.continue_texts`, whose dictionary is returned. If there is
+        one text and ``quiet`` is false, each new token's text is printed at once; otherwise no text
+        is printed.
         """
         loud = not quiet and len(prompts) == 1
         with ExitStack() as waiting:

@@ -36,8 +36,7 @@ class RunTrace:
 
         ``simulator`` and ``arguments`` are those of
         :func:`celosia.tb.machine.simulators.make_machine`. Raises :class:`InputError` if that
-        function raises it. It is also raised if runs must be recorded, but the machine has no
-        clock.
+        function does, or if runs must be recorded but the simulator does not count cycles.
         """
         if self._file is None:
             return make_machine(config, simulator, *arguments)
@@ -49,7 +48,7 @@ class RunTrace:
         return made
 
     def write(self, title: str) -> None:
-        """Write the timeline of the recorded run that computed the most products.
+        """Write the timeline of the recorded run in which the array multiplied in the most cycles.
 
         ``title`` is the title of the timeline. If no runs are recorded, nothing is written.
         """

@@ -54,7 +54,7 @@ class Command(click.Command):
 
 
 class Tree(click.Group):
-    """A group of commands that its help lists under headings.
+    """A group of commands, whose help lists the commands under headings.
 
     ``headings`` is a dictionary from each heading to the names of its commands. The command NAME is
     a function in the module ``celosia.cli.NAME``, which is imported when the command is first used.

@@ -53,11 +53,12 @@ def _plain(name: str) -> str:
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
     """Return a dictionary from the path of each instance to the path of its group.
 
-    At most ``limit`` instances are groups: those that contain the most cells, also in instances
-    inside them. The group of an instance is the innermost group that contains it, or "" if no group
-    contains it. ``paths`` has an element for each cell: the path of the instance that contains the
-    cell. An instance whose name ends in a number, such as ``column_3``, is never a group, nor are
-    instances inside it. Thus all elements of an array are in the group that contains the array.
+    At most ``limit`` instances are groups: those with the most cells, where the cells of inner
+    instances count too. The group of an instance is the innermost group that contains it, or "" if
+    no group contains it. ``paths`` has an element for each cell: the path of the instance that
+    contains the cell. An instance whose name ends in a number, such as ``column_3``, is never a
+    group, nor are instances inside it. Thus all elements of an array are in the group that contains
+    the array.
     """
     sizes: Counter[str] = Counter()
     for path in paths:

@@ -53,10 +53,10 @@ class Board:
     of the board's oscillator, ``target_mhz`` the machine's frequency that a build tries first
     (MHz). ``pins`` is a dictionary from each port of the top module to its pin. ``loaders`` are
     alternative commands that load the bitstream ``{file}`` into the board, the usual command first.
-    External memory has ``memory_bytes`` bytes. It is the chip whose field (``sdram``, ``ddr3`` or
-    ``psram``) is not None, or block RAM of the device if all three are None. ``link`` is the kind
-    of host link, one of ``LINKS``. If ``flash`` is not None, the board runs a model from its flash
-    at power-on.
+    At most one of ``sdram``, ``ddr3`` and ``psram`` is not None; it is the chip of the external
+    memory. If all three are None, external memory is block RAM of the device. Its size is
+    ``memory_bytes`` bytes. ``link`` is the kind of host link, one of ``LINKS``. If ``flash`` is not
+    None, the board runs a model from its flash at power-on.
     """
 
     name: str

@@ -63,11 +63,10 @@ _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 class Device(HostPort):
     """The machine on a board, used through a port; a request is repeated until it is answered.
 
-    ``config`` is the machine's configuration. By default, the board reports a fingerprint, which
-    identifies its configuration. The preset's or board's configuration with this fingerprint is
-    then used. ``name`` is the port's name for error messages. ``identity`` is the board's answer to
-    the request HELLO (version and configuration); ``repeated`` is the number of requests that were
-    sent again.
+    ``config`` is the machine's configuration. If it is None, the constructor uses the known
+    configuration (:func:`known_config`) whose fingerprint the board reports. ``name`` is the port's
+    name for error messages. ``identity`` is the board's answer to the request HELLO (version and
+    configuration); ``repeated`` is the number of requests that were sent again.
 
     ``answer_seconds`` is the timeout of an answer, and ``run_seconds`` that of a run. Each time a
     request gets no answer or an incomplete one, its timeout doubles, up to a limit. Before the
@@ -186,10 +185,10 @@ class Device(HostPort):
     def start(self, pc: int = 0) -> Report:
         """Run the program from word address ``pc`` to HALT, and return the report of the run.
 
-        The report has the number of cycles and the counters. Its list of signatures is empty, as
-        the board computes no signatures of written bytes. Raises :class:`RunError` if the circuit
-        reports an error, or if the board was reset during the run. A run of more than
-        ``run_seconds`` is aborted, and also raises :class:`RunError`.
+        The report has the number of cycles and the performance counters. Its list of signatures
+        (hashes of written bytes) is empty, because the board does not compute them. Raises
+        :class:`RunError` if the circuit reports an error, or if the board was reset during the run.
+        A run of more than ``run_seconds`` is aborted, and also raises :class:`RunError`.
         """
         self._ask(Command.START, 0, pc)
         end = time.monotonic() + self._run_seconds

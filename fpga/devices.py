@@ -23,8 +23,9 @@ class Family:
     netlist cell that uses the resource to the number of units that one such cell uses. ``placed``
     has such dictionaries for the cell types that nextpnr reports after place-and-route.
     ``block_ram_shapes`` are the pairs (width in bits, depth in words) that a block RAM can have.
-    The list is empty if LUTs cannot replace the family's block RAMs. If ``output_registers`` is
-    true, nextpnr supports the output registers of block RAMs.
+    They are used to replace block RAMs by LUTs. The list is empty for a family in which this is
+    impossible. If ``output_registers`` is true, nextpnr supports the output registers of block
+    RAMs.
     """
 
     name: str
@@ -44,11 +45,11 @@ class Device:
     """A device: its family, its resources, and the options that select it in nextpnr.
 
     ``capacity`` maps each resource to the number that the device has. ``placer`` are nextpnr's
-    placement options for the device. ``multiplier_rows`` are the numbers of the device's rows that
-    have blocks of four multipliers. ``ram_rows`` are those of the rows that have blocks of four
-    block RAMs. ``blocks`` are the numbers of the columns in which these blocks begin.
-    ``celosia.fpga.sites`` uses these three fields to place the cells of an array; if they are
-    empty, nextpnr places these cells.
+    placement options for the device. ``multiplier_rows`` has the indices of the rows with blocks of
+    four multipliers, ``ram_rows`` the indices of the rows with blocks of four block RAMs.
+    ``blocks`` has the indices of the columns in which these blocks begin. ``celosia.fpga.sites``
+    uses these three fields to place the cells of an array; if they are empty, nextpnr places these
+    cells.
 
     ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0
     stands for Yosys's default. The default is less than a fifth of the real delay on a large

@@ -113,9 +113,9 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 def memory_of(board: Board, needed: int) -> int:
     """Return the size (bytes) of the external memory in which a board keeps a program's data.
 
-    ``needed`` is the size of these data (bytes). The memory is block RAM if they fit, or if the
-    board has no supported memory chip. Otherwise it is the memory chip. If the data do not fit this
-    memory either, the result is less than ``needed``.
+    ``needed`` is the size of these data (bytes). The memory is block RAM if the data fit in it, or
+    if the board has no supported memory chip; otherwise it is the chip. The result is less than
+    ``needed`` if the data do not fit in this memory.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes

@@ -26,8 +26,9 @@ def core_wires(chip: Ddr3Chip, prefix: str) -> str:
 
 
 def core_instance(chip: Ddr3Chip, prefix: str, others: Mapping[str, str]) -> str:
-    """Return the Verilog of an instance of LiteDRAM's core, wired to :func:`core_wires`.
+    """Return the Verilog of an instance of LiteDRAM's core, with connected ports.
 
+    Ports of :class:`CorePorts` are connected to the wires that :func:`core_wires` declares.
     ``others`` maps the names of the core's other ports to the wires for them.
     """
     ports = {
