@@ -4,11 +4,15 @@ import re
 
 import pytest
 
+from celosia.arch.assembler import assemble
 from celosia.arch.errors import RunError
+from celosia.arch.instruction import pack
 from celosia.arch.micro.assembler import Microcode
 from celosia.arch.micro.isa import SCALE_CYCLES
 from celosia.arch.presets import PRESETS
+from celosia.sim.interpreter import Interpreter
 from celosia.sim.micro_core import MicroCore
+from celosia.sim.micro_machine import MicroMachine
 
 CONFIG = PRESETS["micro"]
 
@@ -56,6 +60,16 @@ def test_elements_are_stored_and_loaded_in_the_scratchpad() -> None:
     assert heard == [(101, 0xC3), (102, 0xC3), (103, 0xA5)]
     assert core.registers[10:13] == [0xFFFF_FFC3, 0xFFFF_A5C3, 0xA5C3]
     assert core.registers[8] == 100
+
+
+def test_signatures_are_those_of_the_golden_machine() -> None:
+    words = pack(assemble("DRAIN m=2 n=4 o_addr=8 o_stride=20 o_zero=5 per_tensor\nHALT"))
+    machines = Interpreter(CONFIG), MicroMachine(CONFIG)
+    for machine in machines:
+        machine.load_program(words)
+    golden, micro = (machine.start().signatures for machine in machines)
+    assert golden == micro
+    assert len(micro) == 1
 
 
 @pytest.mark.parametrize(("shift", "more"), [(-3, 0), (0, 0), (1, 2), (9, 10)])

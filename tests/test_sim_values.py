@@ -55,6 +55,9 @@ def test_a_sparse_code_counts_the_zeros_that_it_skips() -> None:
         decoded = sparse.decode(sparse.encode(weight.astype(np.int8), 1, 4), 1, 4, 300)
         assert decoded.skipped == places[-1] - places[0] + 1 - len(places)
         np.testing.assert_array_equal(decoded.matrix(300, 4), weight)
+    few = np.zeros((40, 2), np.int64)
+    few[[0, 39], [0, 1]] = 3  # a lane for each, and spare ones that skip nothing
+    assert sparse.decode(sparse.encode(few, 5, 2), 5, 2, 40).skipped == 0
 
 
 def test_products_of_several_sparse_steps_are_counted() -> None:
