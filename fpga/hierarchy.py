@@ -1,4 +1,4 @@
-"""The Verilog modules of a design: counts copies (instances) of each, and replaces some of them."""
+"""Counts the copies (instances) of each Verilog module of a design, and replaces some copies."""
 
 import re
 from collections import Counter
@@ -35,11 +35,10 @@ class Hierarchy:
         """Return the design's Verilog, with some copies of modules replaced by variants.
 
         ``variants`` maps a module's name to (number of copies to replace, Verilog of the variant).
-        The name of a variant is the module's name and ``_tables``. An instance that contains
-        variants becomes an instance of a duplicate of its module, since the module's other
-        instances must not change. Instances that contain the same variants share a duplicate. The
-        top module is changed itself. The names of duplicates end in ``_tables``, ``_tables_2`` and
-        so on.
+        The name of a variant is the module's name and ``_tables``. If an instance contains replaced
+        copies, it uses a duplicate of its module; the module's other instances stay as they are.
+        Instances that contain the same variants share a duplicate. The top module is not duplicated
+        but changed. The names of duplicates end in ``_tables``, ``_tables_2`` and so on.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

@@ -30,7 +30,7 @@ class Memory:
 def memory_needs(
     name: str, width: int, size: int, parts: int, shapes: Sequence[tuple[int, int]]
 ) -> Memory | None:
-    """Return the :class:`Memory` of given sizes: the block RAMs, or else the LUTs, that it needs.
+    """Return a :class:`Memory` with its number of block RAMs, and its number of LUTs without them.
 
     The memory has the name ``name`` and ``size`` words of ``width`` bits. The result is None for a
     memory of at most 16 words, which never uses block RAM. ``parts`` is the number of separately

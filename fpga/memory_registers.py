@@ -17,7 +17,7 @@ TAKE, CLEAR = "take", "clear"
 
 @dataclass(frozen=True)
 class Control:
-    """The nets that control a register: its enable, ``take``, and its reset to 0, ``clear``.
+    """The nets that control a register: ``take`` is its enable, and ``clear`` is its reset to 0.
 
     ``take_low`` is true if ``take`` is active low, ``clear_low`` if ``clear`` is active low.
     """

@@ -210,9 +210,10 @@ def constraints(board: Board) -> tuple[str, str]:
 
 
 def unit_constraints(board: Board) -> tuple[str, str] | None:
-    """Return a file that assigns the board's pins to a unit in :mod:`celosia.fpga.harness`.
+    """Return the constraints file for the harness of a single unit on a board.
 
-    The result is (text, file name extension), or None for a family whose tools choose the pins.
+    The file assigns the board's pins to the ports of :class:`celosia.fpga.harness.Harness`. The
+    result is (text, file name extension), or None for a family whose tools choose the pins.
     """
     ending, write = _WRITERS[board.device.family.name]
     if board.device.family.name != "gowin":

@@ -108,10 +108,11 @@ def place(
 
 
 def fills(device: Device, verilog: str) -> bool:
-    """Return whether a design has an array of adder trees, and the device's sites are known.
+    """Return whether a design has an array of adder trees and is for a device with known sites.
 
-    The sites are known if ``device.blocks`` is not empty. If the result is true,
-    ``celosia.fpga.sites`` places the array. ``verilog`` is the Verilog of the design.
+    Sites are the positions of multipliers and block RAMs. They are known if ``device.blocks`` is
+    not empty. If the result is true, ``celosia.fpga.sites`` places the array. ``verilog`` is the
+    Verilog of the design.
     """
     return bool(device.blocks and _TREE.search(verilog))
 
@@ -167,8 +168,8 @@ def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
 
     ``clocks`` maps the name of each clock to a dictionary with its target frequency ``constraint``
     and its reached frequency ``achieved`` (MHz). The machine's clock is the clock whose target is
-    nearest to ``mhz``. If several clocks are equally near, to within 0.1 % of ``mhz``, the result
-    is the lowest of their reached frequencies. If there is no clock, the result is infinity.
+    nearest to ``mhz``. Clocks that are farther by at most 0.1 % of ``mhz`` count too; the result is
+    the lowest of their reached frequencies. If there is no clock, the result is infinity.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

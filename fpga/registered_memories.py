@@ -89,11 +89,11 @@ def with_output_registers(verilog: str, family: str) -> str:
 
     Verilog for a family other than ``ecp5`` is returned unchanged. A memory is changed only if each
     of its output bits leads to exactly one register. These registers must have the memory's clock,
-    a common enable, a common reset and the initial value 0. The whole memory must become block RAMs
-    with output registers (:mod:`celosia.fpga.output_registers`). Such a memory is replaced by block
-    RAM cells (DP16KD) in a separate module. Modules between a memory and its registers are merged
-    into the module that contains all of them. Gates after the output register apply the reset. The
-    design therefore has the same outputs as before in every cycle.
+    a common enable, a common reset and the initial value 0. It must be possible to build the whole
+    memory from block RAMs with output registers (:mod:`celosia.fpga.output_registers`). A changed
+    memory is replaced by block RAM cells (DP16KD) in a separate module. Modules between a memory
+    and its registers are merged into the module that contains them all. Gates after the output
+    registers apply the reset, so the design's outputs are the same as before in every cycle.
 
     Raises :class:`InputError` if a design has memories and Yosys is not installed.
     """

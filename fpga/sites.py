@@ -1,4 +1,4 @@
-"""Assigns sites of a device to an array's multipliers and to its weights' block RAMs nearby."""
+"""Assigns device sites to an array's multipliers, and nearby sites to its weights' block RAMs."""
 
 import itertools
 import json
@@ -36,7 +36,7 @@ _BLOCK_ENABLES = 4
 
 
 def seat(netlist: Path, top: str, device: Device) -> int:
-    """Assign device sites to multipliers and block RAMs of an array; return their number.
+    """Assign device sites to multipliers and block RAMs; return the number of assigned sites.
 
     ``netlist`` is a file with Yosys's JSON netlist, and ``top`` the name of its top module. The
     function writes the assigned sites into this file; nextpnr then uses them.
@@ -45,8 +45,7 @@ def seat(netlist: Path, top: str, device: Device) -> int:
     column c of multiplier blocks, with four multipliers in each block. In a tree array, sites are
     assigned only if the weights are in block RAM. Half of the array's columns are placed from the
     device's left side inwards, the other half from its right side inwards. The multipliers of the
-    vector engine are placed between these halves, grouped by unit; the returned number includes
-    them.
+    vector engine are placed between these halves, grouped by unit.
 
     The function returns 0, and nextpnr chooses all sites, in three cases: the array does not fit
     the sites of the device, the sites of the device are not known, or the array's multipliers have

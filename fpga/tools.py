@@ -80,7 +80,7 @@ def _number(version: str) -> tuple[int, int]:
 def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, work: str) -> None:
     """Run a tool in the working folder ``folder``; its output goes to the file ``log`` there.
 
-    ``work`` is a noun for the tool's work, with which error messages begin. Raises
+    Error messages begin with ``work``, a noun such as "Packing the bitstream". Raises
     :class:`RunError` with the log's last lines if the tool fails.
     """
     run_process([tool.command, *arguments], work=work, cwd=folder, log=folder / log)

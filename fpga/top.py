@@ -54,9 +54,10 @@ class BoardTop(Component):
 
     An SDRAM chip is connected to the pins ``sdram_NAME``
     (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). A PSRAM chip is connected to the pins
-    ``psram_NAME`` (:class:`celosia.hdl.memory.psram.pins.PsramPins`). A DDR3 chip is connected to
-    LiteDRAM's core outside of this top level. The core is connected to the ports ``ddr3_NAME``
-    (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`); this top level starts the core and the chip.
+    ``psram_NAME`` (:class:`celosia.hdl.memory.psram.pins.PsramPins`). For a DDR3 chip, the ports
+    ``ddr3_NAME`` (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`) are connected to LiteDRAM's
+    core. The core is outside of this top level and drives the chip. This top level starts the core
+    and the chip.
 
     If ``flash`` is given, the board first executes the power-on image in the flash
     (:class:`celosia.hdl.flash.power_on.PowerOn`). The image loads and runs a model. Afterwards the

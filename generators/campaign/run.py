@@ -44,8 +44,8 @@ def run_campaign(
     error: the message of a :class:`RunError`, or a traceback.
 
     If a worker process dies, the cases of the unfinished chunks run again, one after the other in
-    new workers. If a new worker dies too, the outcome of the case that it ran has an error that
-    says so.
+    new workers. If a new worker dies too, its case gets an outcome with the error that the worker
+    died.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]

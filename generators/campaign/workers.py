@@ -62,9 +62,9 @@ class Workers:
 
         For processes or threads the number is ``jobs``. For a Dask cluster it is the number of the
         workers' threads, but at least 64, because workers may join later. The processes or threads
-        that this method starts end with the ``with`` block, even if an exception ends it. The
-        workers of a Dask cluster continue. Raises :class:`InputError` if Dask is not installed, and
-        :class:`RunError` if no scheduler answers or the scheduler has no workers.
+        that this method starts are stopped at the end of the ``with`` block, even after an
+        exception. The workers of a Dask cluster continue. Raises :class:`InputError` if Dask is not
+        installed, and :class:`RunError` if no scheduler answers or the scheduler has no workers.
         """
         if self.cluster is not None:
             with _dask(self.cluster) as opened:

@@ -26,8 +26,8 @@ def c_files(
     rows of real numbers of each sample, as :meth:`CompiledModel.request` accepts them. ``outputs``
     has the bytes of the golden machine's output for each sample; bytes beyond the size of the
     model's output are ignored. ``names`` are the names of the output's columns. If weights are
-    nested, the machine reads only the upper ``bits`` bits of each weight (8, 4 or 2); otherwise
-    ``bits`` must be 8.
+    nested (readable in part), the machine reads only the upper ``bits`` bits of each weight: 8, 4
+    or 2. Otherwise ``bits`` must be 8.
 
     Raises :class:`InputError` if a Python package that generates the C header of the machine's
     registers is missing.

@@ -43,7 +43,7 @@ extern const uint32_t {name}_sample_tokens[];
 
 
 def several_samples(name: str, samples: Sequence[Sample]) -> Samples:
-    """Return the C code of sample texts, one for each text that the model processes at once.
+    """Return the C code of several sample texts, which the model processes together in a batch.
 
     ``name`` is the model's C identifier.
     """

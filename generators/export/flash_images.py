@@ -1,4 +1,4 @@
-"""Images in flash from which a board, at power-on, runs an encoder or continues a prompt."""
+"""Flash images: at power-on, a board reads its image and runs an encoder or continues a prompt."""
 
 from collections.abc import Sequence
 
@@ -57,8 +57,9 @@ class Script:
     def compare(self, addr: int, count: int) -> None:
         """Record that the board finds the largest INT16 number in a range of external memory.
 
-        The range has ``count`` bytes from byte address ``addr`` on. The board keeps the number's
-        index in the range, from 0 on, for the next :meth:`name` and :meth:`choose_register`.
+        The range has ``count`` bytes from byte address ``addr`` on. The board keeps the index of
+        this number (the first number has index 0) for the next :meth:`name` and
+        :meth:`choose_register`.
         """
         self._ask(Command.READ_MEMORY, count, addr)
 
@@ -144,11 +145,11 @@ def text_image(
     link request (bytes).
 
     The chosen tokens are not known when the image is made. So the image has two tables for each
-    step except the last, with an entry for each token of the vocabulary. An entry of the first
-    table is the token's text. An entry of the second table is the register write that makes the
-    token the next input. In each step the board finds the token with the largest score, sends its
-    text, and executes its register write. The last step needs only the first table. Zero bytes in
-    tokens are omitted.
+    step, or one for the last step. Each table has an entry for each token of the vocabulary. An
+    entry of the first table is the token's text. An entry of the second table is the register write
+    that makes the token the next input. In each step the board finds the token with the largest
+    score, sends its text, and executes its register write. The last step has only the first table.
+    Zero bytes in tokens are omitted.
 
     Raises :class:`InputError` if the vocabulary has more tokens than an image's tables hold, or a
     token has too many bytes.

@@ -1,4 +1,4 @@
-"""Adds digests of a model's compiled files to its manifest, and finds an earlier model's files."""
+"""Adds file digests to a model's manifest, and finds the files of an earlier model in a folder."""
 
 import hashlib
 import json

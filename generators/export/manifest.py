@@ -87,11 +87,11 @@ def manifest(
     argument ``names``, the names of the output's columns.
 
     ``cycles`` is the predicted number of cycles for the longest input of an encoder, or for the
-    last token of a decoder. If weights are nested (readable in part), the machine is predicted to
-    read only the upper ``bits`` bits of each weight: 8, 4 or 2. The prediction assumes that
-    external memory takes ``latency`` cycles to the first word of an access, and ``interval`` cycles
-    per word. ``cycles`` is None for a microcoded machine. Addresses are in bytes, unless stated
-    otherwise.
+    last token of a decoder. The prediction assumes that external memory returns the first word of
+    an access after ``latency`` cycles, then one word every ``interval`` cycles. If weights are
+    nested (readable in part), it also assumes that the machine reads only the upper ``bits`` bits
+    of each weight: 8, 4 or 2. ``cycles`` is None for a microcoded machine. Addresses are in bytes,
+    unless stated otherwise.
     """
     config, text = code.config.replace(trace=False), isinstance(code, TextHost)
     cycles = None
@@ -234,10 +234,10 @@ def tokenizer_entry(tokenizer: TokenizerLike, file: str | None) -> dict[str, Any
     """Return the manifest's entry that describes a tokenizer.
 
     The entry is a dictionary. ``file`` is the name of the tokenizer's file, or None if it has none.
-    ``begin`` is the token that begins a text, and ``ends`` a sorted list of the tokens that end
-    one. ``split`` is true if special tokens in a text are encoded as ordinary text, ``cleaned`` if
-    texts get no space before punctuation. Both are false for a tokenizer that is not a
-    :class:`TextTokenizer`.
+    ``begin`` is the token that begins a text. ``ends`` is a sorted list of the tokens that end a
+    text. ``split`` is true if special tokens in a text are encoded as ordinary text. ``cleaned`` is
+    true if decoding removes spaces before punctuation. ``split`` and ``cleaned`` are false for a
+    tokenizer that is not a :class:`TextTokenizer`.
     """
     return {
         "file": file,

@@ -160,8 +160,8 @@ class ModelDescription(Description):
     fields change the formulas:
 
     - ``placement = "post"`` normalizes both sums instead of the inputs of attention and MLP;
-    - ``parallel = true`` applies attention and MLP to the same normalized input, multiplies each of
-      the two results by a trained gain, and adds the products;
+    - ``parallel = true`` computes ``x = x + a * attention(n) + m * mlp(n)``, with ``n = norm(x)``
+      and trained gains ``a`` and ``m``;
     - ``skip = false`` leaves out ``x +``;
     - ``shaped = true`` replaces the attention matrix ``P`` (the softmax of the scores) by
       ``alpha * I + beta * P - gamma / sequence``;

@@ -22,8 +22,8 @@ def load() -> tuple[Split, Split]:
     """Return two :class:`Split`: 1,297 images for training and calibration, and 500 test images.
 
     The images are sorted by label, and the test images are picked from the sorted images at equal
-    intervals. So the split needs no random numbers and never changes. Each digit has about the same
-    share of the training images as of the test images.
+    intervals. So the split needs no random numbers and never changes. Each digit is about equally
+    frequent in the training images and in the test images.
 
     Raises :class:`InputError` if scikit-learn, which contains the images, is not installed.
     """

@@ -19,8 +19,7 @@ def lookup(
     If the model's ``embedding`` is "tokens", ``inputs`` has token numbers [count, n], or token
     numbers and types [count, n, 2]. If ``embedding`` is "none", ``inputs`` has the tokens' vectors
     [count, n, dim]. ``n`` is the model's ``tokens``, or less if the model accepts variable lengths.
-    ``types`` [count, n] are the tokens' types if ``inputs`` has none; if ``types`` is None, all
-    types are 0.
+    If ``inputs`` has no types, ``types`` [count, n] has them; None means that all types are 0.
 
     Each row of the result is the sum of the vectors of a token, its type and its position. If the
     model has no types or no positions, these vectors are left out. If the model has a class token,

@@ -81,8 +81,9 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer
 
     ``sentences`` has the folder's settings of Sentence Transformers. The result is a
     :class:`FolderTokenizer` if the folder has other tokenizer files besides ``tokenizer.json``. It
-    is also one if the folder has ``tokenizer.json`` and a setting in ``sentences`` is not the
-    default. Otherwise it is a :class:`celosia.generators.frontend.tokenizer.Tokenizer`.
+    is also a :class:`FolderTokenizer` if the folder has ``tokenizer.json`` and a setting in
+    ``sentences`` differs from its default. Otherwise it is a
+    :class:`celosia.generators.frontend.tokenizer.Tokenizer`.
 
     Raises :class:`InputError` as the constructors of these two classes.
     """
@@ -95,8 +96,9 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer
 def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -> TextTokenizer:
     """Return the tokenizer of a folder, for texts that a model continues token by token.
 
-    ``begin`` is the first token of an empty text if the tokenizer defines none; None means that
-    there is no such token. ``ends`` are the tokens that end a text.
+    If the tokenizer defines no begin token, an empty text is encoded as the token ``begin``. If
+    ``begin`` is also None, the tokenizer refuses an empty text. ``ends`` are the tokens that end a
+    text.
 
     Raises :class:`InputError` as :func:`celosia.generators.frontend.processors.read_tokenizer`, and
     if the package ``tokenizers`` does not support the tokenizer.

@@ -37,8 +37,8 @@ class HostStep:
 class Prepared(np.ndarray[Any, np.dtype[Any]]):
     """The result of the host steps that precede the machine, which is the machine's input.
 
-    Its attribute ``others`` is a dictionary from the names of the model's inputs other than the
-    first to their arrays. Host steps after the machine's run use these arrays.
+    Its attribute ``others`` has the arrays of all inputs of the model except the first: a
+    dictionary by input name. Host steps after the machine's run use these arrays.
     """
 
     others: Mapping[str, Array]
@@ -114,11 +114,11 @@ def windows(
     """Return, for each window of a convolution, the indices of the input elements in the window.
 
     The result is [*counts, channels, *kernel], where ``counts`` are the numbers of windows along
-    the spatial axes. An index is into the flattened input, or -1 for an element of the padding.
-    ``shape`` is the input's shape, channels first. Each of the other arguments has one number for
-    each spatial axis. ``before`` and ``after`` are the numbers of padding elements at the beginning
-    and at the end of the axes. If one of them is empty, there is no such padding; if ``dilations``
-    is empty, all dilations are 1.
+    the spatial axes. Each index is a position in the flattened input; -1 stands for a padding
+    element. ``shape`` is the input's shape, channels first. Each of the other arguments has one
+    number for each spatial axis. ``before`` and ``after`` are the numbers of padding elements at
+    the beginning and at the end of the axes. If ``before`` or ``after`` is empty, there is no
+    padding at that end. If ``dilations`` is empty, all dilations are 1.
     """
     axes = len(kernel)
     before, after = (tuple(padding) or (0,) * axes for padding in (before, after))

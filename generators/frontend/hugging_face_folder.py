@@ -203,9 +203,9 @@ class Folder:
         """Check that every setting of config.json is used, or known to have no effect.
 
         Some settings have only one supported value: ``only`` maps the name of such a setting to
-        that value. ``why`` maps names of these settings to the reason why no other value is
-        supported, which becomes part of the message.
-        Raises :class:`InputError` that names all settings that are wrong or not known.
+        that value. ``why`` maps the name of such a setting to a text for the error message: why no
+        other value is supported. Raises :class:`InputError` that names all settings that are wrong
+        or not known.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

@@ -65,7 +65,7 @@ class Head:
 
 
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
-    """Return the head of a text encoder, which the folder's architecture selects.
+    """Return the head of a text encoder; the architecture in its config.json selects the head.
 
     ``words`` are the token vectors. Some heads compute a score for each word of the vocabulary:
     their weights are ``words`` if the folder has no separate weights. ``rows`` is the length of the
@@ -185,9 +185,11 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
 
 
 def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
-    """Remove the heads that no layer uses from a folder's tensors, and return their names.
+    """Remove the remaining head tensors from a folder's tensors, and return their names.
 
-    Tensors that the importer computes are removed too: those in whose names ``computed`` is found.
+    The model does not use these tensors, since the importer removes each tensor that it reads.
+    Tensors whose names contain a match of ``computed`` are removed too, because the importer
+    computes them itself.
     """
     heads = [name for name in folder.tensors if HEADS.match(name)]
     for name in [*heads, *filter(computed.search, folder.tensors)]:

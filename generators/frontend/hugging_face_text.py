@@ -33,9 +33,9 @@ def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     matrices. The two columns that rotary positions rotate together are adjacent. Scales of
     embeddings, scores, residuals and logits are included in the weights.
 
-    The description's number of positions may be less than that in config.json. If a layer uses
-    sliding-window attention, it is at most the size of the window. With LongRoPE it is at most the
-    number of positions in the model's original training.
+    The description's number of positions may be less than that in config.json. Sliding-window
+    attention in a layer limits this number to the window's size. LongRoPE limits it to the number
+    of positions in the model's original training.
 
     Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """

@@ -53,8 +53,9 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     """Return the encoder of images or spectrograms from a folder with config.json and weights.
 
     An input is [channels, height, width], or for a spectrogram [frames, bands]. The host cuts the
-    input into patches. If the model has one class token, the machine computes the patch embedding;
-    if it has two, the host computes it. In both cases the machine computes the blocks.
+    input into patches. The machine computes the patch embedding of a model with one class token.
+    With two class tokens, the host computes the patch embedding. In both cases the machine computes
+    the blocks.
 
     Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """

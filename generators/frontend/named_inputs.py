@@ -61,7 +61,7 @@ class NamedInputs:
 
     @property
     def shapes(self) -> dict[str, list[int]]:
-        """Dictionary from the name of each input other than the first to its shape, a list.
+        """Dictionary of the shapes (lists) of all inputs except the first, by input name.
 
         The shapes do not include the batch.
         """
@@ -70,10 +70,10 @@ class NamedInputs:
     def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
         """Return a sample's first input without padding, and a dictionary of the other inputs.
 
-        The dictionary is from input names to arrays. ``values`` is the sample: a dictionary from
-        input names to arrays. If the model has no other inputs, it may be a single array instead.
-        If the sample contains a mask or a length, the first input is cut to the valid tokens.
-        ``model`` is the model's name for messages.
+        The dictionary is from input names to arrays. The sample ``values`` is a dictionary from
+        input names to arrays. For a model with a single input, ``values`` may also be only its
+        array. If the sample contains a mask or a length, the first input is cut to the valid
+        tokens. ``model`` is the model's name for messages.
 
         Raises :class:`InputError` if an input is missing or not known, or has the wrong shape or
         type.

@@ -91,9 +91,9 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 def shifted(node: Node, view: View, number: Floats) -> View:
     """Return the sum of a view and a constant.
 
-    The constant may differ between columns and between tokens. Raises :class:`UnsupportedError` if
-    it differs between tokens, and the view does not have all rows of its tensor with all columns in
-    their order.
+    The constant may differ between columns and between tokens. If it differs between tokens, the
+    view must have all rows of its tensor, with all columns in their order. Otherwise
+    :class:`UnsupportedError` is raised.
     """
     shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
@@ -128,8 +128,8 @@ def batch_norm(node: Node) -> View:
 def per_column(view: View, number: Floats) -> Floats | None:
     """Return an array [columns] with the constant's value for each column of the view's tensor.
 
-    ``number`` is the constant, which is broadcast to the view's shape. The result is None if it has
-    different values for the same column, or if the view lacks a column.
+    ``number`` is the constant, which is broadcast to the view's shape. The result is None if the
+    constant has different values in one column, or if the view lacks a column.
     """
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)

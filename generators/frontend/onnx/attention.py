@@ -119,7 +119,7 @@ def masked(view: View, mask: Mask) -> View:
     """Return a view of attention scores that includes a mask.
 
     The graph adds ``mask`` to the scores ``view``. The result describes the mask by fields of
-    :class:`Scores`: it may hide missing tokens, later tokens, or tokens outside of a window. Raises
+    :class:`Scores`: the mask may hide padding, later tokens, or tokens outside of a window. Raises
     :class:`UnsupportedError` for any other mask.
     """
     scores = view.tensor

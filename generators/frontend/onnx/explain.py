@@ -33,11 +33,11 @@ def explain(
 ) -> str:
     """Return a sentence that says why a graph cannot be imported, and suggests remedies.
 
-    The sentence also names the nodes that cannot be imported. The importer compares each value of a
-    graph with the results of an encoder's blocks. ``reasons`` say why nodes are not supported.
-    ``error`` says why the graph's output is not the result of a block; it may be None. ``others``
-    say why values before the output are not such a result. The sentence includes one of ``others``
-    only if nothing else explains the failure.
+    The sentence also names the nodes that cannot be imported. The importer searches the graph for a
+    value that an encoder computes: first the output, then earlier values. ``reasons`` are texts
+    that say why nodes are not supported. ``error`` says why the output is not such a value, or is
+    None. ``others`` say the same of earlier values; one of them is included only if nothing else
+    explains the failure.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

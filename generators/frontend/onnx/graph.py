@@ -54,10 +54,10 @@ def _reads(node: Any) -> set[str]:
 class Graph:
     """An ONNX graph, with methods that run its nodes or recognize the values that they compute.
 
-    The graph is changed to a batch of 1 when the object is created. ``path`` is the file, with a
-    colon and the name of an output if one is selected, and ``model`` its ONNX model. ``tokens`` is
-    the number of tokens, or 0 if the graph fixes it. If ``batched`` is true, the inputs begin with
-    a batch axis; otherwise they have none.
+    The graph is changed to a batch of 1 when the object is created. ``path`` is the file's path; a
+    colon and the name of an output may follow, to select this output. ``model`` is the ONNX model
+    in the file. ``tokens`` is the number of tokens, or 0 if the graph fixes it. If ``batched`` is
+    true, the inputs begin with a batch axis; otherwise they have none.
     """
 
     def __init__(self, path: Path, model: Any, tokens: int, *, batched: bool = True):
@@ -93,9 +93,9 @@ class Graph:
     def unused(self) -> tuple[str, ...]:
         """Tuple of texts for the parts of the graph that the selected output does not use.
 
-        The first texts are the names of unused constant tensors. The others are one text for each
-        other output. It has the output's name and, unless the output is an unchanged input, the
-        path by which the user selects it.
+        The first texts are the names of unused constant tensors. Then follows one text for each
+        output that is not selected: its name, and the path that selects it. The path is omitted if
+        the output only repeats an input.
         """
         used, same = self.read, self._handed_on()
         others = [
@@ -210,9 +210,9 @@ class Graph:
     ) -> dict[str, Array]:
         """Return a dictionary from the name of each input of the graph to its array.
 
-        ``values`` is the array of the first input. If it has too few tokens, it is extended by
-        padding tokens if it contains token numbers, otherwise by zeros. ``others`` is a dictionary
-        from names of other inputs to their arrays. An input without an array gets the contents that
+        ``values`` is the array of the first input. If the array has too few tokens, it is extended:
+        token numbers by padding tokens, other data by zeros. ``others`` is a dictionary from names
+        of other inputs to their arrays. An input without an array gets the contents that
         :meth:`Place.given` returns for ``length`` valid tokens.
         """
         first = self.places[0]

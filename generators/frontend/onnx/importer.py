@@ -54,8 +54,8 @@ def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     """Return the encoder in an ONNX file as a :class:`Source`.
 
     ``path`` may end in a colon and the name of an output, as in ``model.onnx:scores``; then this
-    output is used. Otherwise the first output is used that is not an unchanged input. ``tokens`` is
-    the number of tokens, or 0 if the graph fixes it.
+    output is used. Otherwise the first output that does not only repeat an input is used.
+    ``tokens`` is the number of tokens, or 0 if the graph fixes it.
 
     The graph's first input is [batch, tokens, features], [batch, channels, height, width], or token
     numbers [batch, tokens]. Further inputs may be the mask of valid tokens, token types and

@@ -51,9 +51,10 @@ class Place:
     def given(self, length: int) -> Array:
         """Return this input's array if the first input has ``length`` valid tokens.
 
-        The contents depend on :attr:`kind`. A ``mask`` has ones for the valid tokens, ``padding``
-        has ones for all other tokens. ``length`` has the number ``length``. ``places`` has the
-        positions of the tokens, from 0. An input of another kind has zeros.
+        The contents depend on :attr:`kind`. An input of kind ``mask`` has ones for the valid
+        tokens; kind ``padding`` has ones for all other tokens. Kind ``length`` has the number of
+        valid tokens. Kind ``places`` has the positions of the tokens, from 0. An input of another
+        kind has zeros.
         """
         if self.kind in ("past", "other"):
             return np.zeros(self.shape, self.dtype)
@@ -88,9 +89,9 @@ def sizes_of(value: Any, path: Path) -> list[int]:
 class InputReader:
     """Finds the kind and the shape of each input of a graph.
 
-    ``path`` is the graph's file, which error messages name, and ``model`` its ONNX model. If
-    ``batched`` is true, the first axis of each input is the batch; otherwise the inputs have no
-    batch axis.
+    ``path`` is the graph's file, used only in error messages. ``model`` is the ONNX model in this
+    file. If ``batched`` is true, the first axis of each input is the batch; otherwise the inputs
+    have no batch axis.
     """
 
     path: Path

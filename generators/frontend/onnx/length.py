@@ -60,10 +60,10 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 def longest(path: Path, graph: Graph, start: str) -> int:
     """Return the largest number of tokens with which a graph can compute one of its values.
 
-    ``start`` is the name of the value. ``graph`` is the graph in the file ``path``, read with
-    :func:`few` tokens. A constant usually sets the limit, such as a table of positions. So the
-    function tries only the integers in the graph's constants and the sizes of the constants. The
-    result is 0 if the limit is not among these numbers.
+    ``start`` is the name of the value. ``graph`` was read from the file ``path``, with the number
+    of tokens that :func:`few` returns. Usually a constant, such as a table of positions, sets the
+    limit. So the function tries only the integers in the graph's constants and the sizes of the
+    constants. The result is 0 if the limit is not among these numbers.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

@@ -69,10 +69,10 @@ def matmul(node: Node) -> View:
     """Return a view of the result of a MatMul node.
 
     If the right operand is constant, the result is the output of a linear layer. If the left
-    operand is constant, the result is the weights of a pooling by attention. If the left operand is
-    attention scores, the result is the context of the attention. Otherwise it is attention scores,
-    the products of queries and keys. Raises :class:`UnsupportedError` if the operands do not suit
-    that result.
+    operand is constant, it contains the queries of a pooling by attention, and the result is their
+    scores (before the softmax). If the left operand is attention scores, the result is the context
+    of the attention. Otherwise it is attention scores, the products of queries and keys. Raises
+    :class:`UnsupportedError` if the operands do not suit that result.
     """
     left, right = node.inputs
     if isinstance(right, np.ndarray):

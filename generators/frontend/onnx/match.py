@@ -81,11 +81,12 @@ class Encoder:
 
 
 def match(output: View, names: Mapping[int, str]) -> Encoder:
-    """Return the encoder that computes the view ``output``, the graph's output or an earlier value.
+    """Return the encoder that computes the view ``output``.
 
-    ``names`` is a dictionary from a tensor's Python ``id`` to the name of its value in the graph.
-    The graph is matched from ``output`` back to the input. Raises :class:`UnsupportedError` if it
-    does not match an encoder; the message usually names the node at which matching ends.
+    This view is the graph's output or an earlier value. ``names`` is a dictionary from a tensor's
+    Python ``id`` to the name of its value in the graph. The graph is matched from ``output`` back
+    to the input. Raises :class:`UnsupportedError` if it does not match an encoder; the message
+    usually names the node at which matching ends.
     """
     x = output.tensor
     weights: dict[str, Floats] = {}
