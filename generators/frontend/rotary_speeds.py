@@ -32,11 +32,12 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     missing there, from the dictionary. If it is missing in both, ``max_position_embeddings`` is
     used.
 
-    ``partial`` is true if the type of model may rotate only a share of a head's columns. If it is
-    false, all columns are rotated: the share is ignored for the kind ``default``, and must be 1 for
-    other kinds.
+    ``partial`` is true if the type of model may rotate only a share of a head's columns. If
+    ``partial`` is false, all columns are rotated. The kind ``default`` then ignores the share, and
+    the other kinds require a share of 1.
 
-    Raises :class:`InputError` if the kind is not supported, or if the share is not 1 but must be.
+    Raises :class:`InputError` if the kind is not supported, or requires a share of 1 and the share
+    differs.
     """
     config, path = folder.config, folder.config_path
     rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})

@@ -126,9 +126,9 @@ _MOST_BYTES = 1 << 33
 def read_array(path: Path, content: str) -> NDArray[np.generic]:
     """Return the array of numbers in a ``.npy`` file.
 
-    ``content`` is the noun for the numbers in messages. Raises :class:`InputError` if the file
-    cannot be read, is no array of numbers, or is smaller than its header states. The size is
-    checked before memory is allocated for the array.
+    Error messages call the numbers ``content``, for example "labels". Raises :class:`InputError` if
+    the file cannot be read, is no array of numbers, or is smaller than its header states. The size
+    is checked before memory is allocated for the array.
     """
     with reading(path, content), path.open("rb") as file:
         values = _read_array(file, path, content)
@@ -217,9 +217,9 @@ def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDAr
     A ``.npy`` file contains class numbers. Any other file has one class per line, in the order of
     the inputs: the class's number, or its name in the model.
 
-    ``inputs`` are the files that the inputs were read from, if each input is a file. The lines of
-    the labels may then have another form: a file's name, a tab and the class. If the first line has
-    this form, all lines must have it. There is one line for each file, in any order.
+    If each input was read from its own file, ``inputs`` has these files. The lines of the label
+    file may then have another form: the name of an input file, a tab and the class. If the first
+    line has this form, all lines must have it. There is one line for each file, in any order.
 
     Raises :class:`InputError` if the file cannot be read, or a label is no class of the model. The
     same error is raised if an input file has no label, or a line names no input file.

@@ -69,7 +69,7 @@ class Source:
 
         - the model has no tokenizer;
         - the text has more than one tab, or is a pair and the model does not accept pairs;
-        - the text is a pair with token types, but the import has left out the model's token types;
+        - the tokenizer returns token types, but the import has left out the model's token types;
         - the model accepts fewer than ``longest`` tokens, and the truncated text has more than the
           model accepts;
         - :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` refuses the text.

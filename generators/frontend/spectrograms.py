@@ -76,8 +76,8 @@ class SpectrogramExtractor:
 def spectrogram_extractor(settings: Mapping[str, Any], path: object) -> SpectrogramExtractor:
     """Return an extractor with the given settings, which were read from the file ``path``.
 
-    Settings that have no effect on a spectrogram are ignored. Raises :class:`InputError` if another
-    setting is unknown or has an invalid value; the message names ``path``.
+    Known settings that do not affect a spectrogram are ignored. Raises :class:`InputError` if a
+    setting is unknown, or if a used setting has an invalid value; the message names ``path``.
     """
     kinds = {field.name: type(field.default) for field in fields(SpectrogramExtractor)}
     own = {name: value for name, value in settings.items() if name not in _WITHOUT_EFFECT}

@@ -30,8 +30,8 @@ class TextDescription(Description):
 
     If ``source_layers`` is not 0, the model is an encoder-decoder (Vaswani et al. 2017). Its
     encoder has ``source_layers`` layers like those above, without causal masks. The encoder runs
-    once over a source text, with the same vocabulary and separate positions. Each layer of the
-    decoder computes ``x + cross(norm(x))`` between attention and MLP. The keys and values of
+    once over a source text. It has the decoder's vocabulary, but its own positions. Each layer of
+    the decoder computes ``x + cross(norm(x))`` between attention and MLP. The keys and values of
     ``cross`` are projections of the encoder's normalized output. The decoder's text begins with the
     token ``start``.
 
@@ -160,8 +160,7 @@ class TextDescription(Description):
     def refuse_source(self, work: str) -> None:
         """Raise :class:`InputError` if the model is an encoder-decoder.
 
-        ``work`` names, for the message, the operation that is possible only for decoders without an
-        encoder.
+        ``work`` is the name of the refused operation; the error message begins with it.
         """
         if self.source_layers:
             raise InputError(f"{work} is for decoders alone, and model {self.name} takes a source")

@@ -1,4 +1,4 @@
-"""Language models of a given shape with random weights, for tests and predictions."""
+"""Language models of a given shape with random weights, for tests and predictions of speed."""
 
 from pathlib import Path
 

@@ -82,7 +82,7 @@ class TokenizerLike(Protocol):
         """Return the text that a list of tokens stands for."""
 
     def settled(self, tokens: list[int]) -> str:
-        """Return the beginning of the decoded text that no further token can change."""
+        """Decode tokens; return only the text's beginning, which later tokens cannot change."""
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,9 @@ class TextSource:
     ) -> Calibration:
         """Run the float model on calibration texts, and return the ranges of all its tensors.
 
-        The result also contains some tensors' rows for the calibration texts. For a decoder,
-        ``texts`` are these texts, each a list of token numbers. If ``texts`` is None, the model
-        samples them.
+        The result also contains the values of some tensors, one row for each token of some of the
+        calibration texts. For a decoder, ``texts`` are these texts, each a list of token numbers.
+        If ``texts`` is None, the model samples them.
 
         For an encoder-decoder, ``texts`` are source texts, and the model samples an answer to each.
         If ``texts`` is None, the sources are random.

@@ -34,9 +34,9 @@ class Tokenizer:
     def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
         """Return the token numbers of ``text``, or of the pair of ``text`` and ``second``.
 
-        The result is [n]. If a token has a type other than 0, it is [n, 2], with the types in
-        column 1; the type shows to which text of a pair a token belongs. Special tokens are
-        included. If there are more than ``most`` tokens, the text is truncated; in a pair, the
+        The result is an array [n]. If any token's type is not 0, the result is [n, 2], with the
+        types in column 1. A token's type shows to which text of a pair it belongs. Special tokens
+        are included. If there are more than ``most`` tokens, the text is truncated; in a pair, the
         longer text is truncated. Raises :class:`InputError` if the text has no token, or if
         ``most`` leaves no room for a token besides the special tokens.
         """
@@ -92,9 +92,9 @@ class TextTokenizer:
     def piece(self, token: int, before: int) -> bytes:
         """Return the bytes that a token adds to a text after the token ``before``.
 
-        ``before`` is -1 for the first token. A token may contain only some bytes of a character.
-        Spaces before punctuation are not removed, even if the tokenizer is ``cleaned``, because
-        this depends on later tokens.
+        ``before`` is -1 for the first token. A token may contain only some bytes of a character. If
+        ``cleaned`` is true, :meth:`decode` removes spaces before punctuation. This method keeps
+        them, because their removal depends on later tokens.
         """
         if token == self.begin or token in self.ends:
             return b""
@@ -121,7 +121,10 @@ class TextTokenizer:
 
 
 class NumberTokenizer:
-    """A tokenizer for models without one; texts are token numbers with spaces or commas."""
+    """A tokenizer for models that have no tokenizer file.
+
+    A text is a list of token numbers, separated by spaces or commas.
+    """
 
     begin = None
     ends: frozenset[int] = frozenset()
@@ -195,11 +198,11 @@ def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
     """Return a list of the lines of a text file, without its blank lines.
 
     Blank lines at the file's end are always skipped. If ``blank`` is true, all other blank lines
-    are skipped too. If ``blank`` is false, any other blank line is an error. This keeps the lines
-    in step with the lines of another file, such as a file of labels.
+    are skipped too. If ``blank`` is false, any other blank line is an error. So line i of the
+    result belongs to line i of another file, such as a file of labels.
 
-    Raises :class:`InputError` for this error, and if the file cannot be read or has only blank
-    lines.
+    Raises :class:`InputError` if a blank line is an error, or if the file cannot be read or has
+    only blank lines.
     """
     lines = read_lines(path, "sentences")
     while lines and not lines[-1].strip():

@@ -70,9 +70,9 @@ def read_weights(path: Path, description: Shaped) -> Weights:
 def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
     """Return the tensors in a safetensors file: a dictionary from name to array.
 
-    As in compressed-tensors, the file may have a tensor ``NAME_scale`` [n, 1] for an integer tensor
-    ``NAME`` [n, ...]. The result then contains their product as ``NAME``, and no ``NAME_scale``.
-    Raises :class:`InputError` if the file cannot be read or is corrupt.
+    An integer tensor ``NAME`` [n, ...] may have a tensor ``NAME_scale`` [n, 1] in the file, as in
+    the format compressed-tensors. The result then contains ``NAME`` multiplied by its scales, and
+    no ``NAME_scale``. Raises :class:`InputError` if the file cannot be read or is corrupt.
     """
     with reading(path, "weights"):
         content = path.read_bytes()
@@ -125,8 +125,8 @@ def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Shape
     """Check tensors against the shapes in ``description``, and convert them to float64.
 
     The result is a dictionary from name to array. Raises :class:`InputError` if a tensor is
-    missing, unknown, not finite, or of the wrong shape, or if its largest magnitude is neither 0
-    nor from :data:`LEAST_WEIGHT` to :data:`MOST_WEIGHT`.
+    missing, unknown, not finite, or of the wrong shape. It is also raised if the largest magnitude
+    in a tensor is above :data:`MOST_WEIGHT`, or below :data:`LEAST_WEIGHT` but not 0.
     """
     shapes = description.shapes()
     for name in tensors:

@@ -61,7 +61,7 @@ class Embedding:
 class Start:
     """``target`` is the learned positions, with the class token added in row 0.
 
-    The linear layer that embeds the input later adds its result to these rows. If the model has no
+    Later, the linear layer that embeds the input adds its result to these rows. If the model has no
     learned positions, zeros replace them. If it has no class token, nothing is added in row 0.
     """
 
@@ -146,9 +146,9 @@ class Attention:
 
     Heads are slices of the columns. If there are fewer key heads than query heads, neighbouring
     query heads share a key head. The memory (``home``) of the keys and values determines to which
-    tokens a query attends. If it is CACHE, they are all tokens of the text so far. If it is SOURCE,
-    they are the tokens of the encoder's input, whose keys and values an earlier run has computed.
-    For any other memory, they are the tokens of the input.
+    tokens a query attends. With CACHE, it attends to the tokens of the text so far. With SOURCE, it
+    attends to the tokens of the encoder's input; an earlier run has computed their keys and values.
+    With any other memory, it attends to the tokens of the input.
     """
 
     query: Value

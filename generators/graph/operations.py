@@ -136,8 +136,8 @@ class LowRank:
     """Low-rank correction of a layer's weights by a product of two thin matrices.
 
     The linear layer ``first`` multiplies the layer's input by the first matrix. The result is
-    multiplied by ``weight``, the second matrix. These sums are added to the sums that the layer
-    computes with its uncorrected weights. See equation (18) of ``docs/formats.md``.
+    multiplied by ``weight``, the second matrix. This second product is added to the product of the
+    layer's input and its uncorrected weights. See equation (18) of ``docs/formats.md``.
     """
 
     first: Linear
@@ -148,7 +148,7 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Norm:
-    """A normalization of each row of ``source``, or of each head's columns in a row (``heads``).
+    """A normalization of each row of ``source``, or of each head's columns if ``heads`` is not 0.
 
     The result is requantized (``rescale``) and written to ``target``. It is an RMS normalization if
     ``rms`` is true, otherwise a layer normalization.
@@ -208,7 +208,7 @@ class Rotary:
     def at(self, places: Ints) -> Ints:
         """Return the cosines and sines for the tokens at the positions ``places``.
 
-        The result is a row for each position, and in it an element for each column of a head.
+        The result is one array [positions, columns of a head], in the form of ``pairs``.
         """
         return self.pairs[places % len(self.pairs)]
 

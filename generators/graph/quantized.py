@@ -97,8 +97,8 @@ class Graph(Generic[D]):
     def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:
         """Return inputs [..., tokens, features], quantized for the graph's tensor ``input``.
 
-        The result is INT8, or INT16 if that tensor is INT16. If the model does not embed its inputs
-        by a linear layer, ``values`` are the rows that
+        The result is INT8, or INT16 if that tensor is INT16. ``values`` are the inputs. If no
+        linear layer embeds them, they must be the rows that
         :func:`celosia.generators.frontend.embedding.lookup` returns for the tokens.
         """
         return quantize(values, self.input).astype("<i2" if self.input.wide else np.int8)
@@ -138,15 +138,15 @@ class Graph(Generic[D]):
 
     @property
     def kv_bits(self) -> int:
-        """Number of bits that are stored for each element of a value.
+        """Number of bits that store each element of an attention's values.
 
-        The same number is stored for a key element in column ``whole`` or later of its head.
+        Elements of keys have as many bits, except in the first ``whole`` columns of each head.
         """
         return self.attentions[0].kv_bits
 
     @property
     def key_bits(self) -> int:
-        """Number of bits stored for a key element in column ``whole`` or later of its head.
+        """Number of bits that store a key element, except in the first ``whole`` columns of a head.
 
         The number is 8 if ``whole`` is the number of all columns of a head.
         """

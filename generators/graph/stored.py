@@ -44,8 +44,8 @@ class Stored:
 def stored_rows(stored: Stored | None, k: int) -> int:
     """Return the number of stored rows for ``k`` rows of weights.
 
-    A stored row has one byte for each column. The rows of weights begin at the first row of a
-    group.
+    A stored row has one byte for each column: codes of one or more weights, or a scale. If groups
+    of weights share scales, the first of the ``k`` rows must be the first row of a group.
     """
     return k if stored is None else stored.form.stored_rows(k, stored.group)
 
@@ -61,14 +61,14 @@ def part_rows(stored: Stored | None, config: Config) -> int:
 def in_pairs(stored: Stored | None, config: Config) -> bool:
     """Return whether each byte of a weight slot holds two weights in the format of ``stored``.
 
-    This is the case if the configuration has ``packed_slots`` and each operand of the format fits
-    in 4 bits. It is false for INT8 weights (``stored`` is None).
+    This is the case if the configuration has ``packed_slots`` and each operand that the codes of
+    the format stand for fits in 4 bits. It is false for INT8 weights (``stored`` is None).
     """
     return stored is not None and config.packed_slots and stored.form.paired
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return the bytes that weight slots hold for some rows of weights, also with scales.
+    """Return the bytes that weight slots hold for some rows of weights, and the scales if any.
 
     The first result is a matrix of bytes. Each byte contains two weights of the same column, and a
     slot holds ``size`` rows of bytes.

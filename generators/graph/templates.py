@@ -17,7 +17,7 @@ from celosia.generators.graph.tensors import Tensor
 def are_alike(layers: Sequence[tuple[Any, ...]]) -> bool:
     """Return whether all layers of a model compile to equal instructions, except for addresses.
 
-    A layer is the operations of a graph in integers, or the nodes of a float graph.
+    Each layer is a tuple: its operations in an integer graph, or its nodes in a float graph.
     """
     return len({_template(layer) for layer in layers}) <= 1
 
@@ -43,7 +43,8 @@ def deepened(graph: Graph[D], model: D) -> Graph[D]:
     """Return a graph with all layers of a model, made from the graph of its first layers.
 
     ``graph`` has the first layers, and ``model`` is the description of the whole model. Each
-    missing layer is a copy of the last layer of ``graph``, with tensor names of its number.
+    missing layer is a copy of the last layer of ``graph``. The names of its tensors contain the
+    number of the new layer.
     """
     last = len(graph.layers) - 1
     more, source = range(1, model.layers - last), graph.source

@@ -48,7 +48,7 @@ class Assembly(Generic[Source]):
     """True if loops that the registers cannot encode are unrolled, false if they are refused."""
 
     def words(self, nodes: Sequence[Node], addresses: Mapping[str, int]) -> list[int]:
-        """Return the words of instructions; raise :class:`FitError` for impossible loops."""
+        """Return the words of instructions; raise :class:`FitError` if a loop cannot be encoded."""
         name, config = self.memory.name, self.memory.config
         made = program_words(nodes, addresses, config)
         if made is None and self.unrolls:
@@ -147,9 +147,9 @@ def first_fit(
 ) -> Result | None:
     """Return ``make(choices)`` for the first choices that fit, or None if none do.
 
-    ``make`` raises :class:`FitError` for choices that do not fit. If then ``ends(choices, error)``
-    is true, no smaller choices of the same series are tried, and none that are smaller than one of
-    ``known``.
+    ``make`` raises :class:`FitError` for choices that do not fit. If ``ends(choices, error)`` is
+    true for such an error, smaller choices in the same entry of ``series`` are skipped. Choices
+    smaller than one of ``known`` are skipped in all entries.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -170,7 +170,7 @@ def fastest(
     choices: Iterable[Result],
     best: Trial[Source] | None = None,
 ) -> Trial[Source]:
-    """Return the trial with the lowest cost of ``best`` and of those made with some choices.
+    """Return the cheapest trial made with one of ``choices``, or ``best`` if none costs less.
 
     ``make`` raises :class:`FitError` for choices that do not fit. If all do not, and ``best`` is
     None, the first of these errors is raised.
@@ -192,7 +192,7 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
-    ``least`` is true if the words are those of the instructions alone, without those of loops.
+    ``least`` is true if the words of loops are not counted; the error is then ``hopeless``.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -214,9 +214,9 @@ def place(
 ) -> tuple[dict[str, int], Mapping[str, int]]:
     """Return a scratchpad address for every buffer that is used, and ``held``.
 
-    ``held`` has the addresses of buffers that must not move. If there is no room with them, all
-    addresses are chosen, and the second result is empty. Raises :class:`FitError` if the buffers do
-    not fit.
+    ``held`` has the addresses of buffers that must not move. If the other buffers then do not fit,
+    all buffers get new addresses, and an empty ``held`` is returned. Raises :class:`FitError` if
+    the buffers do not fit at all.
     """
     addresses = allocate(used, memory.buffers, memory.config, held)
     if addresses is not None:

@@ -54,9 +54,9 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
     """Cut the range from 0 to ``total`` at ``marks``, and divide each interval into parts.
 
     The result is a list with one list of parts (first, count) for each interval between two
-    neighbouring marks. An interval is divided into the fewest equal parts of at most ``most``
-    units. The size of a part is a multiple of ``unit``; only the last part of an interval may be
-    smaller.
+    neighbouring marks. An interval is divided into the fewest equal parts of at most ``most`` times
+    ``unit`` elements. The size of a part is a multiple of ``unit``; only the last part of an
+    interval may be smaller.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -65,9 +65,10 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 
 
 def turn(index: int, count: int) -> int:
-    """Return the place of part ``index`` if ``count`` parts take two places in turn, repeatedly.
+    """Return the place of part ``index`` of ``count`` parts that take places 0 and 1 in turn.
 
-    No part has the place of the next one. So the last part of an odd count has a third place.
+    Part 0 follows again after the last part. Neighbouring parts have different places, so the last
+    part of an odd count has place 2.
     """
     return 2 if count % 2 and index == count - 1 else index % 2
 
@@ -175,7 +176,7 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
 
     A tensor of at most ``most`` bytes is one block. A larger tensor is cut into blocks of a width
     that is a multiple of a unit. ``units`` is a list of such units (columns), in order of
-    preference. The first unit is chosen whose columns have at most ``most`` bytes. The tensor is
+    preference. The unit is the first one with at most ``most`` bytes in its columns. The tensor is
     then cut into the fewest equal blocks of at most ``most`` bytes. If no unit is small enough,
     each block has the width of the last unit, and more than ``most`` bytes.
     """

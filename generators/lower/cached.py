@@ -75,8 +75,8 @@ class Cached:
 
         In a loop over layers, each layer stores its new keys and values in external memory, and
         then the next layer loads its keys and values. After the last layer, the loads that this
-        method adds take the place of the next layer's loads. Instructions after the loop then wait
-        for the same kinds of earlier instructions as instructions in an iteration do.
+        method adds take the place of the next layer's loads. So instructions after the loop need
+        the same kinds of waits as instructions in an iteration.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))

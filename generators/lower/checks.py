@@ -35,10 +35,11 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
     """Raise an error if a configuration cannot run a decoder with a cache.
 
-    The configuration must have all units that the decoder needs, and must allow the length of its
-    sums and rows. The cache must not have more tokens than the model supports. ``rows``, the number
-    of tokens of a chunk, must be in the supported range. The operand width, the formats of keys and
-    values, and recomputed keys and values are checked as well.
+    The configuration must have all units that the decoder needs, and must allow the number of
+    products in its sums and the length of its rows. The cache must not have more tokens than the
+    model supports. ``rows``, the number of tokens of a chunk, must be in the supported range. The
+    configuration's operands must have 8 bits, and it must support the formats of keys and values.
+    If the cache needs recomputed keys and values, the decoder must allow them.
 
     The error is :class:`InputError`, or :class:`FitError` if other configuration fields may help.
     """

@@ -60,8 +60,8 @@ class Choices:
         """Return whether a load and a block of these choices are at most as large as in ``other``.
 
         The sizes are the bytes of one load (``blob_bytes``) and of one block of a tensor
-        (``block_bytes``). The result is False if the two choices omit zero tiles of weights
-        differently (``compact``), or have other loops.
+        (``block_bytes``). The result is False if the two choices differ in ``compact`` or in their
+        loops.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind
@@ -97,5 +97,5 @@ class Way:
     """True if the way's refusal is a reason to give."""
 
     def is_smaller(self, other: "Way") -> bool:
-        """Return whether a chunk has at most as many tokens as one of ``other``."""
+        """Return whether this way's chunks have at most as many tokens as those of ``other``."""
         return self.rows <= other.rows

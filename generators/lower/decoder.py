@@ -45,10 +45,10 @@ class Layers(Instructions):
     def turn(self) -> None:
         """Add instructions that load or copy the rotations for the positions of the run's tokens.
 
-        Rotations are the cosines and sines of rotary positions. Nothing is added if instructions
-        can read rotations that stay in the scratchpad. If a run has several texts, or if some
-        layers do not rotate, rotations that stay in the scratchpad are copied to the rows that the
-        instructions read.
+        Rotations are the cosines and sines of rotary positions. Rotations that do not stay in the
+        scratchpad are loaded. Rotations that stay there are read in place, and nothing is added,
+        except in two cases. If a run has several texts, or if some layers do not rotate, the
+        rotations are copied to the rows that the instructions read.
 
         Rotations are loaded before other data. An instruction that waits for a later load then
         needs no separate wait for the rotations. So the instructions of all layers wait in the same

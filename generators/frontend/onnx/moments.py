@@ -24,9 +24,9 @@ from celosia.generators.frontend.weights import Floats
 
 
 def is_deviation(view: object) -> bool:
-    """Return whether a value is a view of the variance of each row of a tensor, [..., 1].
+    """Return whether a value is a view [..., 1] of the variances of a tensor's rows.
 
-    The view may have an elementwise function, such as ``1 / sqrt(variance + epsilon)``.
+    A function of the variances, such as ``1 / sqrt(variance + epsilon)``, is accepted too.
     """
     if not isinstance(view, View) or not isinstance(view.tensor, RowMean):
         return False
@@ -57,10 +57,11 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
 
 
 def spread_product(node: Node, left: View, right: View) -> View:
-    """Return a view of a LayerNorm's scale times its input tensor, or times the rows' means.
+    """Return a view of a product: a LayerNorm's scale times its input, or times the rows' means.
 
-    One operand is the scale, ``gamma / sqrt(variance + epsilon)`` for each row; the other is the
-    tensor or the means. The result's tensor is a :class:`Spread`.
+    One operand is the scale, ``gamma / sqrt(variance + epsilon)`` for each row. The other is the
+    LayerNorm's input, or the mean of each of the input's rows. The result's tensor is a
+    :class:`Spread`.
     """
     view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
     if is_deviation(by):
@@ -100,9 +101,9 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return a view of a LayerNorm's term plus or minus a constant, as a node computes it.
+    """Return a view of the sum or difference of a LayerNorm's term and a constant.
 
-    ``view`` is the term, a view of a :class:`Spread`, and ``number`` the constant. The result is a
+    ``view`` is a view of the term, a :class:`Spread`; ``number`` is the constant. The result is a
     view of another :class:`Spread`, whose ``beta`` includes the constant. Raises
     :class:`UnsupportedError` if the constant differs between tokens.
     """

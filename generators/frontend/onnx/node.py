@@ -1,4 +1,4 @@
-"""An ONNX node whose inputs are constants, or views and masks of the module ``values``."""
+"""An ONNX node; each input is a constant, a view or a mask (see the module ``values``)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,8 +90,8 @@ def full_rows(view: View) -> Index:
 def like(view: View, tensor: Tensor) -> View:
     """Return a view of whole rows of ``tensor``, arranged as the rows of ``view`` are.
 
-    The rows of ``view`` are along its last axis. Each of them begins in a row of the tensor of
-    ``view``. It is replaced by the row of ``tensor`` with the same index.
+    The rows of ``view`` are along its last axis. If a row of ``view`` begins in row i of the tensor
+    of ``view``, the result has row i of ``tensor`` in its place.
     """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

@@ -1,4 +1,4 @@
-"""Norms and pooling in ONNX graphs, as a single node or as several nodes that compute means."""
+"""Norms and pooling in ONNX graphs, each as a single node or as several simpler nodes."""
 
 import numpy as np
 

@@ -17,12 +17,12 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
     """Read the graph in a file, call ``use`` with the graph, and return the result of the call.
 
     The graph is first read as one whose inputs begin with a batch axis. If this reading or its call
-    of ``use`` raises :class:`InputError`, the graph may be read again, as one without batch axes.
-    This is done only if the first input has a single axis, or the graph fixes the size of its first
-    axis to more than 1. ``tokens`` is the number of tokens, or 0 if the graph fixes it.
+    of ``use`` raises :class:`InputError`, the graph is read again, as one without batch axes. The
+    second reading takes place only if the first input has a single axis, or a first axis of a fixed
+    size above 1. ``tokens`` is the number of tokens, or 0 if the graph fixes it.
 
-    If no reading succeeds, the :class:`InputError` of the first is raised. It is an
-    ``OpenLengthError`` if ``tokens`` is 0 and the graph does not fix the number.
+    If no reading succeeds, the error of the first reading is raised. This error is an
+    ``OpenLengthError`` if neither ``tokens`` nor the graph gives the number of tokens.
     """
     known = stamp(path)
     try:

@@ -34,11 +34,10 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
 
 
 def text_length(path: Path) -> int:
-    """Return the largest number of tokens that a graph accepts, or 0 if the graph states it.
+    """Return the largest number of tokens that a graph accepts, or 0 if its first input fixes it.
 
-    The result is 0 if the graph's first input has a fixed number of tokens, or if the graph cannot
-    be read. Raises :class:`InputError` if the input leaves the number open and the largest number
-    cannot be determined.
+    The result is also 0 if the graph cannot be read. Raises :class:`InputError` if the input leaves
+    the number open and the largest number cannot be determined.
     """
     if not few(path) or made_for(path):
         return made_for(path)

@@ -2,8 +2,8 @@
 
 A tensor is [rows, columns], one row for each token. Exporters reshape, transpose, split and select
 in many ways; a :class:`View` stores a tensor and, for each element of the view, an index into the
-tensor. So the importer recognizes a product by the elements that it multiplies, whatever nodes
-moved them there.
+tensor. With these indices, the importer knows which elements a product multiplies, even if other
+nodes have moved them before.
 """
 
 import math
@@ -248,7 +248,7 @@ class Context(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Shares(Tensor):
-    """Weights by which a pooling by attention multiplies the tokens, before it sums them.
+    """Weights of the tokens in a pooling by attention, which computes a weighted sum of tokens.
 
     The graph computes them as the softmax of products of constant queries and computed keys. This
     class represents both the products and their softmax.
@@ -317,7 +317,7 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return the indices of the tensor's rows and of its columns that the view consists of.
+        """Return two arrays: indices of the tensor rows, and of the tensor columns, in the view.
 
         The view is read as a matrix: the last axis has the matrix's columns, and the other axes are
         combined into one axis of rows. The first array of the result has, for each row of the
@@ -370,8 +370,8 @@ class Made:
         :class:`Activation` or, if the function multiplies by a constant, a copy of the tensor with
         scaled weights. A view without a function is returned unchanged.
 
-        Raises :class:`UnsupportedError` if the function is neither a supported activation nor such
-        a product, or if the tensor has no weights to be scaled.
+        Raises :class:`UnsupportedError` if the function is neither a supported activation nor a
+        multiplication by a constant. It is also raised if the tensor has no weights to be scaled.
         """
         if view.function is None:
             return view
