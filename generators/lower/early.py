@@ -97,9 +97,9 @@ def check_units(
 def check_rows(model: ModelDescription, config: Config) -> None:
     """Refuse a large encoder if it attends to more tokens than a configuration allows.
 
-    The limits are the longest row of scores and the longest sum. Encoders with few scores are not
-    checked here but by the compiler. Raises :class:`InputError` with the configuration fields to
-    set, or the most tokens that fit.
+    The configuration limits the number of scores in a row (``max_row``) and of products in a sum
+    (``max_k``). Encoders with few scores are not checked here but by the compiler. Raises
+    :class:`InputError` with the configuration fields to set, or the most tokens that fit.
     """
     if model.layers * model.heads * model.sequence**2 < MANY:
         return

@@ -80,7 +80,10 @@ class CompiledModel(EncoderHost):
         return self.entries[ENCODE].written
 
     def model_at(self, bits: int) -> QuantizedModel:
-        """Return the model with nested weights reduced to ``bits`` bits."""
+        """Return the model with only the upper ``bits`` bits (8, 4 or 2) of each nested weight.
+
+        Nested weights are usable with each of these numbers of bits.
+        """
         return coarser(self.quantized, bits)
 
     def length(self, rows: int | None) -> int:

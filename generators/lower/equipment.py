@@ -11,10 +11,11 @@ from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quanti
 def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
     """Return a configuration extended by the units that quantization options require.
 
-    INT16 activations require the unit for INT16 operands. Wide functions require the unit for
-    piecewise polynomials. Deferred norms and softmaxes require a memory of at least ``rows`` row
-    factors. A unit is added only if the options require it. If the configuration has no weight
-    formats, it gets the formats in the options.
+    INT16 activations require the unit for INT16 operands. The option ``wide_functions`` (activation
+    functions of INT16 inputs) requires the unit for piecewise polynomials. The option ``deferred``
+    (norms and softmaxes whose factors are applied later) requires a memory for at least ``rows``
+    factors, one for each row. A unit is added only if the options require it. If the configuration
+    has no weight formats, it gets the formats in the options.
     """
     if options.deferred:
         rows = max(rows, config.row_factors)

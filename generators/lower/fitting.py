@@ -19,7 +19,7 @@ MOST_TRIES = 24
 
 
 class Stage(IntEnum):
-    """Reasons why there is no program, the closest to a program last."""
+    """Reasons why a compilation failed; a reason with a larger number is nearer to success."""
 
     LACKING = 0
     """A unit, or a memory that no choice of the compiler makes sufficient."""
@@ -36,10 +36,10 @@ class FitError(InputError):
 
     Each of the ``remedies`` is a dictionary from the name of a configuration field to a new value.
     The values of a remedy are the smallest that may suffice. Each remedy alone may suffice, without
-    the others. ``excess`` is the size that the programs need of the memory that is too small: bytes
-    of the scratchpad or of external memory, weight slots, or words of the program memory.
-    ``hopeless`` is true if smaller or later loads do not help: they make a program longer, or
-    tensors have no room.
+    the others. ``excess`` is the needed size of the memory that is too small, in its unit: bytes
+    (scratchpad, external memory), weight slots, or words (program memory). ``hopeless`` is true if
+    smaller or later loads do not help. Either the program is too long, and such loads make it
+    longer, or the tensors alone do not fit the scratchpad.
     """
 
     def __init__(
@@ -91,11 +91,12 @@ def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
     """Return a clause for a message: the configuration changes with which the model compiles.
 
-    Changes are found by compiling the model for larger configurations. Changes of few fields are
-    tried first, and the search ends as soon as a change of that number of fields succeeds. The
-    clause names all successful changes of this number of fields. If no change helps, it states the
-    number of configurations tried. ``progress`` is called with the number of started tries and the
-    largest possible number of tries.
+    Changes are found by compiling the model for larger configurations. The first round tries the
+    remedies of ``error``. Each further round extends the changes that failed by the remedies of
+    their errors. The search ends after the first round with a success, and the clause names the
+    successful changes of this round. If no change helps, it states the number of configurations
+    tried. ``progress`` is called with the number of started tries and the largest possible number
+    of tries.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"

@@ -56,11 +56,11 @@ class View:
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
     """Return requantization parameters as an array [words, bytes] of words of the parameter memory.
 
-    A word has the parameters of one column for each lane of the vector engine. The parameters in
-    each of ``rescales`` begin a new word. If ``by_tile`` is true, the parameters of each tile
-    column also begin a new word, as DRAIN reads them. Otherwise the parameters of adjacent columns
-    fill the lanes without gaps. Parameters that all columns share are one word, with the same
-    content in every lane.
+    In a word, each lane of the vector engine has the parameters of one column. The parameters in
+    each item of ``rescales`` begin a new word. If ``by_tile`` is true, the parameters of each tile
+    column also begin a new word, because DRAIN begins a new word there. Otherwise the parameters of
+    adjacent columns fill the lanes without gaps. Parameters that all columns share are one word,
+    with the same content in every lane.
     """
     words = []
     for rescale in rescales:

@@ -5,9 +5,9 @@ or more heads, a token's keys of these heads are in one column, one head's key b
 query must then be multiplied by only one head's part of the column. So the query begins with zeros,
 one for each slot row above that head's keys.
 
-The zeros are requantized with the queries. They come from tile columns of the accumulators to which
-no product is added. In one case the zeros are written only at setup, and later requantizations skip
-them: if one row is requantized at a time, and a head is one tile column.
+The zeros are requantized with the queries. They are sums of tile columns to which no product is
+added. If one row is requantized at a time, and a head is one tile column wide, the zeros are
+written only at setup, and later requantizations skip them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,8 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
     A query begins with zeros for the other heads' keys; these zeros are whole tile columns. So the
     result is 1 if a head's columns are not whole tile columns. It is also 1 if slots pack keys or
-    values in pairs, or if weights are streamed. It is 1 for an encoder-decoder too, because its
-    queries would also be multiplied by the keys of the source text, which are in separate slots.
+    values in pairs, or if weights are streamed. It is 1 for an encoder-decoder too, because heads
+    never share the slots of a source text's keys.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS

@@ -72,8 +72,8 @@ def lower(
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). If
     ``sample`` is false, all layers are lowered. If it is true, the model's layers must be alike,
-    and only the first layers are lowered. There are enough of them that every later layer would
-    have the same instructions and loads as the last of them.
+    and only the first layers are lowered. The other layers would have the same instructions and
+    loads as the last lowered layer.
 
     Raises :class:`FitError` if the configuration does not support an operation.
     """

@@ -1,4 +1,4 @@
-"""The state that the functions that lower an encoder share, and helper methods for them."""
+"""The state and helper methods shared by the functions that lower an encoder."""
 
 from collections.abc import Callable, Sequence
 

@@ -63,7 +63,7 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
 
 
 def keep_identity(plan: Plan, op: Linear) -> None:
-    """Add the products of a conversion's source with identity matrices to a decoder's plan.
+    """Add a conversion to a decoder's plan, as products of its source with identity matrices.
 
     ``op`` is the conversion as a linear layer (:func:`celosia.generators.lower.plan.identity_of`).
     Its columns are cut into parts, and each part is multiplied by an identity matrix of the part's

@@ -59,10 +59,11 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
-        """Return the products with the weights of some tile columns, from ``splits[split]``.
+        """Return the products in the list ``splits[split]`` that compute some tile columns.
 
-        ``tiles`` is the range of tile columns (first, count). If weights are nested, only products
-        with the upper ``planes`` planes are returned. If weights are in slots, all products in
+        ``tiles`` is the range of tile columns (first, count). Each list in ``splits`` has the
+        products with one range of the weights' rows. If weights are nested, only products with the
+        upper ``planes`` bit planes are returned. If weights are in slots, all products in
         ``splits[split]`` are returned, also those outside the range.
         """
         held, (first, count) = self.splits[split], tiles
@@ -191,7 +192,7 @@ class Plan:
 
     @property
     def graphs(self) -> list[TextGraph]:
-        """The graphs of all programs: the decoder's, after the encoder's if there is one."""
+        """The graphs of all programs: first the encoder's, if there is one, then the decoder's."""
         source = self.decoder.source
         return [self.decoder] if source is None else [source, self.decoder]
 
@@ -218,10 +219,10 @@ class Plan:
     def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
         """Add requantization parameters to the plan, and return the location of their words.
 
-        The words are consecutive, and the result has their number, and the first word's index in
-        the parameter memory or its external address. If ``by_tile`` is true, the parameters of each
-        tile column begin a new word, as DRAIN reads them; otherwise adjacent columns fill the lanes
-        without gaps.
+        The words are consecutive. The result has the number of words and the location of the first
+        word: its index in the parameter memory, or its address in external memory if the plan
+        streams parameter words. If ``by_tile`` is true, the parameters of each tile column begin a
+        new word, as DRAIN reads them; otherwise adjacent columns fill the lanes without gaps.
 
         ``early`` is true for parameters with which SOFTMAX and NORM requantize sums from the
         accumulators. If the machine reserves the first words of the parameter memory for such
@@ -255,8 +256,8 @@ class Plan:
         """Dictionary with the numbers of bytes that one layer adds to the cache for each token.
 
         It has the entries ``keys`` and ``values``, and applies to a cache that is not in weight
-        slots. If each run computes the keys and values of all tokens from stored inputs, the only
-        entry is ``inputs``: the bytes of the input from which one attention computes them. All
+        slots. If the cache stores inputs of attention, from which each run computes the keys and
+        values of all tokens, the only entry is ``inputs``: the bytes of one attention's input. All
         numbers are rounded up to whole external words.
         """
         model, least = self.decoder.description, self.config.mem_bytes
@@ -328,10 +329,10 @@ def layer_of(tensor: Tensor) -> int:
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
     """Return a linear layer with an identity matrix as weights, which computes ``op``.
 
-    ``op`` is a conversion. The matrix has ``head_dim`` columns, the columns of a head, rounded up
-    to whole tile columns. It never has more columns than the target. If it has fewer, the caller
-    cuts the columns of the source into parts of this size, and multiplies each part by the same
-    matrix.
+    ``op`` is a conversion. The number of the matrix's columns is ``head_dim`` (the columns of a
+    head), rounded up to whole tile columns, but at most the number of the result's columns. If the
+    matrix has fewer columns than the result, the caller cuts the columns of the source into parts
+    of this size, and multiplies each part by the same matrix.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)

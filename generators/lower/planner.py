@@ -64,8 +64,9 @@ def plan(
     faster; otherwise all weights are dense.
 
     Weights either stay on the chip, or every run reads them from external memory. The same holds
-    for the rows of the embedding. If only weights stay, or only these rows, external memory has two
-    images: data that setup loads once, and data that every run reads. Otherwise it has one image.
+    for the rows of the embedding. If one of the two stays on the chip and the other does not,
+    external memory has two images: data that setup loads once, and data that every run reads.
+    Otherwise it has one image.
 
     Raises :class:`InputError` if the data do not fit, or if the configuration lacks a unit that the
     decoder needs.

@@ -59,8 +59,9 @@ class Product:
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
         """Return the instruction that multiplies rows of ``source`` by this product's weights.
 
-        ``sums`` has a column of tiles for each column of the matrix's weight tiles. The instruction
-        writes only the columns that belong to this product's weights.
+        ``sums`` is the view of the sums of the layer's weight matrix; its stride is the distance
+        between adjacent tile columns. The instruction writes only the columns of this product's
+        weights.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
@@ -108,8 +109,8 @@ class Room:
         rows faster than the array does, ``whole`` is stored as one sparse matrix instead. A matrix
         is always dense if it is stored in weight slots, or if ``height`` is 0.
 
-        If these weights are one bit plane of nested weights, ``plane`` is the number of bit planes
-        with higher bits. Otherwise ``plane`` is 0.
+        Nested weights are stored as several bit planes, one matrix each. For such a plane,
+        ``plane`` is the number of planes with higher bits. For all other weights it is 0.
         """
         config = self.memory.config
         flags = product_flags(op, config, self.memory.name)

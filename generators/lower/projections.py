@@ -105,8 +105,9 @@ class Instructions(Rules):
         are in the same bank. They can be requantized while another product writes the other bank.
 
         In a run of one token, the output projection of an attention has distance 1, so its sums are
-        in both banks. The input of this projection is the attention's result. The sums of that
-        result are requantized at the same time, and they are in both banks as well.
+        in both banks. Its input is the attention's result. The sums of that result are in both
+        banks too, and are requantized while the projection runs, so neither bank is free for the
+        projection.
         """
         if self.rows > 1:
             return self.rows
@@ -186,9 +187,9 @@ class Instructions(Rules):
 
         ``tiles`` (first, count) restricts the products to some tile columns of the weights; by
         default all tile columns are multiplied. The rows of the weights may be divided into ranges.
-        If ``split`` is given, only the products with range number ``split`` are added; otherwise
-        those with all ranges. The sums are written to the layer's accumulator rows, or to the rows
-        from ``acc`` on.
+        If ``split`` is given, only the products of range number ``split`` are added. Otherwise the
+        products of all ranges are added. The sums are written to the layer's accumulator rows, or
+        to the rows from ``acc`` on.
 
         If the layer has a low-rank correction, the call for the last range of weight rows also adds
         the correction's two products. The first product is only added if ``tiles`` begins at tile
@@ -248,8 +249,9 @@ class Instructions(Rules):
         argument ``table``.
 
         A deferred norm stores a factor for each row. If the layer reads rows of such a norm, the
-        instruction also multiplies each row by its factor. The number of the factor is ``text`` for
-        a text after the first, otherwise ``factor``.
+        instruction also multiplies each row by its factor. If ``text`` is given and is not 0, the
+        row's factor has the number ``text``. Otherwise the first row's factor has the number
+        ``factor``.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None
@@ -367,8 +369,9 @@ class Instructions(Rules):
         product for each range, which reads only some input columns. A partial product that an
         earlier call has added is not added again.
 
-        Streamed weights have no partial products: the whole product needs all columns. ``text``
-        restricts the product to the row of one text.
+        Streamed weights have no partial products. For them, the method adds the whole product if
+        ``columns`` is all columns, otherwise nothing. ``text`` restricts the product to the row of
+        one text.
         """
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name

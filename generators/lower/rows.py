@@ -50,7 +50,7 @@ def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_wor
     """Return the :class:`Rows` of rowwise operations: their instructions, one chunk after another.
 
     All operations process a chunk before the next chunk begins. Their requantization parameters are
-    in the words of the parameter memory from ``first_word`` on; word 0 is the first word after the
+    in the parameter memory from word ``first_word`` on, counted from the end of the
     :data:`SPARE_WORDS`. ``label`` is the start of the names of the buffers from which these
     parameters are copied.
     """

@@ -184,9 +184,9 @@ class Rules(ABC):
     def defines(self, target: View, *, anew: bool = True) -> str:
         """Return the name of a view's buffer if a write to the view may discard its old content.
 
-        The write may discard it if it is the operation's first write to the buffer and ``anew`` is
-        true. Otherwise the result is "". If no buffers share bytes (``lasting``), the result is
-        always "".
+        The content may be discarded if ``anew`` is true and this write is the operation's first to
+        the buffer. Otherwise the result is "". If ``lasting`` is true, no buffers share bytes, and
+        the result is always "".
         """
         if self.lasting:
             return ""

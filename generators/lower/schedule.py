@@ -1,7 +1,8 @@
 """Search for the tiling, order and addresses that make an encoder's program fast.
 
-Loops cost cycles and save program words, so the first entry of :data:`LOOPS` that fits is used.
-Then one choice after another is improved (:mod:`celosia.generators.lower.search`).
+Loops cost cycles but save program words. The entries of :data:`LOOPS` are in order of preference,
+and the first that fits is used. Then one choice after another is improved
+(:mod:`celosia.generators.lower.search`).
 """
 
 from collections.abc import Sequence
@@ -102,13 +103,12 @@ def schedule(
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
 ) -> tuple[list[list[Choices]], list[list[Choices]], list[list[Choices]]]:
-    """Return three lists of the plans with which a program is first tried.
+    """Return three lists of series of plans with which a program is first tried.
 
-    Each element of a list is a series: a list of :class:`Choices` in which loads become smaller and
-    smaller. The first list has the usual plans. The plans of the second list load the input again
-    for each part of a product; this list is empty if the input is not divided into blocks of
-    columns. The plans of the third list move blocks to external memory when the scratchpad has no
-    room.
+    A series is a list of plans (:class:`Choices`) with smaller and smaller loads. The first list
+    has the usual plans. The plans of the second list load the input again for each part of a
+    product; this list is empty if the input is not divided into blocks of columns. The plans of the
+    third list move blocks to external memory when the scratchpad has no room.
 
     If ``sparse`` is true, weights may be stored as sparse matrices; otherwise all weights are
     dense.

@@ -1,7 +1,8 @@
 """Search for the fastest program of an encoder among several candidates.
 
 Every candidate is lowered, given addresses and assembled, and its cycles are predicted
-(``predict``) for an external memory of :data:`LATENCY`. Every candidate loads each weight once, so
+(``predict``) for an external memory with a latency of
+:data:`celosia.generators.lower.banks.LATENCY` cycles. Every candidate loads each weight once, so
 the traffic of weights is equal and only cycles are compared.
 """
 
@@ -68,8 +69,8 @@ class Search:
         If the result is true, such plans are not tried. ``refusal`` is the reason why the program
         of ``plan`` does not fit. If the program has too many words, smaller loads and blocks can
         only help in two cases: if blocks are moved to external memory (``spills``), or if loops
-        load the input again (``reloads``). If the tensors alone have no room in the scratchpad, the
-        result is True unless ``self.patient`` is true.
+        load the input again (``reloads``). If the tensors alone do not fit the scratchpad, the
+        result is True, unless ``self.patient`` is true: then smaller plans are tried nevertheless.
         """
         if refusal.stage == Stage.TOO_LONG:
             varied = plan.reloads and plan.loop_parts

@@ -87,9 +87,9 @@ class Stage:
 def constants(stage: Stage) -> None:
     """Add all allocated parameter words and activation tables to the image of external memory.
 
-    Instructions are added to ``stage`` that load them, piece by piece, into the buffers for pieces
-    of weights. Further instructions copy the words to the parameter memory, and the tables to their
-    table slots.
+    The function also adds to ``stage`` the instructions that load the words and tables, piece by
+    piece, into the buffers for pieces of weights. Further instructions copy the words to the
+    parameter memory, and the tables to their table slots.
     """
     memory = stage.memory
     width = memory.config.word_bytes

@@ -111,15 +111,15 @@ class TokenAttention:
         third list add the instructions that requantize the resulting sums, which gives the contexts
         (the attention's results). The query heads that share a key head are rows of one product.
 
-        If ``self.ahead`` is true, the products of all heads' scores precede the first softmax.
-        ``drain`` is a function that adds instructions; it is then called after the first of these
-        products. Otherwise it is not called.
+        ``drain`` is a function that adds the instructions that requantize values. If ``self.ahead``
+        is true, the products of all heads' scores precede the first softmax, and ``drain`` is
+        called after the first of these products. Otherwise ``drain`` is not called.
 
-        If softmax reads sums directly, it may be split into two instructions. The first begins
-        while the scores of the other heads are still multiplied. Products with values begin while
-        the second is still executed. If a run has several texts, the softmaxes of a text precede
-        those of the next text. Then only the first text's softmax waits for scores, and only the
-        products with the last key head's values of the last text wait for a softmax.
+        If softmax reads sums directly, it may be split into two instructions. The first starts
+        while the array still computes the scores of other heads. The products with values start
+        while the second is executed. If a run has several texts, their softmaxes are executed text
+        by text. Then a softmax waits for scores only in the first text. Products with values wait
+        for a softmax only in the last text, at its last key head.
         """
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         group, several = self.op.group, self.make.texts > 1

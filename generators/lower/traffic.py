@@ -42,16 +42,16 @@ class Traffic(Rules):
         """The places in external memory of buffers whose blocks each product's part loads."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
-        """Return the number of rows that an inference has among ``count`` rows of a tensor.
+        """Return the number of rows that a run processes among ``count`` rows of a tensor.
 
-        The first of these rows is ``first``; ``total`` is the number of all rows of the tensor. The
-        number is fixed unless the model accepts shorter inputs and the tensor has a row for each
-        token. In this case the result is an operand that reads a register; the host writes the
-        number of rows to it before each run.
+        The first of these rows is ``first``; the tensor has ``total`` rows. The result is
+        ``count``, unless the model accepts shorter inputs and the tensor has a row for each token.
+        Then the result is an operand that reads a register, to which the host writes the number of
+        rows before each run.
 
-        If no register is free, the result is ``count``, and the run also processes rows after the
-        input's last token. The same applies to programs with loops over heads or parts, except for
-        the rows of the whole sequence, which always have a register.
+        The result is also ``count`` if no register is free, or if the program has loops over heads
+        or parts. The run then also processes rows after the input's last token. Only the number of
+        rows of the whole sequence always has a register.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -98,8 +98,9 @@ class Traffic(Rules):
         The piece is loaded into ``buffer``, from byte ``place`` of the buffer on. If ``once`` is
         true, only the first run executes the load; otherwise every run does.
 
-        If the piece is a bit plane of nested weights, ``plane`` is the number of planes with higher
-        bits. Runs that read at most ``plane`` planes then omit the load.
+        Nested weights are stored as bit planes, and a run may read only the planes with the highest
+        bits. If the piece is such a plane, ``plane`` is the number of planes with higher bits. Runs
+        that read at most ``plane`` planes omit the load.
         """
         self.memory.buffer(buffer, place + piece.size)
         target, defines = Ref(buffer, place), "" if place else buffer
@@ -130,8 +131,8 @@ class Traffic(Rules):
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
         """Return the instructions that store a tensor as consecutive bytes of external memory.
 
-        Each instruction moves rows that are as long as possible, so that there are few
-        instructions.
+        The bytes are divided into the longest rows that an instruction can move, so that there are
+        few instructions. If the host sets the number of rows, the rows are those of the tensor.
         """
         nodes: list[Node] = []
         for place, addr, size, rows in self._runs(tensor, piece):
@@ -151,9 +152,9 @@ class Traffic(Rules):
         """Return a list with the instruction that loads one block of a tensor.
 
         The block is the one whose first column is ``column``. If ``choices.reloads`` is true, the
-        input, and each tensor between two products, is not in the scratchpad as a whole: each part
-        of a product loads the blocks that it reads. The list is empty for other tensors, and for
-        those that are not divided into blocks of columns.
+        input and the tensors between two products are never wholly in the scratchpad: each part of
+        a product loads the blocks that it reads. The list is empty if ``choices.reloads`` is false,
+        if the tensor is not one of these, or if its columns are not divided into blocks.
         """
         if tensor.buffer not in self.arriving:
             return []
@@ -187,8 +188,8 @@ class Traffic(Rules):
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
         """Return a list with the instruction that stores one block of a tensor.
 
-        The block is the one whose last column is ``end`` - 1. The list is empty if no block has
-        this last column, or if the blocks of ``tensor`` do not leave one by one.
+        The block is the one whose last column is ``end`` - 1. The list is empty if no block ends at
+        this column, or if the blocks of ``tensor`` are not stored as soon as each is complete.
         """
         if tensor.buffer not in self.leaving:
             return []

@@ -94,10 +94,10 @@ def tiles_held(
     """Return the parts of a layer's weights that are stored: all weights except tiles of zeros.
 
     ``used`` [k, n] is False for weights that are zero; if it is None, the only part is ``whole``.
-    Each further part needs an additional product instruction. So a rectangle of zero tiles is
-    omitted only if products of ``height`` rows then take at least ``ratio`` fewer cycles for each
-    program word of such an instruction. A whole tile column of zeros is always omitted, because its
-    sums stay zero. In weights with scales of groups, only whole groups are omitted.
+    Each further part needs one more product instruction. So a rectangle of zero tiles is omitted
+    only if a product of ``height`` rows saves at least ``ratio`` cycles per program word of the
+    added instruction. A whole tile column of zeros is always omitted, because its sums stay zero.
+    In weights with scales of groups, only whole groups are omitted.
     """
     if used is None:
         return [whole]
@@ -165,14 +165,14 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 def slotted(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return rows of a product's weights in the form in which weight slots store them.
+    """Return weights in the form that slots store, and the flags of PRELOAD and of the product.
 
     ``rows`` is the range of rows of the weights. ``flags`` are the flags with which an instruction
-    decodes the weights' format. If a byte of a slot contains a pair of weights, the product decodes
-    the weights when it reads slots. Otherwise PRELOAD decodes them when it writes slots.
+    decodes the weights' format. If a byte of a slot contains two weights, the product instruction
+    decodes them when it reads slots. Otherwise PRELOAD decodes them when it writes slots.
 
     The result is a tuple: a layer whose weights have this form, the range of its rows that the
-    slots store, the flags of PRELOAD, and the flags of the product.
+    slots store, the flags of PRELOAD, and the flags of the product instruction.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -186,10 +186,10 @@ def stored_parts(
 ) -> Iterator[tuple[Held, Bytes]]:
     """Yield (part, its bytes in external memory) for each stored part of a layer's weights.
 
-    The parts are usually those in ``held``, which are ``whole`` except omitted tiles of zeros; they
-    are dense. ``height`` is the number of rows that are multiplied by the weights. If the zero-skip
-    unit is predicted to need fewer cycles for this than the array, only ``whole`` is yielded, as a
-    sparse matrix. If ``height`` is 0, the parts are always dense.
+    Usually these are the dense parts in ``held``: the parts of ``whole`` that remain when tiles of
+    zeros are omitted. ``height`` is the number of rows that are multiplied by the weights. If the
+    zero-skip unit is predicted to need fewer cycles than the array for this product, only ``whole``
+    is yielded, as a sparse matrix. If ``height`` is 0, the parts are always dense.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:

@@ -1,8 +1,8 @@
 """Windowed attention with global tokens: the keys to which a group of rows attends.
 
-The keys of a group are the columns of its scores. The columns of the global tokens are placed
-between those of the window's tokens, at columns to which every row of the group attends. So each
-row attends to an interval of columns, which moves by one column from row to row.
+The keys of a group are the columns of its scores. The columns of the global tokens are inserted
+among those of the window's tokens to which every row of the group attends. So the columns of each
+row are one interval. It begins and ends one column later than that of the previous row.
 """
 
 import math

@@ -73,12 +73,12 @@ def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> 
     """Return a dictionary from buffer name to :class:`Use`, for a program that repeats a part.
 
     ``used`` is the result of :func:`uses` for the program in which its last part, for example a
-    layer, occurs once. ``before`` is the result for the program without this part. In the program
-    of the result, the part is executed ``times`` more times.
+    layer, occurs once. ``before`` is the result for the program without this part. The result is
+    for a program that executes the part 1 + ``times`` times.
 
-    Each execution adds the same counts of neighbouring accesses to ``beside``. Lifetimes are those
-    in ``used``, because the buffers of further repetitions overlap in the same way as those of the
-    first.
+    Each execution adds the same counts to ``beside``, which counts accesses to other buffers at
+    about the same time. Lifetimes are those in ``used``, because the buffers of further repetitions
+    overlap in the same way as those of the first.
     """
     grown = {}
     for name, use in used.items():

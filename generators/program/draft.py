@@ -58,8 +58,8 @@ class Given:
 class Written:
     """The part of a tensor that a vector instruction writes.
 
-    ``columns`` is the number of columns that it writes, or 0 if it writes no tensor of the float
-    model.
+    ``columns`` is the number of columns that it writes. It is 0 if the instruction writes no tensor
+    of the float model (the model before quantization).
     """
 
     name: str
@@ -139,9 +139,10 @@ Node = Draft | Repeat
 
 
 def repeat(bodies: Sequence[Sequence[Node]], apart: int = 0) -> list[Node]:
-    """Return instructions that follow each other, with a loop after the first ``apart`` bodies.
+    """Return the instructions of ``bodies`` in order, with a loop after the first ``apart`` bodies.
 
-    Each of the other bodies is an iteration of the loop.
+    Each body is a list of instructions. The bodies after the first ``apart`` are the iterations of
+    the loop.
     """
     nodes = [node for body in bodies[:apart] for node in body]
     return [*nodes, Repeat(bodies[apart:])] if bodies[apart:] else nodes

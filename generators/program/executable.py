@@ -5,12 +5,13 @@ it also has ``again``, which does not load the weights that an earlier run has l
 weights are nested, it has ``encode.4`` and ``encode.2``, which read only the upper 4 or 2 bits of
 each weight.
 
-A decoder has ``step``, which processes one token. Its ``logits`` stores the scores after the last
-token in external memory, for a host that samples the next token. If several tokens of a prompt are
-processed at once, ``words`` looks up their embeddings, and ``chunk`` then processes them. If
-weights are nested, ``step.4``, ``step.2``, ``chunk.4`` and ``chunk.2`` read only the upper 4 or 2
-bits of each weight. If a run has two texts, ``step`` processes a token of each text, and computes
-the scores of the first text; ``scores`` then computes those of the second text.
+A decoder has ``step``, which processes one token. Its ``logits`` stores the logits after the last
+token in external memory, for a host that samples the next token. Each logit is the score of a
+possible next token. If several tokens of a prompt are processed at once, ``words`` looks up their
+embeddings, and ``chunk`` then processes them. If weights are nested, ``step.4``, ``step.2``,
+``chunk.4`` and ``chunk.2`` read only the upper 4 or 2 bits of each weight. If a run has two texts,
+``step`` processes a token of each text, but computes only the logits of the first. Then ``scores``
+computes the logits of the second.
 
 An encoder-decoder also has ``lookup``, which looks up embeddings of some tokens of a source. Its
 ``encode`` then computes the keys and values of all source tokens, to which each ``step`` attends.
@@ -87,7 +88,10 @@ class Executable:
         )
 
     def cycles(self, runs: Sequence[Run], latency: int, interval: int = 1) -> int:
-        """Return the predicted cycles of some runs together, with memory as for :meth:`expect`."""
+        """Return the sum of the predicted cycles of several runs.
+
+        ``latency`` and ``interval`` are those of :meth:`expect`.
+        """
         return sum(self.expect(run, latency, interval).cycles for run in runs)
 
 
@@ -115,7 +119,10 @@ class Compiled(Executable):
     """External memory that the programs access, from address 0 (bytes)."""
 
     def longest(self, bits: int) -> Sequence[Run]:
-        """Return the runs for the longest input, or for a token at the last place of the cache.
+        """Return the longest runs of a model, for predictions.
+
+        An encoder's run processes the longest input. A decoder's runs process a token of each text
+        at the last place of the cache.
 
         If weights are nested, the runs read only the upper ``bits`` bits of each weight (8, 4 or
         2); else ``bits`` must be 8.
@@ -123,7 +130,10 @@ class Compiled(Executable):
         raise NotImplementedError
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted cycles of the runs :meth:`longest`, which load all weights."""
+        """Return the predicted cycles of the runs that :meth:`longest` returns.
+
+        An encoder's run loads all weights, also those that stay on the chip for later runs.
+        """
         return self.cycles(self.longest(bits), latency, interval)
 
 

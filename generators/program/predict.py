@@ -2,9 +2,10 @@
 
 Each instruction passes once through the sequencer, its engine's queue and its engine. As in the
 circuit, an instruction waits until its dependency tokens are available, its queue has room, and
-external memory responds. Formulas give the cycles that a command takes in its engine (``timing``).
-Commands of the vector engine take longer if a matrix product at that time reads the same scratchpad
-bank, or writes accumulator rows of the same parity.
+external memory responds. Formulas in ``timing`` give the cycles that an instruction takes in its
+engine. An instruction of the vector engine takes longer if a matrix product at the same time reads
+the same scratchpad bank. It also takes longer if the product writes the accumulator bank (even or
+odd rows) that the instruction reads.
 """
 
 from collections import deque
