@@ -85,9 +85,9 @@ class Sums:
     """Cycles between sums."""
 
     def wait(self, now: int) -> int:
-        """Return the cycles that a command waits if it requests a row in cycle ``now``.
+        """Return the number of cycles that a command waits if it requests a row in cycle ``now``.
 
-        The row is of the parity that products write in this span.
+        The row has the parity of the rows that products write in this span.
         """
         if not self.begin <= now < self.end or (now - self.begin) % self.every:
             return 0
@@ -124,7 +124,7 @@ def parts(step: Step, config: Config) -> int:
     """Return the number of passes in which the array multiplies each vector of a product.
 
     The number exceeds 1 if a pass multiplies only some bits of each weight, or if the vectors have
-    INT16 elements. A product with the low bytes of INT16 weights takes one pass even then.
+    INT16 elements. A product with the low bytes of INT16 weights takes one pass in both cases.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -335,8 +335,8 @@ class MatrixTiming:
     read of each line delays the activations by a cycle.
 
     Weights in a format of fewer bits are stored in fewer lines. Weights that are already in slots
-    need no lines. A PRELOAD has no activations. Instead, each of its tiles takes one cycle in which
-    the array gets no activations.
+    need no lines. A PRELOAD only loads weights: each of its tiles takes one cycle, without
+    activations.
     """
 
     def __init__(self, config: Config):
@@ -358,10 +358,11 @@ class MatrixTiming:
         """Accumulations of products whose weights come from the scratchpad, tile by tile."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return a tuple of cycles: those in which a command begins, is accepted and ends.
+        """Return three cycles: those in which the command ``step`` begins, is accepted and ends.
 
-        ``step`` is the next command. A MATMUL begins when the array gets its first activations.
-        ``ready`` is the first cycle in which the command is offered to the engine.
+        ``step`` is the engine's next command. A MATMUL begins, after it is accepted, when its first
+        activations enter the array. ``ready`` is the first cycle in which the command is offered to
+        the engine.
         """
         if step.opcode == Opcode.SPARSE:
             return self._take_sparse(step, ready)

@@ -1,4 +1,7 @@
-"""Quantizes attention: scores (exponents of 2, in units of 2**-8), probabilities and contexts."""
+"""Quantizes attention: scores, probabilities and contexts.
+
+The softmax raises 2 to the power of each score; the unit of scores is 2**-8.
+"""
 
 import math
 from typing import Any
@@ -37,7 +40,8 @@ def quantize_attention(
     softmax's division by the sum is applied to the contexts instead of the probabilities.
 
     Raises :class:`InputError` if a model has shaped attention (``beta * p + alpha * I - gamma /
-    n``), and ``alpha`` or ``gamma`` of a head is too large, compared with ``beta``, for an operand.
+    n``), and ``alpha / beta`` or ``gamma / (n * beta)`` of a head does not fit in the operand of an
+    instruction.
     """
     query, key, value, target = (
         steps.tensor(tensor_value)

@@ -69,7 +69,7 @@ class Observer:
     ``share`` is the fraction of each tensor's values that its range excludes at the upper end, and
     also at the lower end. If ``share`` is not 0, the caller must give two upper bounds in advance.
     ``rows`` is a bound on the number of rows of all inputs together. ``squares`` is a bound on the
-    sum of the squares of the numbers of rows of the inputs.
+    sum of ``n**2`` over all inputs, where ``n`` is the number of an input's rows.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class Observer:
     def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
         """Return a :class:`Calibration` with the ranges over all batches so far.
 
-        ``rows`` and ``others`` are the values of the fields that the observer does not collect.
-        ``others`` may have ``tokens`` and ``sources``.
+        The observer does not collect the result's fields ``rows``, ``tokens`` and ``sources``;
+        their values are arguments. ``others`` may omit ``tokens`` and ``sources``.
         """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}

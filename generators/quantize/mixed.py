@@ -4,11 +4,11 @@ A mixture is a model whose matrices have different formats; in a uniform model a
 The quantization scales of tensors do not depend on weight formats. So the matrices of a mixture can
 be taken from uniform models.
 
-First, each matrix is measured alone: all other matrices are INT8, this one has a coarse format. The
-matrix's loss in another format is estimated: it is assumed to be proportional to the squared error
-of the matrix's outputs. The estimated loss of a mixture is the sum over its matrices. Then the
-losses of uniform models, and of the best mixtures by this estimate, are measured. The smallest
-measured model whose loss is within the bound is chosen.
+First, each matrix is measured alone: all other matrices are INT8, this one has a coarse format.
+This gives the loss that the matrix adds to the INT8 model's. For its other formats the added loss
+is estimated, as proportional to the squared error of the matrix's outputs. The estimated loss of a
+mixture is the sum over its matrices. Then the losses of uniform models, and of the best mixtures by
+this estimate, are measured. The smallest measured model whose loss is within the bound is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -84,10 +84,11 @@ def mix(
     """Return the smallest mixture found whose loss exceeds the loss of INT8 by at most ``bound``.
 
     ``make`` takes a format, and returns the model with all weights in this format. ``measure``
-    takes a model, and returns its loss and an error that increases smoothly with the loss. ``look``
-    takes a model, evaluates it on some inputs, and returns a dictionary from the name of each
-    tensor to its values. ``progress`` is called with the number of measured models and the number
-    of models to measure. Raises :class:`InputError` if the bound is negative.
+    takes a model, and returns its loss and an error. The error increases with the loss, but without
+    steps, unlike a share of wrong answers. ``look`` takes a model, evaluates it on some inputs, and
+    returns a dictionary from the name of each tensor to its values. ``progress`` is called with the
+    number of measured models and the number of models to measure. Raises :class:`InputError` if the
+    bound is negative.
     """
     if bound < 0:
         raise InputError(f"Loss must not be negative, not {bound}")
@@ -137,7 +138,7 @@ def _by_form(models: Mapping[str, IntegerGraph]) -> dict[str, dict[str, Linear]]
 
 
 def mixture(models: Mapping[str, IntegerGraph], chosen: Mapping[str, str]) -> IntegerGraph:
-    """Return a model in which the weights in ``chosen`` have these formats; all others are INT8.
+    """Return a model whose weights have the formats in ``chosen``; all other weights are INT8.
 
     ``chosen`` is a dictionary from weight name to format name, ``models`` is a dictionary from
     format name to a model with all weights in this format.

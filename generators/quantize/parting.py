@@ -70,8 +70,9 @@ class Parting:
     def warning(self) -> str:
         """A warning for the user if the quantized model differs much from the float model.
 
-        The text is empty if the cosine similarity, the share of equal choices and the relative
-        error of the output are all within their bounds.
+        The text is empty if three figures of the output are within their bounds: the cosine
+        similarity, the relative error, and the share of rows whose largest column is that of the
+        float model.
         """
         chosen = self.agreement
         far = self.output_error > MOST_ERROR
@@ -121,9 +122,9 @@ def parting(
 
     At least one input is needed. An input is token numbers [n] for a decoder, or has the form that
     an encoder's description requires. For an encoder-decoder an input is the answer to a source,
-    and ``sources`` has the source of each input. Evaluation stops before the last input if three
-    numbers are reached: :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows, and
-    :data:`ENOUGH_PRODUCTS` products in linear layers. ``progress`` is called with the number of
+    and ``sources`` has the source of each input. The remaining inputs are skipped once
+    :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows and :data:`ENOUGH_PRODUCTS` products in
+    linear layers (all three) have been evaluated. ``progress`` is called with the number of
     evaluated inputs and the number of all inputs.
     """
     description = model.description

@@ -130,10 +130,10 @@ class RangeSteps(Steps[ModelDescription]):
         """Return the scales [n] of a linear layer's weights, one for each of its n outputs.
 
         ``scaled`` [n, k] are the float weights times the scales of their inputs. If the option
-        ``per_channel`` is false, all outputs share the largest scale. If all weights of an output
-        (or of all outputs that share a scale) are 0, the scale is that of the output in ``out``.
-        Then the integer bias has the unit of the integer output. Scales are at least ``abs(bias) /
-        2**30``, so that the integer bias does not exceed 2**30.
+        ``per_channel`` is false, all outputs share the largest scale. If all weights that share a
+        scale are 0, the outputs' scales ``out`` [n] are used, so that the integer bias has the unit
+        of the integer output. Scales are at least ``abs(bias) / 2**30``, so that the integer bias
+        does not exceed 2**30.
         """
         largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:

@@ -39,8 +39,9 @@ def score_errors(
 
     ``inputs`` is a whole text or an encoder's input, and ``tensors`` is the result of
     :func:`evaluate` for it. The scores in ``tensors`` are compared with exact scores. Exact scores
-    are computed without any rounding from the residual stream in ``tensors``, with the integer
-    weights and parameters. Scores are exponents of 2, and errors have the unit of scores, 2**-8.
+    are computed from the residual stream in ``tensors`` and from the integer weights and
+    parameters, without any rounding. Scores are exponents of 2, and errors have the unit of scores,
+    2**-8.
 
     Exact scores of a text are clamped to the range of INT16 before the comparison. Therefore, low
     scores that saturate do not count as errors.

@@ -77,10 +77,11 @@ def choose(
 
 
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
-    """Return the scales [n] at which all weights [n, k] are products of a scale and a code's value.
+    """Return each output's largest scale at which its weights are the scale times codes' values.
 
-    Each output has the largest such scale. The result is None if an output has no such scale, if
-    the format has more than ``TRAINED`` values, or if its ``fraction`` is not 0.
+    ``weights`` is [n, k], the result [n]. The result is None if an output has no such scale, or if
+    the format has more than ``TRAINED`` values. It is also None if products with the format's group
+    scales are shifted (``fraction`` is not 0).
     """
     if form.fraction or len(form.values) > TRAINED:
         return None
@@ -110,9 +111,9 @@ def factors_of(form: WeightFormat) -> Ints:
 def error_spread(inputs: Floats, k: int) -> Floats:
     """Return a matrix that distributes rounding errors of weights over the weights of later inputs.
 
-    Row i of the upper triangular matrix [k, k] is for a rounding error of a weight of input i. The
-    weight of input j compensates the share ``matrix[i, j] / matrix[i, i]`` of this error.
-    ``inputs`` are samples [count, k].
+    The matrix [k, k] is upper triangular. If rounding adds ``error`` to a weight of input i,
+    ``error * matrix[i, j] / matrix[i, i]`` is added to the weight of each later input j. ``inputs``
+    are samples [count, k].
     """
     square = inputs.T @ inputs / len(inputs)
     mean = float(np.trace(square)) / k or 1.0

@@ -28,8 +28,8 @@ class Steps(abc.ABC, Generic[D]):
 
     ``rows`` is a dictionary from a tensor's name to rows of its values in calibration, [count,
     columns]. The array's operands are integers of ``operand_width`` bits, from ``operand_min`` to
-    ``operand_max``. The argument ``balance`` is the default for the option ``balance``: it is used
-    if the option is None.
+    ``operand_max``. If the option ``balance`` is None, the argument ``balance`` replaces it: the
+    ``strength`` of :func:`celosia.generators.quantize.balance.column_gains`.
     """
 
     zeros_in_biases: bool
@@ -96,9 +96,9 @@ class Steps(abc.ABC, Generic[D]):
 
         ``offset`` is the input scale times the zero point of the table's inputs. The caller adds it
         to the layer's float bias; it may differ from layer to layer. The table has an output for
-        each INT8 input. If :meth:`Quantization.wide` is true for the function, the table has
-        polynomials of INT16 inputs instead. If the table is None, the function is ReLU, which
-        requantization computes without a table.
+        each INT8 input. If :meth:`Quantization.wide` is true for the function, the inputs are
+        INT16, and the table has polynomials that compute the outputs. If the table is None, the
+        function is ReLU, which requantization computes without a table.
         """
         assert node.sums is not None
         if node.activation == "relu" and self.relu_in_sums:

@@ -29,9 +29,10 @@ class KvCache:
     attends to the tokens that a cache of ``slots`` slots holds: the first ``sinks`` tokens and the
     last ``slots - sinks``, including itself (Xiao et al. 2024, "Efficient Streaming Language Models
     with Attention Sinks"). Token ``t`` is in slot ``t``, or in ``sinks + (t - sinks) % (slots -
-    sinks)`` once the slots are full; keys keep their rotation. This class keeps the rows of all
-    tokens, and masks the rows that the machine would have overwritten. Raises :class:`InputError`
-    if the sinks occupy all slots.
+    sinks)`` once the slots are full. A key stays rotated by its token's position in the text, also
+    after earlier tokens are overwritten. This class keeps the rows of all tokens, and masks the
+    rows that the machine would have overwritten. Raises :class:`InputError` if the sinks occupy all
+    slots.
     """
 
     slots: int = 0
@@ -72,7 +73,7 @@ class KvCache:
         return kept[..., :total, :]
 
     def hold(self, name: str, rows: NDArray[Any]) -> None:
-        """Store the rows of a source's keys or values, [..., n, columns], under a name."""
+        """Store keys or values of an encoder-decoder's source, [..., n, columns], under a name."""
         self.kept[name] = rows
 
     def held(self, name: str) -> NDArray[Any]:

@@ -50,8 +50,9 @@ def forward(
 
     Arrays are [batch, rows, columns]. For an encoder, ``inputs`` is [batch, tokens, features], or
     token numbers [batch, tokens]; all inputs of a batch have the same length. In the dictionary,
-    ``input`` is the machine's input. ``output`` is the model's result. If the field ``unit`` of the
-    model's description is true, rows of the result are scaled to Euclidean length 1.
+    ``input`` has the rows that the machine reads: ``inputs``, or their embedding if the host
+    computes it. ``output`` is the model's result. If the field ``unit`` of the model's description
+    is true, rows of the result are scaled to Euclidean length 1.
 
     For a decoder, ``inputs`` is token numbers [batch, n] that continue the text in ``cache``; their
     keys and values are added to ``cache``. If ``cache`` is None, the tokens begin a text. If a text
@@ -88,7 +89,7 @@ def check_tokens(
     """Raise :class:`InputError` if a token is not in the vocabulary, or a text becomes too long.
 
     The n new tokens [..., n] follow ``length`` earlier tokens of a text. If ``source`` is true,
-    they are the source of an encoder-decoder, which must also have at least one token.
+    they are the source of an encoder-decoder. The error is also raised if this source is empty.
     """
     wrong = tokens[(tokens < 0) | (tokens >= model.vocabulary)]
     if wrong.size:

@@ -4,7 +4,7 @@ A decoder computes these tensors for each token. Numbers in parentheses are the 
 docs/numerics.md. ``x`` is the residual stream in INT16; all other tensors are INT8 except scores
 and logits::
 
-    x = embedding[token]                      (2): MAP to INT16, learned positions added
+    x = embedding[token]                      (2) to INT16, learned positions added
     h = norm(x)                               (4)
     q, k = rotate(h Wq), rotate(h Wk)         (9); or rotate(norm(h Wq)), (4) for each head
     v = h Wv                                  (1)

@@ -1,6 +1,6 @@
 """An encoder's compiled programs, and the data that a host needs to run them.
 
-The entry points are those of :mod:`celosia.generators.program.executable`.
+The programs start at the entry points that :mod:`celosia.generators.program.executable` describes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,13 +76,17 @@ class EncoderHost(Compiled):
         """Return the name of the entry point at which a run starts.
 
         If ``again`` is true and weights stay on the chip, the program at this entry point loads no
-        weights. Otherwise it loads all weights. It then reads only the upper ``bits`` bits of each
-        weight (8, 4 or 2) if weights are nested; if they are not, ``bits`` must be 8.
+        weights. Otherwise the program loads all weights. If weights are nested (their upper bits
+        are coarser weights), it reads only the upper ``bits`` bits of each: 8, 4 or 2. If they are
+        not nested, ``bits`` must be 8.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
     def run(self, rows: int, *, again: bool = False, bits: int = OPERAND_BITS) -> Run:
-        """Return a run on an input of ``rows`` rows, from the entry point :meth:`entry`."""
+        """Return the description of a run that processes ``rows`` input rows.
+
+        The run starts at the entry point that :meth:`entry` returns.
+        """
         return Run(self.entry(again=again, bits=bits), self.beside(rows).registers)
 
     def longest(self, bits: int) -> list[Run]:
@@ -98,10 +102,11 @@ class EncoderHost(Compiled):
         again: bool = False,
         bits: int = OPERAND_BITS,
     ) -> Prediction:
-        """Return the predicted cycles of an inference of ``rows`` rows, by default the most rows.
+        """Return the predicted cycles of an inference of ``rows`` rows.
 
-        External memory returns the first word ``latency`` cycles after a request, then one every
-        ``interval`` cycles. The other arguments are those of :meth:`entry`.
+        By default, ``rows`` is the largest number that the program accepts. External memory returns
+        the first word ``latency`` cycles after a request, then one every ``interval`` cycles. The
+        other arguments are those of :meth:`entry`.
         """
         run = self.run(rows or self.input.rows, again=again, bits=bits)
         return self.expect(run, latency, interval)
@@ -152,7 +157,7 @@ class EncoderHost(Compiled):
 
         ``values`` are the rows of the run's input, [tokens, features]; for a batch, they are the
         rows of all its inputs. If the model allows variable lengths, ``values`` may have fewer rows
-        than ``input``. If the model has no linear embedding, ``values`` are the rows that
+        than the longest input. If the model has no linear embedding, ``values`` are the rows that
         :func:`lookup` computes on the host. Raises :class:`InputError` if the shape is wrong.
         """
         rows, shape, source = len(values), np.shape(values), self.input

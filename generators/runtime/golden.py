@@ -31,9 +31,9 @@ class GoldenModel:
         """Run one input; return the output's real numbers [rows, columns], and a report of the run.
 
         ``values`` is the argument of
-        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. If weights are nested,
-        a run that loads them reads only the upper ``bits`` bits of each weight (8, 4 or 2). If they
-        are not, ``bits`` must be 8.
+        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. If weights are nested
+        (their upper bits are coarser weights), a run that loads weights reads only the upper
+        ``bits`` bits of each: 8, 4 or 2. Otherwise ``bits`` must be 8.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report

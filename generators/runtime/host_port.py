@@ -1,4 +1,4 @@
-"""The host port of a circuit or a board, as far as it does not depend on the way to it."""
+"""Access to the host port of a circuit or a board, as far as it is equal for all connections."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """A decoder's compiled programs, and the data that a host needs to run them.
 
-The entry points are those of :mod:`celosia.generators.program.executable`.
+The programs start at the entry points that :mod:`celosia.generators.program.executable` describes.
 """
 
 import enum
@@ -46,7 +46,7 @@ class Index(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Value:
-    """A register's value, which a host computes before a run from one number that describes it.
+    """The rule by which a host computes a register's value from a number that describes a run.
 
     The value is ``number % modulo // divide * times``. ``index`` is the name of the number, for
     example that of the first token's position. If ``modulo`` is 0, the number is used without the
@@ -140,8 +140,9 @@ class TextHost(Compiled):
     ) -> int:
         """Return the predicted cycles of a step that processes one token of each text.
 
-        They include the separate program that computes the scores of the second text. ``positions``
-        has the position of each text's token. The other arguments are those of :meth:`predict`.
+        If a run has two texts, a separate program computes the scores of the second; its cycles are
+        included. ``positions`` has the position of each text's token. The other arguments are those
+        of :meth:`predict`.
         """
         return self.cycles(self._texts_runs(positions, bits), latency, interval)
 
@@ -175,7 +176,7 @@ class TextHost(Compiled):
         return self._given("step" if rows == 1 else "chunk", numbers, tokens)
 
     def words_registers(self, tokens: Sequence[int], position: int) -> dict[int, int]:
-        """Return a dictionary from register to value, for a run of ``words``.
+        """Return a dictionary from register to value, for a run of the program ``words``.
 
         The run looks up the embeddings of ``tokens``, the tokens of a chunk. ``position`` is the
         position of the first one.
@@ -231,7 +232,9 @@ class TextHost(Compiled):
     def run(
         self, position: int, *, rows: int = 1, source: int = 0, bits: int = OPERAND_BITS
     ) -> Run:
-        """Return a run for predictions, without the registers of token numbers.
+        """Return a run whose cycles can be predicted.
+
+        The run omits the registers whose values depend on token numbers.
 
         If a run has several texts, each text has a token at ``position``. The arguments are those
         of :meth:`predict`.
@@ -255,13 +258,13 @@ class TextHost(Compiled):
 
         The result has the cycles of the whole run, and those in which each engine works. If
         ``rows`` is above 1, the prediction is for a chunk of that number of tokens, which begins
-        with this token. If a run has several texts, each text has a token at this position. The
-        cycles then do not include the separate program that computes the scores of the second text.
+        with this token. If a run has two texts, each text has a token at this position. A separate
+        program computes the scores of the second text; its cycles are not included.
 
         Tokens attend to a source of ``source`` tokens; 0 stands for the longest source. External
         memory returns the first word ``latency`` cycles after a request, then one every
-        ``interval`` cycles. If weights are nested, the run reads only the upper ``bits`` bits of
-        each weight (8, 4 or 2). If they are not, ``bits`` must be 8.
+        ``interval`` cycles. If weights are nested (their upper bits are coarser weights), the run
+        reads only the upper ``bits`` bits of each: 8, 4 or 2. Otherwise ``bits`` must be 8.
         """
         run = self.run(position, rows=rows, source=source, bits=bits)
         return self.expect(run, latency, interval)

@@ -7,7 +7,7 @@ from celosia.arch.errors import InputError
 
 
 class Lengths(Protocol):
-    """A language model or its compiled program, with the limits of its tokens and sources."""
+    """A language model or its compiled program, with its vocabulary size and longest source."""
 
     @property
     def name(self) -> str:

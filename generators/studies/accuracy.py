@@ -143,9 +143,8 @@ def polynomial_bound(
 
     The bound is a sum of three parts. The first is the rounding error. The second is the
     interpolation error at the largest third derivative in the range's segments. The third is
-    proportional to the amount by which the largest output in these segments exceeds
-    :data:`FUNCTION_BOUND` in magnitude. It is 0 if no output exceeds it. The bound is valid for
-    functions without a kink.
+    proportional to ``max(0, largest - FUNCTION_BOUND)``, where ``largest`` is the largest magnitude
+    of an output in these segments. The bound is valid for functions without a kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)

@@ -35,10 +35,11 @@ def closeness(
     """Return the errors of a quantized model's outputs for each option in ``OPTIONS``.
 
     The result is a dictionary from the option's name to a :class:`Parting`, which compares the
-    outputs with those of the float model. The option ``wide`` is skipped if the activation function
-    is not smooth. A digits model is compared on ``count`` test images. A language model is compared
-    on ``count`` generated texts that calibration does not use. ``tokenizer`` is the file of a
-    language model's tokenizer, or None if this file is in the model's folder.
+    outputs with those of the float model. The option ``wide`` (activation functions of INT16
+    inputs) is skipped if the activation function is not smooth. A digits model is compared on
+    ``count`` test images. A language model is compared on ``count`` generated texts that
+    calibration does not use. ``tokenizer`` is the file of a language model's tokenizer, or None if
+    this file is in the model's folder.
 
     Raises :class:`InputError` if the model is neither a language model nor a digits model, or if it
     is an encoder-decoder.

@@ -194,10 +194,10 @@ def bench_gemm(
     result.
 
     The product is [m, k] times [k, n]. ``ideal_cycles`` is m * k * n divided by the number of the
-    array's processing elements, rounded up. ``utilization`` is the number of products that the
-    array has computed, divided by the number that its processing elements could compute in
-    ``cycles``. ``total_utilization`` is calculated with ``total_cycles`` instead. ``mismatches`` is
-    the number of wrong elements in the result.
+    array's processing elements, rounded up. ``utilization`` is the number of multiplications that
+    the array has done, divided by the number that its processing elements could do in ``cycles``.
+    ``total_utilization`` is calculated with ``total_cycles`` instead. ``mismatches`` is the number
+    of wrong elements in the result.
 
     Raises :class:`InputError` if the product does not fit the configuration, or if the
     configuration has no counters.

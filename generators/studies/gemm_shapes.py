@@ -7,7 +7,10 @@ from celosia.arch.errors import InputError
 
 @dataclass(frozen=True)
 class Shape:
-    """An INT8 matrix product [m, k] x [k, n] in a layer; attention has one for each head."""
+    """An INT8 matrix product [m, k] x [k, n] in a layer.
+
+    An attention layer has separate products for each head.
+    """
 
     name: str
     m: int

@@ -1,4 +1,4 @@
-"""Search for small weight formats that increase a model's loss over INT8 by at most a bound."""
+"""Search for small weight formats whose loss exceeds that of INT8 by at most a bound."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -51,7 +51,8 @@ def search_formats(
     exceeds its loss with INT8 weights by at most ``bound``. The unit is accuracy points for a
     digits model, and nats per token for a language model. If ``bound`` is None, there is no search:
     the options are returned unchanged, and the summary is empty. Otherwise the summary is a text
-    for the user, and a ``balance`` of None is replaced by the default balance.
+    for the user. An option ``balance`` (of columns' scales) of None is then replaced by the model's
+    default.
 
     ``name`` is the name or path of the model. ``source`` is the model itself if it is a language
     model, otherwise None. ``show`` is called with a title, and shows the progress of the search.
@@ -134,8 +135,8 @@ def mix_text(
 
     A mixture is a choice of one format for each weight matrix. Its loss exceeds that of INT8 by at
     most ``bound`` (nats per token). The loss is measured on generated texts that calibration does
-    not use. The loss at each position is the mean over all tokens of the vocabulary, weighted by
-    the float model's probabilities.
+    not use. The loss at a position is the cross-entropy between the float model's and the quantized
+    model's probabilities.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
     model.refuse_source("A search for formats")

@@ -38,8 +38,8 @@ def remedies(
     A layer's error is the difference between its output in the quantized model and its output in
     the float model, relative to the float values. Both models process the prepared ``inputs``. The
     model is quantized with ``options`` and calibrated on ``samples``, which are prepared inputs or
-    token numbers. Each other option is tried alone, as a change of ``options``. An option that the
-    model or the configuration refuses is skipped.
+    token numbers. Then it is quantized again with changes of ``options``: each change sets one
+    option to another value. An option that the model or the configuration refuses is skipped.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {

@@ -43,7 +43,10 @@ def parameters(component: wiring.Component) -> dict[str, str]:
 
 
 def configuration(component: wiring.Component) -> list[str]:
-    """Return the lines of the configuration, or of the part of it, that a component stores."""
+    """Return the configuration that a component stores, as lines of TOML text.
+
+    If the component stores only a part of a configuration, the list has only this part.
+    """
     config = getattr(component, "config", None)
     if isinstance(config, Config):
         return config.replace(name="").to_toml().splitlines()[1:]

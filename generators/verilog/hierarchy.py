@@ -28,7 +28,7 @@ class ModuleSource:
 
     ``parameters`` is a dictionary from the names of constructor parameters to their values as text.
     It has only parameters that are equal in all components that use this module. ``text`` is the
-    RTLIL of the module, and of those of its submodules that are not components. The names of these
+    RTLIL of the module. It includes the submodules that are not components. The names of these
     submodules begin with ``name``.
     """
 

@@ -96,9 +96,10 @@ class ModuleText:
     def text(self, comment: str, texts: dict[str, str], interfaces: dict[str, str]) -> str:
         """Return the module's Verilog with ``comment`` before it, and a comment for each port.
 
-        ``texts`` is a dictionary from a port's name to its comment, and its order is the order of
-        the ports. ``interfaces`` is a dictionary from the prefix that an interface's ports have in
-        common to a comment, which precedes these ports. A port without an entry has no comment.
+        ``texts`` is a dictionary from port names to comments. The ports are written in the order of
+        this dictionary. ``interfaces`` is a dictionary from interface names to comments. An
+        interface's name is the common prefix of its ports; its comment precedes these ports. A port
+        without an entry has no comment.
         """
         ports = list(self._ports)
         if texts:

@@ -81,7 +81,9 @@ class _Item:
 
 
 def tidy(text: str) -> str:
-    """Return the RTLIL of one or more modules, simplified and renamed as this module describes.
+    """Return the RTLIL of one or more modules, simplified and with other names.
+
+    The docstring of this Python file lists the changes.
 
     Memories' initial contents are omitted if they are all zeros, because zero is the default.
     """

@@ -112,10 +112,10 @@ class PackedMultiplier(Component):
     ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the second
     operand would be wider than ``factor_width`` (:func:`overlaps`), ``b[1]`` is shifted by fewer
     bits, and the two products overlap. The second operand is then the sum of
-    ``b[1] * 2**(factor_width - b_width)`` and the unsigned ``b[0] + 2**(b_width - 1)``. Adders
-    compute the lowest bits of ``p[1]`` a second time; with these bits, the overlapping products can
-    be separated. A further register then delays both products by one cycle. Raises
-    :class:`InputError` if the products overlap and ``b_width`` is more than half of
+    ``b[1] * 2**(factor_width - b_width)`` and the unsigned ``b[0] + 2**(b_width - 1)``. The lowest
+    bits of ``p[1]`` overlap the high bits of ``p[0]``. Adders also compute these bits of ``p[1]``;
+    subtracting them separates the products. A further register then delays both products by one
+    cycle. Raises :class:`InputError` if the products overlap and ``b_width`` is more than half of
     ``factor_width``.
     """
 
@@ -209,9 +209,9 @@ class MultiplierPair(Component):
     """Two signed 8-bit multipliers with enables at the operand registers.
 
     Operands ``a_0`` and ``a_1`` are loaded in cycles with ``a_en`` at 1, ``b_0`` and ``b_1`` in
-    cycles with ``b_en`` at 1. Output ``p_i`` is the product of the loaded ``a_i`` and ``b_i``, one
-    cycle later. No register is reset. The pair is a separate module so that a build can replace it
-    by hardware multipliers.
+    cycles with ``b_en`` at 1. Output ``p_i`` is the product that the loaded ``a_i`` and ``b_i`` had
+    in the previous cycle. No register is reset. The pair is a separate module so that a build can
+    replace it by hardware multipliers.
     """
 
     def __init__(self) -> None:

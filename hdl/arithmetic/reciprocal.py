@@ -162,8 +162,9 @@ class Reciprocal(_Inverse):
 class ReciprocalSqrt(_Inverse):
     """Compute ``1 / sqrt(x)`` as about ``mantissa * 2**exponent`` for integers of ``width`` bits.
 
-    ``mantissa`` and ``exponent`` equal :func:`celosia.sim.reciprocal.rsqrt` bit for bit; powers of
-    four are exact. Ports, latency and throughput are those of :class:`Reciprocal`.
+    ``mantissa`` and ``exponent`` equal :func:`celosia.sim.reciprocal.rsqrt` bit for bit. The
+    results for powers of four are exact. Ports, latency and throughput are those of
+    :class:`Reciprocal`.
     """
 
     def __init__(self, width: int):

@@ -23,7 +23,7 @@ class RoundingShift(Component):
     the signed ``x`` (bits); ``amount`` is from 0 to 31.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
-    registers hold in other cycles. ``up`` is computed from registers through two LUTs. Raises
+    registers hold in other cycles. The path from registers to ``up`` has two LUTs in series. Raises
     :class:`InputError` if the width is not a positive integer.
     """
 
@@ -43,7 +43,7 @@ class RoundingShift(Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Place the shift to ``floor``, and the logic of the rounding bit ``up``."""
+        """Place the shifter that computes ``floor``, and the logic of the rounding bit ``up``."""
         m = Module()
         width = len(self.x)
 
@@ -153,9 +153,8 @@ class Requantizer(Component):
     def elaborate(self, platform: object) -> Module:
         """Place a pipeline stage for each operation.
 
-        The number at the end of a signal's name, such as ``doubled_4``, is that of the stage that
-        writes the signal. If ``registered`` is true, the stage of each signal after the left shift
-        is one later than this number.
+        A signal's name ends with the number of its pipeline stage: stage 4 writes ``doubled_4``. If
+        ``registered`` is true, signals after the left shift are written one stage later.
         """
         m = Module()
         m.submodules.rounding = rounding = RoundingShift(33)

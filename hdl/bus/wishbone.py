@@ -89,13 +89,13 @@ class BurstCutter(Component):
 class WishboneBridge(Component):
     """Turns the external memory port into a Wishbone B4 master with registered feedback bursts.
 
-    ``read`` and ``write`` are the halves of the memory port, seen from the memory. Their bursts
-    become linear incrementing bursts of at most ``longest`` words, each in a separate bus cycle. A
-    read burst starts when the bridge's queue of read words has room for all words of the burst. A
-    write burst starts when all of its words have arrived in the bridge's queue of words to write.
-    So the master never inserts wait states. Every output is a register. With an acknowledge in
-    every cycle a burst of n words takes n + 1 cycles. While both reads and writes wait, read and
-    write bursts alternate.
+    ``read`` and ``write`` are the halves of the memory port, with the directions of the memory's
+    side: a request is an input. Their bursts become linear incrementing bursts of at most
+    ``longest`` words. CYC falls after each burst. A read burst starts when the bridge's queue of
+    read words has room for all words of the burst. A write burst starts when all of its words have
+    arrived in the bridge's queue of words to write. So the master never inserts wait states. Every
+    output is a register. With an acknowledge in every cycle a burst of n words takes n + 1 cycles.
+    While both reads and writes wait, read and write bursts alternate.
 
     If the bus answers a word by ``err``, ``failed`` is 1 for one cycle, and the bridge treats the
     word as transferred. The bus cycle ends, and the remaining words of the burst follow in another
