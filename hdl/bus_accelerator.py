@@ -28,8 +28,9 @@ class BusAccelerator(Component):
 
     ``mem_error`` is 1 from the first error response of the memory until reset, and a new run does
     not clear it. The register STATUS, in contrast, reports an error only if it occurs in the latest
-    run. The bridge to the bus is reset by ``rst``, and when the host writes FORGET to the register
-    CONTROL. The bus must be reset at the same time as the bridge.
+    run. The bridge to the bus is reset while ``rst`` is 1, and when the host writes the bit FORGET
+    (forget outstanding accesses) to the register CONTROL. The bus must be reset at the same time as
+    the bridge.
 
     If the configuration has ``trace``, the port ``trace`` reports each write of the vector
     engine to the scratchpad, and the port ``events`` reports the activity of every engine.

@@ -1,4 +1,4 @@
-"""The engines and memories of a machine, each made from the records of a configuration it uses."""
+"""Functions that make the engines, memories and host registers of a configuration's machine."""
 
 from collections.abc import Mapping, Sequence
 

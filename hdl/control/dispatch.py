@@ -182,11 +182,11 @@ class StagedCommandQueue(CommandQueue):
     """A :class:`CommandQueue` with shorter timing paths, for ``registered`` machines.
 
     An entry of the queue accepts a command only while it is empty, not in the cycle in which its
-    previous command leaves. So its logic does not depend on other entries. Registers select the
-    operand to which the next word belongs, one cycle before the word arrives. If a memory stores
-    the commands (``stored``), at most one command leaves in two cycles. It is known only late in a
-    cycle whether a command leaves the queue. So the queue's counters change one cycle after a
-    command has left, which is early enough for the next command.
+    previous command leaves. So its logic does not depend on other entries. The operand to which a
+    word belongs is determined one cycle before the word arrives, and stored in registers. If a
+    memory stores the commands (``stored``), at most one command leaves in two cycles. It is known
+    only late in a cycle whether a command leaves the queue. So the queue's counters change one
+    cycle after a command has left, which is early enough for the next command.
     """
 
     stages = 1

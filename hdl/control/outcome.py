@@ -20,10 +20,10 @@ class Outcome(Component):
     and ``abort`` is 1. ``outside`` is 1 while the program counter is not in the program memory: a
     requested run then ends with the fault PROGRAM instead of beginning.
 
-    ``busy`` is 1 from the request of a run to its end, and while recovery has not finished. If
-    external memory does not answer, recovery may never finish. The fault SILENCE reports this case:
-    it cancels a run that waits for recovery, and ``busy`` becomes 0 without the end of recovery. So
-    ``busy`` falls after every requested run.
+    ``busy`` is 1 from the request of a run to its end, and during recovery. If external memory does
+    not answer, recovery may never finish. The fault SILENCE reports this case: it cancels a run
+    that waits for recovery, and ``busy`` becomes 0 although recovery has not finished. So ``busy``
+    falls after every requested run.
 
     Bit 0 of ``interrupt`` records that a run has ended normally, bit 1 that a fault or an abort has
     stopped a run. A bit remains 1 until the host clears it by the same bit of ``take``. ``enable``

@@ -10,10 +10,11 @@ from celosia.hdl.control.outcome import Outcome
 
 
 class RunRegisters(Component):
-    """Base of host registers, whose ports ``host`` to ``irq`` are those of :class:`Outcome`.
+    """Base class of the registers by which the host begins, stops and observes runs.
 
-    ``pc`` is the last value written to the register PC; a run must not begin at ``program_depth``
-    or a later word.
+    ``faults``, ``recovered``, ``abort``, ``forget`` and ``irq`` are the ports of :class:`Outcome`
+    with these names. ``pc`` is the last value written to the register PC. A run can begin only if
+    this value is less than ``program_depth``.
     """
 
     program_depth: int
@@ -30,7 +31,7 @@ class RunRegisters(Component):
         return self.host.write_en & (self.host.addr == REGISTER_MAP[name].addr)
 
     def runs(self, m: Module, outcome: Outcome) -> dict[str, Value | int]:
-        """Connect the control of runs, and return the values of its registers by name."""
+        """Connect ``outcome``, and return a dictionary from register name to readable value."""
         host = self.host
         m.submodules.outcome = outcome
         outside, enable = Signal(), Signal.like(outcome.enable)

@@ -139,11 +139,11 @@ class Sequencer(Component):
     ``cause`` is the :class:`celosia.arch.registers.Cause` of the latest error. ``error`` is 1 from
     the second cycle after the wrong word was executed until the next start. In the cycle before
     ``error`` becomes 1, no word is sent and no instruction writes a register. ``advance`` is 1 in a
-    cycle in which a word is executed. If ``scrub`` is 1 and ``register_en`` is 0, register 0, which
-    is a word of a memory, is set to 0. The host writes the program through the ports ``program_*``
-    and registers through ``register_*`` while no program runs; registers keep their values from run
-    to run. If the program memory has the protection level ``correct``, a corrected word takes one
-    cycle more (``celosia.hdl.memory.late_ram``).
+    cycle in which a word is executed. Register 0 must be 0, and is stored in a memory: it is set to
+    0 in a cycle with ``scrub`` at 1 and ``register_en`` at 0. The host writes the program through
+    the ports ``program_*`` and registers through ``register_*`` while no program runs; registers
+    keep their values from run to run. If the program memory has the protection level ``correct``, a
+    corrected word takes one cycle more (``celosia.hdl.memory.late_ram``).
     """
 
     def __init__(self, control: Control, instructions: Sequence[Definition]):

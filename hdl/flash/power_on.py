@@ -54,8 +54,9 @@ class PowerOn(Component):
     ``celosia.arch.power_on.REFUSALS`` for the reason.
 
     A record that starts a run may be followed by a record WAIT, which reads ``status`` to find the
-    end of the run. The link must therefore update ``status`` in time. After its answer to the
-    start, ``status`` must report the run before the flash delivers ``RECORD_HEADER`` further bytes.
+    end of the run. So the link must update ``status`` in time. After the link's answer to the
+    record that starts the run, the flash delivers ``RECORD_HEADER`` bytes; ``status`` must by then
+    report the new run.
 
     ``configuration`` is the fingerprint of the machine's configuration, and ``size`` the number of
     readable bytes of the flash.

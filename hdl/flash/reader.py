@@ -20,10 +20,10 @@ class FlashPins(wiring.Signature):
     """The pins of an SPI flash, seen from the reader; all outputs are registers.
 
     ``sck`` is the clock and ``cs_n`` the select line. The other ports have a bit for each of the
-    four data lines. The reader drives a line with its bit of ``dq_o`` while its bit of ``dq_oe`` is
-    1; ``dq_i`` is the value of the lines. If the reader has one lane, data line 0 is the data input
-    of the flash and line 1 the data output. Lines 2 and 3 are then the inputs WP and HOLD of the
-    flash, driven to 1.
+    four data lines. While a line's bit of ``dq_oe`` is 1, the reader drives the line with the
+    line's bit of ``dq_o``; ``dq_i`` is the value of the lines. If the reader has one lane, data
+    line 0 is the data input of the flash and line 1 the data output. Lines 2 and 3 are then the
+    inputs WP and HOLD of the flash, driven to 1.
     """
 
     def __init__(self) -> None:
@@ -54,12 +54,12 @@ class FlashReader(Component):
     """Reads bytes from an SPI flash ``chip``, on 1 or 4 data lines (``lanes``).
 
     ``i`` receives read requests, and ``o`` returns the bytes in order; the flash clock stops while
-    a byte waits on ``o``. ``clock`` is the frequency of the machine's clock (Hz). From it and
-    ``chip`` follows ``half``, the number of machine cycles in half a period of the flash clock
-    (:class:`celosia.arch.flash.FlashTiming`). A byte takes ``16 * half / lanes`` cycles (one more
-    if ``half`` is 1), and the first byte of a request takes about ``80 * half`` cycles more. After
-    the last byte of a request the flash must be deselected for some time; then the reader accepts
-    the next request.
+    a byte waits on ``o``. ``clock`` is the frequency of the machine's clock (Hz). ``half`` is the
+    number of machine cycles in half a period of the flash clock; it is computed from ``clock`` and
+    ``chip`` (:class:`celosia.arch.flash.FlashTiming`). A byte takes ``16 * half / lanes`` cycles
+    (one more if ``half`` is 1), and the first byte of a request takes about ``80 * half`` cycles
+    more. After the last byte of a request the flash must be deselected for some time; then the
+    reader accepts the next request.
 
     The reader first sends the commands of :func:`celosia.arch.flash.start_up`. They wake the flash,
     which an iCE40 leaves in power-down, and end every other mode in which the flash may be. If

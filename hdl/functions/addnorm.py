@@ -60,7 +60,7 @@ def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Sig
     The register loads a beat of ``i``, and holds it until ``moves`` is 1, when the next circuit
     accepts the beat. The returned bit is 1 while the register has a beat. The returned beat has the
     layout of :func:`sum_layout`. Its sums are ``x + r`` if ``add`` is 1, else ``x``. They are
-    saturated to 16 bits, and 0 in masked lanes.
+    saturated to 16 bits, and 0 in lanes whose bit of ``mask`` is 0.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))

@@ -23,11 +23,11 @@ class ArgmaxUnit(Component):
     """Finds the largest element of a row and the column of this element.
 
     If several elements are the largest, the result has the lowest of their columns. In a cycle with
-    ``valid`` at 1, the first ``count`` lanes of ``i`` have the elements of consecutive columns, the
-    first of them column ``column``. The beats of a row arrive in ascending order of columns, at
-    most one per cycle. ``fresh`` is 1 for the first beat of a row, and discards the result of
-    earlier beats. ``o`` is the result of all beats that entered at least ``latency`` cycles ago.
-    Raises :class:`InputError` if ``lanes`` is not positive.
+    ``valid`` at 1, the first ``count`` lanes of ``i`` have the elements of consecutive columns;
+    lane 0 has the element of column ``column``. The beats of a row arrive in ascending order of
+    columns, at most one per cycle. ``fresh`` is 1 for the first beat of a row, and discards the
+    result of earlier beats. ``o`` is the result of all beats that entered at least ``latency``
+    cycles ago. Raises :class:`InputError` if ``lanes`` is not positive.
     """
 
     def __init__(self, lanes: int):

@@ -22,11 +22,11 @@ class RotaryUnit(Component):
 
     ``y`` holds ``lanes`` 16-bit elements. If ``times`` is 0, the unit rotates ``lanes / 2`` pairs
     of elements per cycle. Lanes 2j and 2j + 1 of ``pairs`` are the cosine and sine, in Q1.15, that
-    rotate lanes 2j and 2j + 1 of ``y``. If ``times`` is 1, the unit does not rotate, but multiplies
-    each lane of ``y`` by the same lane of ``r`` minus ``r_zero``; the elements of ``r`` have 8
-    bits. The results ``o`` are rounded to nearest, ties up. They are clamped to 16 bits if ``wide``
-    is 1, else to ``operand_width`` bits. ``times``, ``wide`` and ``r_zero`` must hold while
-    elements are in flight.
+    rotate lanes 2j and 2j + 1 of ``y``. If ``times`` is 1, the unit instead computes
+    ``y * (r - r_zero)`` in each lane; the elements of ``r`` have 8 bits. The results ``o`` are
+    rounded to nearest, ties up. They are clamped to 16 bits if ``wide`` is 1, else to
+    ``operand_width`` bits. ``times``, ``wide`` and ``r_zero`` must hold while elements are in
+    flight.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one beat per cycle with ``en`` at 1.
     All registers hold while ``en`` is 0. Each pair of lanes needs three multipliers of at most

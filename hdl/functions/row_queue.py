@@ -25,13 +25,14 @@ class RowQueue(Component):
     cycle of ``commit`` or later.
 
     A row has at most ``max_beats`` beats. ``waiting`` is the largest number of cycles from the
-    ``commit`` of a row's last beat to the arrival of the row's value. If no value arrives later,
-    ``room`` is 0 only because ``o`` is stalled, and throughput is one beat per cycle for rows of
-    any length. Latency is ``ROW_LATENCY`` cycles from ``row_en`` to the first beat of the row. This
-    latency holds if no earlier row is waiting, or if the last beat of the earlier row leaves in the
-    cycle of ``row_en``; otherwise the row waits longer. ``o`` comes from registers, because block
-    RAM outputs arrive late in the cycle. If ``parity`` is true, each beat and each value in the
-    queue has a parity bit, and bit 1 of the output ``errors`` reports that a wrong word was read.
+    ``commit`` of a row's last beat to the arrival of the row's value. If every value arrives within
+    this time, ``room`` becomes 0 only if ``o`` stalls, and throughput is one beat per cycle for
+    rows of any length. Latency is ``ROW_LATENCY`` cycles from ``row_en`` to the first beat of the
+    row. This latency holds if no earlier row is waiting, or if the last beat of the earlier row
+    leaves in the cycle of ``row_en``; otherwise the row waits longer. ``o`` comes from registers,
+    because block RAM outputs arrive late in the cycle. If ``parity`` is true, each beat and each
+    value in the queue has a parity bit, and bit 1 of the output ``errors`` reports that a wrong
+    word was read.
     """
 
     def __init__(

@@ -26,8 +26,8 @@ ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
 def scored_layout(lanes: int, factors: int) -> data.StructLayout:
     """Return the layout of a beat of softmax scores, with the largest score of the beat's row.
 
-    The field ``beat`` has the scores, and ``row`` the largest score. ``factors`` is as in
-    :func:`celosia.hdl.functions.row_maximum.maximum_layout`, the layout of ``row``.
+    The field ``beat`` has the scores, and ``row`` the largest score. The layout of ``row`` is
+    :func:`celosia.hdl.functions.row_maximum.maximum_layout` with the same ``factors``.
     """
     return data.StructLayout({"beat": score_layout(lanes), "row": maximum_layout(factors)})
 
@@ -63,10 +63,10 @@ class WeightLanes:
         ``mantissa * 2**(-16 - shift)``; it is 0 in the columns whose bit of ``mask`` is 0. ``row``
         has the reciprocal of the row's sum: ``inverse * 2**(-16 - scale)``.
 
-        Returns a tuple of four. The first is a list with the weight of each lane in Q1.28, lower
-        bits dropped, one cycle after ``weights``. The others are single bits. The second is 1 when
-        ``weights`` has a beat, the third when this is the last beat of a row, and the fourth when
-        ``row`` has a result.
+        Returns a tuple of four. The first is a list with the weight of each lane, truncated to
+        Q1.28; it is valid one cycle later than ``weights``. The others are single bits. The second
+        is 1 when ``weights`` has a beat, the third when this is the last beat of a row, and the
+        fourth when ``row`` has a result.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat
@@ -165,8 +165,8 @@ class RowWeights(Component):
 class DeferredWeights(Component):
     """Turns scores into exponentials (weights), and outputs the reciprocal of each row's sum.
 
-    The weights are not divided by their sum. Instead a later command multiplies the results
-    computed from the weights by the reciprocal, the row's factor: equation (23) of
+    The weights are not divided by their sum. Instead the reciprocal is output as the row's factor.
+    A later command multiplies the results of the undivided weights by this factor: equation (23) of
     docs/numerics.md. ``o`` has weights in unsigned Q0.24, lower bits dropped, in the layout of
     probabilities; the largest weight of a row is ``2**24``. The port ``factor`` outputs the factor
     together with ``number``, the index at which the factor will be stored. ``number`` is below

@@ -35,11 +35,11 @@ class SoftmaxUnit(Component):
     If ``factors`` is not 0, the unit does not divide by the sum: ``p`` are the exponentials of a
     row's scores, scaled so that the largest is 1, as in :func:`celosia.sim.softmax.row_weights`.
     The output ``factor`` is the reciprocal of each row's sum. A later command multiplies the
-    results computed from the exponentials by it. With each factor, the unit outputs ``number``, the
-    index, below ``factors``, at which the factor will be stored; it is copied from the last beat of
-    the row. ``latency`` is then ``ceil_log2(lanes) + 8``. The first result of a row follows the
-    row's last beat by ``latency`` cycles, and the last result follows the first by ``n - 1``
-    cycles.
+    results computed from the exponentials by this factor. The machine stores ``factors`` factors.
+    With each factor, the unit outputs ``number``, the index (0 to ``factors - 1``) at which the
+    factor will be stored. The unit copies ``number`` from the last beat of the row. ``latency`` is
+    then ``ceil_log2(lanes) + 8``. The first result of a row follows the row's last beat by
+    ``latency`` cycles, and the last result follows the first by ``n - 1`` cycles.
 
     Raises :class:`InputError` if ``lanes`` is not positive or ``max_row`` not from 1 to 65,536.
     """
@@ -79,7 +79,7 @@ class SoftmaxUnit(Component):
         return self.maximum.latency + self.weights.latency + behind
 
     def rows(self, beats: int) -> int:
-        """Return the cycles that a row of ``beats`` beats takes in addition to a one-beat row.
+        """Return how many more cycles a row of ``beats`` beats takes than a row of one beat.
 
         The cycles of a row are counted from its last input beat to its last result.
         """

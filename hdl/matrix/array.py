@@ -47,8 +47,9 @@ def activation_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a vector of activations, and of fields that select the weights to use.
 
     ``a`` has one activation for each row of the array. ``slot`` is the number of the weight slot to
-    use, and ``part`` selects the bits of each weight to multiply by. If the configuration has
-    ``sleep``, ``n`` is the number of columns that compute a sum; the other columns are disabled.
+    use. ``part`` selects a group of bits of each weight; the activations are multiplied by these
+    bits only. If the configuration has ``sleep``, ``n`` is the number of columns that compute a
+    sum; the other columns are disabled.
     """
     return data.StructLayout(
         {
@@ -90,8 +91,8 @@ def is_far(config: MatrixConfig) -> bool:
 def strobes(config: MatrixConfig, valid: Value, line: Any) -> list[Value]:
     """Return a list with a write mask for each column of an adder tree; a mask has a bit per row.
 
-    ``line`` is a line of weights (:func:`weight_layout`). A bit is 1 if the line has a weight for
-    the element in the bit's row and the mask's column. All masks are 0 unless ``valid`` is 1.
+    ``line`` is a line of weights (:func:`weight_layout`). Bit r of the mask of column c is 1 if the
+    line has a weight for row r of column c. All masks are 0 unless ``valid`` is 1.
     """
     here = Mux(valid, 1 << line.index, 0)
     if not config.array.b_transpose:
@@ -114,11 +115,11 @@ def slots_of(payload: Any) -> list[Value]:
 def part_member(config: MatrixConfig) -> dict[str, Any]:
     """Return a dictionary from name to shape: the optional fields of a vector of activations.
 
-    A field is absent if the machine lacks the unit that reads it. ``part`` selects the bits of each
-    weight to multiply by. ``scaled`` is 1 if the sums must be multiplied by the scales that the
-    slot stores. ``lower`` is 1 if the weights are attention keys whose lower bits are stored in the
-    last rows of the slot. ``block`` is 1 if each byte of the slot holds two values, and all values
-    in a row of bytes share an exponent.
+    A field is absent if the machine lacks the unit that reads it. ``part`` selects a group of bits
+    of each weight; the activations are multiplied by these bits only. ``scaled`` is 1 if the sums
+    must be multiplied by the scales that the slot stores. ``lower`` is 1 if the weights are
+    attention keys whose lower bits are stored in the last rows of the slot. ``block`` is 1 if each
+    byte of the slot holds two values, and all values in a row of bytes share an exponent.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),
@@ -172,12 +173,12 @@ def sum_width(config: MatrixConfig, products: int) -> int:
 def enter(
     m: Module, config: MatrixConfig, operands: Any, elements: Any, count: Any, zero: Any
 ) -> None:
-    """Drive ``operands`` with the ``elements`` of the previous cycle minus ``zero``.
+    """Subtract the zero point ``zero`` from ``elements``; drive ``operands`` one cycle later.
 
     Operands whose index is ``count`` or more become 0. An element has ``operand_width`` bits, and
-    one bit more if it may be a byte of INT16 (:mod:`celosia.hdl.matrix.wide`). The register that
-    delays by one cycle is after the subtraction. In a ``registered`` systolic array it is before
-    the subtraction, because the array's edge has another register.
+    one bit more if it may be a byte of INT16 (:mod:`celosia.hdl.matrix.wide`). A register delays
+    the results by this cycle. In a ``registered`` systolic array it instead delays the elements
+    before the subtraction, because a register of the array's edge follows.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)

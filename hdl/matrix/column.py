@@ -21,19 +21,19 @@ class ElementColumn(Component):
     Signals that move along the rows enter on ports ``NAME_i`` and leave on ``NAME_o``. These ports
     are arrays with an entry for each row. ``a_i`` are the activations, and ``slot_i`` are the
     weight slots to multiply them by. If ``gating`` is true, ``live_i`` has a bit for each
-    activation, which is 0 if the activation is zero. ``row_strobe_i`` are strobes; the strobe of a
-    row writes ``column_data`` to slot ``row_slot_i`` of the row. If ``transpose`` is true,
-    ``column_strobe_i`` moves down the column and writes ``row_data`` to slot ``column_slot_i``. The
-    element of row r adds its product one cycle after the element above it. The new sum has
-    ``sum_widths[r]`` bits.
+    activation, which is 0 if the activation is zero. If a row's bit of ``row_strobe_i`` is 1, the
+    element of this row writes ``column_data`` to its weight slot ``row_slot_i``. If ``transpose``
+    is true, ``column_strobe_i`` moves down the column and writes ``row_data`` to slot
+    ``column_slot_i``. The element of row r adds its product one cycle after the element above it.
+    The new sum has ``sum_widths[r]`` bits.
 
     If the column shares multipliers with a neighbour, ``side`` is its position in this pair of
     columns, ``left`` or ``right``. The ports ``beside`` (weights for the right column) and
     ``product`` (products for the left column) are then arrays with an entry for each row. If
     ``pass_width`` is below 8, each activation is multiplied by a group of bits of its weight, which
     ``part_i`` selects. If ``sleep`` is true, the bit ``awake_i`` arrives with the first row's
-    activation and moves down the column. :class:`celosia.hdl.matrix.element.ProcessingElement`
-    describes the signals.
+    activation and moves down the column; an element holds its activation register while the bit is
+    0. :class:`celosia.hdl.matrix.element.ProcessingElement` describes the signals.
     """
 
     def __init__(

@@ -32,13 +32,13 @@ def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayou
 
 
 class DecodeSteps(Component):
-    """Generates the decoder steps for the lines of a tile column.
+    """Generates the decoder steps for the lines of a tile column (all tiles with the same columns).
 
     ``step`` is the step of the next line, in the weight format number ``format`` (0 for INT8).
     ``grouped`` must be 1 if the weights have scales. ``reads`` is 1 if the step needs a new row of
-    bytes, ``scales`` if this row has scales. In a cycle with ``advance`` at 1 the current step
-    ends. In this cycle ``tile`` must be 1 if the step is the last of a tile, and ``restart`` if it
-    is the last of a tile column.
+    bytes. ``scales`` is 1 if this row has scales. In a cycle with ``advance`` at 1 the current step
+    ends. In this cycle ``tile`` must be 1 if the step is the last of a tile. ``restart`` must be 1
+    if it is the last of a tile column.
     """
 
     def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):

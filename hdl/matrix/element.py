@@ -52,16 +52,16 @@ class ProcessingElement(Component):
     If ``gating`` is true, each activation and each weight has a bit ``live``, which is 0 if the
     operand is zero. If the activation or the weight is zero, the multiplier's input registers keep
     their values, which saves power. If the activation is zero, the register of ``a_o`` keeps its
-    value too. In both cases the product register is cleared, so that the path from it to the adder
-    needs no gate. If ``sleep`` is true, an activation with ``awake_i`` at 0 is not loaded: the
-    registers of ``a_o`` and ``slot_o`` keep their values, and the product is 0. ``awake_i`` leaves
-    below one cycle later.
+    value too. If either operand is zero, the product register is cleared, so that the path from
+    this register to the adder needs no gate. If ``sleep`` is true, an activation with ``awake_i``
+    at 0 is not loaded: the registers of ``a_o`` and ``slot_o`` keep their values, and the product
+    is 0. ``awake_i`` leaves below one cycle later.
 
     Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has no
     multiplier. Its weight leaves to the right on ``beside`` one cycle later, together with the
-    activation. Its ``product`` returns from the right element, so the left element's sums are one
-    cycle later too. The element with ``side`` ``right`` receives that weight and computes both
-    products. If ``side`` is "", the element shares no multiplier.
+    activation. The right element returns the ``product``, so the left element's sums are one cycle
+    later than without sharing. The element with ``side`` ``right`` receives that weight and
+    computes both products. If ``side`` is "", the element shares no multiplier.
 
     If ``pass_width`` is below 8, an activation is multiplied by only one part of its weight, a
     group of ``pass_width`` bits. ``part_i`` selects the part, and moves to the right along with the

@@ -42,15 +42,16 @@ class MatrixEngine(Component):
 
     From first request to last accumulated sum, a product of T tiles with L lines each takes
     ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles. If the array
-    is an adder tree, the product takes L - 1 cycles more. If the machine is ``registered``, it
-    takes one cycle more. For resident weights L is 1, and the product takes one cycle less. The
-    output ``working`` is 1 from the first request to the last accumulated sum. The first request
-    follows the acceptance of a command by one cycle, or by two cycles in a ``registered`` machine.
+    is an adder tree, the product takes L - 1 cycles more. If the machine is ``registered``, the
+    product takes one cycle more. For resident weights L is 1, and the product takes one cycle less.
+    The output ``working`` is 1 from the first request to the last accumulated sum. The first
+    request follows the acceptance of a command by one cycle, or by two cycles in a ``registered``
+    machine.
 
-    ``status.done`` is timed so that a drain whose first request is ``dispatch_cycles`` later reads
-    complete sums (``celosia.hdl.matrix.retirement``). A drain that waits for the command's token is
-    late enough. ``status.stall`` is 1 while a request to the scratchpad waits. ``sends`` is 1 in
-    each cycle in which the scratchpad accepts the request for a vector. A few cycles later,
+    A drain reads complete sums if its first request comes at least ``dispatch_cycles`` cycles after
+    ``status.done`` (``celosia.hdl.matrix.retirement``). This is always so if the drain waits for
+    the command's token. ``status.stall`` is 1 while a request to the scratchpad waits. ``sends`` is
+    1 in each cycle in which the scratchpad accepts the request for a vector. A few cycles later,
     ``macs`` is the number of the vector's products in rows and columns that its tile uses. One
     cycle after ``macs``, ``gated`` is the number of zero activations in the used rows. ``refused``
     is 1 if the next vector is late because the scratchpad does not accept a request. ``filling`` is

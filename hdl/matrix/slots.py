@@ -19,15 +19,16 @@ class SlotGuard(Component):
     cycle in which the tile of ``slot`` is sent to the streamer: its products will use the slot.
     ``freed`` is 1 in a cycle in which the oldest of the sent tiles requests its last vector; the
     oldest tile may be sent in the same cycle. Its slot is free from the next cycle on, unless
-    products of another sent tile use the slot. ``late`` is the number of registers that a tile
-    passes. For a systolic array there are two more conditions.
+    products of another sent tile use the slot. ``late`` is the number of register stages that a
+    sent tile passes before its vectors are requested. So up to ``2 + 2 * late`` sent tiles have not
+    requested their last vector yet. For a systolic array there are two more conditions.
 
     First, row r of the array receives vectors r cycles after row 0. So after ``freed`` line r must
     wait r cycles longer than line 0. Second, rows of weights enter the array at the left and
     columns at the top, so a row could reach an element in the same cycle as an earlier column. To
-    prevent that, subtract the index of a line from the cycle of its request: this difference must
-    be larger than for the previously requested line. ``written`` is 1 in the cycle in which line
-    ``index`` of any slot is requested. A tile that begins with line 0 always meets this condition.
+    prevent that, the difference (cycle of request) - (index of line) must be larger for this line
+    than for the previously requested line. ``written`` is 1 in the cycle in which line ``index`` of
+    any slot is requested. A tile that begins with line 0 always meets this condition.
     """
 
     def __init__(self, *, lines: int, weight_depth: int, late: int, systolic: bool):
@@ -51,10 +52,10 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Do nothing, because this class has no inputs for the next tile of ``tiles``.
+        """Do nothing; a subclass connects its inputs for the next tile to ``tiles`` in this method.
 
-        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`. The subclass
-        :class:`StagedSlotGuard` has such inputs, and drives them in this method.
+        The subclass is :class:`StagedSlotGuard`. ``tiles`` is a
+        :class:`~celosia.hdl.matrix.tiles.TileWalker`.
         """
 
     def elaborate(self, _platform):

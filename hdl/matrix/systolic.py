@@ -19,11 +19,11 @@ from celosia.hdl.stream.pipeline import delay
 class SystolicArray(Component):
     """``rows`` x ``cols`` elements that sum products over the rows, one vector per cycle.
 
-    ``latency`` cycles after a vector of activations on ``i``, ``o`` has for each column the sum
-    over the rows of activation times weight, modulo 2**acc_width. Operands are from -L to L. If the
-    array has zero points, L is 2**operand_width - 1, the largest difference between an operand and
-    its zero point. Otherwise L is 2**(operand_width - 1). Internal sums are wide enough for these
-    operands.
+    ``o`` has one sum per column, ``latency`` cycles after the vector of activations on ``i``. A
+    column's sum adds the products activation * weight of all rows, modulo 2**acc_width. Operands
+    are from -L to L. If the array has zero points, L is 2**operand_width - 1, the largest
+    difference between an operand and its zero point. Otherwise L is 2**(operand_width - 1).
+    Internal sums are wide enough for these operands.
 
     ``i_weights`` writes one line of weights per cycle: a row (an element per column), or a column
     (an element per row) if ``column`` is 1. The lines of a tile are all rows or all columns, in

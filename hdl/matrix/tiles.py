@@ -32,8 +32,8 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
 
     ``onward`` is 1 if later tiles' lines are stored after the lines of this tile. The address of a
     tile's first line is its ``b_addr`` plus the size of all lines of earlier tiles with ``onward``
-    at 1. If the command is :func:`stacked`, only earlier tiles of the same tile column count,
-    otherwise all earlier tiles of the command.
+    at 1. These are earlier tiles of the same tile column (same columns of B) if the command is
+    :func:`stacked`, else of the whole command.
 
     The other fields are flags. ``last`` is 1 for the last tile of a command; ``parity`` alternates
     between commands. ``product`` is 1 for a tile of a MATMUL, and ``loads`` is 1 if the tile's
@@ -68,11 +68,12 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
 class TileWalker(Component):
     """Generates the tiles of MATMUL and PRELOAD commands.
 
-    One tile is generated per cycle, from the cycle after a command is accepted on. The order is
-    tile column by tile column, and within a tile column in ascending order of k. The next command
-    is accepted while the last tiles of the current command still wait on ``o``, so there is no
-    pause between the tiles of two commands. ``command`` is the command of the tile on ``o``. The
-    sizes in a command must be at least 1.
+    One tile is generated per cycle, from the cycle after a command is accepted on. A tile column
+    has all tiles with the same columns of B. The order is tile column by tile column, and within a
+    tile column from the first rows of B to the last. The next command is accepted while the last
+    tiles of the current command still wait on ``o``, so there is no pause between the tiles of two
+    commands. ``command`` is the command of the tile on ``o``. The sizes in a command must be at
+    least 1.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -272,8 +273,9 @@ class TileWalker(Component):
 class StagedTileWalker(TileWalker):
     """A :class:`TileWalker` whose tiles pass a register slice, which delays them by one cycle.
 
-    If ``moves`` is 0, the tile on ``o`` stays in the next cycle. If ``moves`` is 1, the next cycle
-    has the tile ``following`` on ``o``, or no valid tile if there is no other tile yet.
+    If ``moves`` is 0, the tile on ``o`` stays in the next cycle. If ``moves`` is 1, ``o`` outputs
+    in the next cycle the tile that the output ``following`` has now, or no valid tile if there is
+    no other tile yet.
     """
 
     def _more_members(self):
@@ -364,8 +366,8 @@ def stacked(config: MatrixConfig, command):
     """Return 1 if a tile column of a command's weights is stored as consecutive rows of bytes.
 
     This is the case if the weights have a format of less than 8 bits, or if each group of weights
-    has a row of scales: the number of these rows then depends on the format. Otherwise the result
-    is 0, and each row of bytes is a row or column of weights.
+    has a row of scales. The number of rows of bytes in a tile column then depends on the format.
+    Otherwise the result is 0, and each row of bytes is a row or column of weights.
     """
     if not config.formats:
         return Const(0, 1)

@@ -39,7 +39,7 @@ from celosia.hdl.stream.pipeline import delay, spread
 class TreeColumn(Component):
     """A column of elements with weights and multipliers, and the tree that adds their products.
 
-    ``slot`` selects the weights to multiply the activations ``a`` by. It must arrive
+    ``slot`` selects the weights by which the activations ``a`` are multiplied. It must arrive
     ``weights_latency`` cycles before ``a``. ``o`` is the sum of the products,
     ``product_latency + ceil(log2(rows))`` cycles after ``a``. ``strobe`` is a mask of rows whose
     ``weights`` are written to ``write_slot``. Activations whose ``slot`` arrives in a later cycle
@@ -52,7 +52,7 @@ class TreeColumn(Component):
     zero. If one of the two bits is 0, the multiplier's inputs keep their values, which saves power.
 
     If the configuration has ``low_rows``, the last rows can store the lower four bits of attention
-    keys. If ``lower`` is 1 one cycle before ``o``, ``o`` is 16 times the sum over the first
+    keys. If ``lower`` was 1 in the cycle before, ``o`` is 16 times the sum over the first
     ``high_rows`` rows, plus the sum over the other rows. Otherwise ``o`` is the sum over all rows.
 
     If the configuration has ``block_exponents``, each row of a slot has an exponent, whose bits are
@@ -225,9 +225,9 @@ class TreeColumn(Component):
 class TreeArray(Component):
     """``rows`` x ``cols`` elements that sum products over the rows, one vector per cycle.
 
-    ``latency`` cycles after a vector of activations on ``i``, ``o`` has for each column the sum
-    over the rows of activation times weight, modulo 2**acc_width. Results equal those of
-    :class:`SystolicArray` bit for bit. ``latency`` is
+    ``o`` has one sum per column, ``latency`` cycles after the vector of activations on ``i``. A
+    column's sum adds the products activation * weight of all rows, modulo 2**acc_width. Results
+    equal those of :class:`SystolicArray` bit for bit. ``latency`` is
     ``weights_latency + product_latency + ceil(log2(rows))``. An activation goes to all columns in
     the same cycle, and each column adds its products in a tree.
 

@@ -78,16 +78,16 @@ class WeightFetcher(Component):
     reported by ``freed``. A command is accepted while the last tile of the previous command is
     being read, so the new command's first weights are loaded during the products of that tile.
 
-    ``o`` outputs a tile in the cycle in which its first line is requested. The tile's activations
-    may be requested from ``1 + weight_latency - sram_latency`` cycles later on, because the line
-    takes ``weight_latency`` cycles and activations take ``sram_latency`` cycles. The other lines
-    are also in time: line r arrives r cycles after line 0, and row r of the array receives
-    activations r cycles after row 0. This relies on ``b``: **once it has accepted the first line of
-    a tile it must accept the others without a wait.** Before a tile ``b`` may wait for any time. In
-    an adder tree all rows receive activations in the same cycle: for a tree, ``o`` outputs a tile
-    when its last line is requested. ``placed`` is 1 if the tile on ``o`` has resident weights, so
-    that its activations may be requested at once. ``named`` is 1 while there is a tile to load or
-    to output.
+    ``o`` outputs a tile in the cycle in which its first line is requested. The first request for
+    the tile's activations must come at least ``1 + weight_latency - sram_latency`` cycles later.
+    The reason is that the line arrives ``weight_latency`` cycles after its request, activations
+    ``sram_latency`` cycles after theirs. The other lines are also in time: line r arrives r cycles
+    after line 0, and row r of the array receives activations r cycles after row 0. This relies on
+    ``b``: **once it has accepted the first line of a tile it must accept the others without a
+    wait.** Before a tile ``b`` may wait for any time. In an adder tree all rows receive activations
+    in the same cycle: for a tree, ``o`` outputs a tile when its last line is requested. ``placed``
+    is 1 if the tile on ``o`` has resident weights, so that its activations may be requested at
+    once. ``named`` is 1 while there is a tile to load or to output.
 
     A line in a weight format needs new bytes from ``b`` only in some cycles. A group's scales are
     read in a separate cycle before the tile's first line. If the configuration has weight formats,

@@ -56,7 +56,8 @@ def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
 def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> list[Value]:
     """Return sums of products, multiplied by 256 if they are products of high bytes.
 
-    They are products of high bytes if ``shifted`` was 1 ``latency`` cycles before the sums.
+    ``shifted`` must be 1 for a vector of high bytes; it arrives ``latency`` cycles before the
+    vector's sums.
     """
     times_256 = delay(m, shifted, latency)
     return [Mux(times_256, total << OPERAND_BITS, total) for total in totals]

@@ -21,16 +21,16 @@ class WeightWriter(Component):
 
     ``i`` describes a line in the cycle in which the line is requested from the scratchpad. Its
     fields are the weight slot ``slot``, the line's number ``index`` in the tile, and the zero point
-    ``zero``. The tile has ``k`` rows and ``n`` columns; elements past them become zero. ``data`` is
-    the line, ``weight_latency`` cycles later. ``o`` is the line of weights one cycle after
-    ``data``, or two cycles after it if the configuration has weight formats.
+    ``zero``. The tile has ``k`` rows and ``n`` columns; elements past them become zero. ``data``
+    must be this line ``weight_latency`` cycles after ``i``. ``o`` is the line of weights one cycle
+    after ``data``, or two cycles after it if the configuration has weight formats.
 
     If ``pair`` is 1, two lines are packed into one line of bytes. For the first line ``early`` is
     1, and the writer only stores the line. For the second line, ``o`` has the upper four bits of
-    each element of both lines; the first line is in the low halves of the bytes. If ``block`` is 1,
-    the elements are instead packed as mantissas with a common exponent. ``early`` is then 1 for
-    both lines, and ``second`` is 1 for the second line, which completes the exponent. The packed
-    line is output in a third step, which reads no line.
+    each element of both lines; the first line is in the low halves of the bytes. If ``block`` is
+    also 1, the elements of the two lines are packed as mantissas with a common exponent. ``early``
+    is then 1 for both lines, and ``second`` is 1 for the second line, after which the exponent is
+    known. A third request on ``i`` reads no line; for it, ``o`` is the packed line.
     """
 
     def __init__(self, config: MatrixConfig):

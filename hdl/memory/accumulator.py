@@ -37,10 +37,11 @@ class AccumulatorMemory(Component):
     that a hot machine moves less data. :mod:`celosia.hdl.memory.sums` describes the registers
     between the block RAM and the adder.
 
-    A drain request at least ``acc_settle`` cycles after the accumulation of a row reads the new
-    sum. An access at least ``ACC_SETTLE`` cycles after an accepted drain request of a row finds the
-    row zero. The result of an earlier access is undefined; the matrix engine's ``status.done`` and
-    the program's dependency tokens prevent such accesses. Addresses must be below ``acc_depth``.
+    A drain request reads a row's new sum if it comes at least ``acc_settle`` cycles (a value of the
+    configuration) after the accumulation. A drained row is zero for accesses ``ACC_SETTLE`` cycles
+    (a constant) or more after the accepted drain request. The result of an access before these
+    times is undefined; the matrix engine's ``status.done`` and the program's dependency tokens
+    prevent such accesses. Addresses must be below ``acc_depth``.
     """
 
     accumulate: wiring.PureInterface

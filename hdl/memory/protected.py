@@ -63,7 +63,7 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 
 
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
-    """Return the mask of wrong bits and the error bits of a word with the syndrome ``found``.
+    """Return, for a word whose syndrome is ``found``, a mask of its wrong bits, and its error bits.
 
     The word XOR the mask is the right word. If two bits are wrong, which is an uncorrectable error,
     the mask is arbitrary. The error bits are those of :func:`errors_found`.
@@ -144,9 +144,9 @@ class ProtectedRam(Component):
     If ``held`` is false, ``errors`` reports an error one cycle after the word first appears in
     ``read_data``, because the syndrome of each part has a register. If ``held`` is true, an error
     is reported in the cycle in which the word appears. If a bit of a right word flips later, while
-    the word is still on ``read_data``, the error is reported in the cycle of the flip. Errors of a
-    word are reported in only one cycle after each read. If a word was written in the cycle of its
-    read, the data read are undefined, and their errors are not reported.
+    the word is still on ``read_data``, the error is then reported in the cycle of the flip. In both
+    cases errors are reported once for each read, for one cycle. If a word was written in the cycle
+    of its read, the data read are undefined, and their errors are not reported.
     """
 
     def __init__(

@@ -44,10 +44,10 @@ class DirectSums:
     def begin(self, m, marks, early):
         """Return two bits that select the operand to which a column's adder adds a new sum.
 
-        If the first bit is 1, the operand is the sum that the column's adder computed last. Else it
-        is the column of the row from :meth:`read` if the second bit is 1, and 0 if both bits are 0.
-        ``marks`` is the pair of these bits in the cycle of the addition. ``early`` is the same pair
-        one cycle earlier, for subclasses that delay the bits by a register.
+        If the first bit is 1, the operand is the last sum of this adder. If only the second bit is
+        1, it is the column's element of the row that :meth:`read` returns. If both bits are 0, it
+        is 0. ``marks`` is the pair of these bits in the cycle of the addition. ``early`` is the
+        same pair one cycle earlier, for subclasses that delay the bits by a register.
         """
         return marks
 
@@ -59,10 +59,11 @@ class DirectSums:
         them. ``adds`` and ``drains`` are the numbers of the banks that output the row for the adder
         and the row for a drain. ``add_1`` is 1 if a row is output for the adder, ``drained_1`` if a
         row is output for a drain; ``add_2`` is ``add_1`` one cycle later. ``total`` is the row of
-        sums that the adders computed last. The bank's row is outdated if a later sum of this row
-        has not been written yet; the row for the adder is then that sum. ``before`` is a list of
-        bits that report such sums: bit i is 1 if the addition requested i + 2 cycles earlier is to
-        the same row. If several bits are 1, the latest of these sums is used.
+        sums that the adders computed last. The row in the bank is outdated if the result of an
+        earlier addition to it has not been written yet; this result is then returned as the row for
+        the adder. ``before`` is a list of bits: bit i is 1 if the addition requested i + 2 cycles
+        earlier is to the same row. If several bits are 1, the result of the latest of these
+        additions is returned.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)

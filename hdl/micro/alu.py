@@ -29,17 +29,18 @@ ALU_CONTROL = data.StructLayout(
 class MicroAlu(Component):
     """A combinational 32-bit ALU for operands ``a`` and ``b``; ``control`` selects the operation.
 
-    The fields of ``control`` are single bits, from ``subtract`` to ``result_1``. ``sum`` is
-    ``a + b + carry``, or ``a - b - 1 + carry`` if ``subtract`` is 1. ``zero`` is 1 if ``sum`` is 0.
-    If ``subtract`` and ``carry`` are 1, ``less`` is 1 if ``a`` is less than ``b``. The operands are
-    compared as unsigned numbers if ``unsigned`` is 1, else as signed numbers. The bits ``result_1``
-    and ``result_0`` form a number that selects ``result``:
+    The fields of ``control`` are single bits. ``sum`` is ``a + b + carry``, or
+    ``a - b - 1 + carry`` if ``subtract`` is 1. ``zero`` is 1 if ``sum`` is 0. If ``subtract`` and
+    ``carry`` are 1, ``less`` is 1 if ``a`` is less than ``b``. The operands are compared as
+    unsigned numbers if ``unsigned`` is 1, else as signed numbers. The bits ``result_1`` and
+    ``result_0`` form a number that selects ``result``:
 
     === ============================================================================================
     0   ``sum``
-    1   if ``extreme`` is 1, the smaller of ``a`` and ``b``, or the larger if ``logic_0`` is 1; if
-        ``extreme`` is 0, ``logic_1`` and ``logic_0`` form a number that selects ``a & b``,
-        ``a | b``, ``a`` or ``b`` (for ``b``, ``subtract`` must be 1)
+    1   if ``extreme`` is 1: the smaller of ``a`` and ``b`` if ``logic_0`` is 0, else the larger
+        (``subtract`` and ``carry`` must be 1); if ``extreme`` is 0: ``a & b``, ``a | b``, ``a`` or
+        ``b`` for the numbers 0 to 3 that ``logic_1`` and ``logic_0`` form (``subtract`` must be 0
+        for the first two and 1 for ``b``)
     2   ``a`` shifted by the low 5 bits of ``b``, to the left if ``left`` is 1, else to the right,
         with copies of the sign if ``arithmetic`` is 1
     3   ``less``

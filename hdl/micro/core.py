@@ -32,9 +32,10 @@ class MicroCore(Component):
     words). In cycles with ``hold`` at 1 another unit uses the data memory, and the core stops.
 
     ``row``, ``sum`` and the strobes that ``ARRAY_STROBES`` lists must be connected to the ports of
-    a :class:`celosia.hdl.micro.array.MicroArray` with the same names. The array's ``byte`` must be
-    ``operand``, and its ``word`` the scratchpad's output. ``waiting`` is 1 during the
-    micro-instruction START, which ends in a cycle with ``go`` at 1 and writes ``pc`` to its
+    a :class:`celosia.hdl.micro.array.MicroArray` with the same names. The output ``operand`` must
+    be connected to the array's ``byte``, and the data read from the scratchpad to the array's
+    ``word``. ``waiting`` is 1 while the micro-instruction START waits. START ends in a cycle with
+    ``go`` at 1, and writes the input ``pc`` (the address at which the program begins) to its
     destination register. ``signal`` is 1 for one cycle when the microcode reports an event;
     ``signal_value`` is then the event's number (:class:`celosia.arch.micro.isa.Signal`).
     """

@@ -16,8 +16,8 @@ _WAITS = range(18)  # exponents of two (cycles)
 class Starter(Component):
     """Performs the register accesses of a :class:`celosia.arch.ddr3.Ddr3Start` after power-on.
 
-    When the chip has been initialized, every read delay is tested at every bit slip of each byte
-    lane (the number of bits by which received data are shifted). A run is a series of adjacent
+    When the chip has been initialized, every read delay of each byte lane is tested at every bit
+    slip (the number of bits by which received data are shifted). A run is a series of adjacent
     delays that pass the test at one bit slip. A lane is set to the middle of its longest run; of
     several equally long runs, the first is used. The test is then repeated once with these
     settings, and the controller takes over the chip. From then on ``over`` is 1, and ``failed`` is

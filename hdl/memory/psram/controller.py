@@ -32,11 +32,11 @@ class PsramController(Component):
     parallel. In each cycle a clock edge moves one byte to or from each die; the lowest byte of a
     word is moved first, and belongs to the first die. If read and write bursts wait, they
     alternate. A burst is cut into pieces, one for each command, at multiples of ``timing.columns``
-    columns. So no command delays a refresh too long or crosses the end of a row. A write piece
-    begins when all of its words are available. A read piece begins when there is room for all of
-    its words. The reason is that the clock cannot pause during a piece. The first data of a command
-    move ``begin(chip.latency)`` cycles after the command's first byte, or
-    ``begin(2 * chip.latency)`` cycles if the chip requests twice the latency by its pin RWDS.
+    columns. So no command delays a refresh too long or crosses the end of a row. The clock cannot
+    pause during a piece. So a write piece begins when all of its words are available, and a read
+    piece when there is room for all of its words. The first data of a command move
+    ``begin(latency)`` cycles after the command's first byte (:func:`celosia.arch.psram.begin`).
+    ``latency`` is ``chip.latency``, or twice as much if the chip requests this by its pin RWDS.
 
     ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later
     returns the new data. ``failed`` is 1 for one cycle if the chip sends data without the strobe

@@ -1,4 +1,4 @@
-"""The SDR SDRAM controller: one column per cycle, while the next row is being opened."""
+"""The SDR SDRAM controller, which moves one column per cycle and meanwhile opens the next row."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -27,12 +27,13 @@ class SdramController(Component):
     ``pins`` are the pins of the chip; ``clock`` is the frequency of ``sync`` and of the chip (Hz).
     One column (a word of the chip) is moved per cycle, the lowest column of a memory word first.
     While one row is accessed, the row of the next piece (part of a burst in one row) is opened in
-    another bank. Opening a row takes up to two commands (PRECHARGE and ACTIVATE), and no column
-    moves in the cycle of either. The controller uses the state that a bank had one cycle earlier.
-    The first column of a write is sent at least ``cas + 2`` cycles after the last READ. A refresh
-    begins at the end of a piece. An urgent refresh also begins within a piece, in a cycle in which
-    no column moves. If read and write bursts wait, they alternate. The controller reads up to
-    ``READ_AHEAD`` words that the receiver of the port's ``data`` has not accepted yet.
+    another bank. Opening a row takes up to two commands (PRECHARGE and ACTIVATE); no column moves
+    in a cycle with one of these commands. The controller uses the state that a bank had one cycle
+    earlier, so a command can be one cycle later than the chip allows. The first column of a write
+    is sent at least ``cas + 2`` cycles after the last READ. A refresh begins at the end of a piece.
+    An urgent refresh also begins within a piece, in a cycle in which no column moves. If read and
+    write bursts wait, they alternate. The controller reads up to ``READ_AHEAD`` words that the
+    receiver of the port's ``data`` has not accepted yet.
 
     ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later
     returns the new data. ``ready`` is 1 from the end of the chip's start-up on; no word moves

@@ -21,7 +21,7 @@ class Upkeep(Component):
     closed. ``working`` is 1 from the next cycle until the end of the refresh, and during the
     start-up. ``urgent`` is 1 if at least ``URGENT`` refreshes are due; the unit counts at most
     ``POSTPONED`` due refreshes. In cycles with ``working`` at 1 the controller sends ``command`` to
-    the chip. If ``command`` is PRECHARGE, it must close the rows of all banks.
+    the chip. If ``command`` is PRECHARGE, the controller must send it for all banks.
     """
 
     def __init__(self, timing: SdramTiming):
