@@ -1,8 +1,9 @@
 """Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
 
 Parameters: ``lanes``, the number of lanes of the unit; ``max_row``, the length of the longest row
-that the unit accepts; ``commands``, the number of commands; ``beats``, the approximate largest
-number of beats of a command; ``stall``, the probability of a stall on each stream in each cycle.
+that the unit accepts; ``commands``, the number of commands; ``beats``: the rows of a command after
+its first have at most ``beats * lanes`` elements; ``stall``, the probability of a stall on each
+stream in each cycle.
 
 Optional parameters: ``n``, the length of all rows (default: random); ``latency``, the expected
 latency of the unit in cycles (default: the latency is not checked).
@@ -64,9 +65,9 @@ def masks_of(m: int, n: int, lanes: int) -> tuple[list[int], list[int]]:
 def payloads_of(x: Rows, r: Rows, lanes: int) -> list[int]:
     """Return the payloads of the stream ``i``, one per beat, for the rows ``x`` and ``r``.
 
-    Each payload is an integer that has the elements of both rows at the same index. If the unit's
-    input ``add`` is 1, the unit adds the row of ``r`` to the row of ``x``. Otherwise it ignores
-    ``r``.
+    Each payload is an integer. For each lane it has an element of ``x`` and the element of ``r`` at
+    the same position. If the unit's input ``add`` is 1, the unit adds the row of ``r`` to the row
+    of ``x``. Otherwise it ignores ``r``.
     """
     beats = zip(beats_of(x, lanes), beats_of(r, lanes), *masks_of(*x.shape, lanes), strict=True)
     return [

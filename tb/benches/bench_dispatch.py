@@ -1,8 +1,9 @@
-"""Bench of ``celosia.hdl.control.dispatch``: the engines' command queues and their tokens.
+"""Bench of ``celosia.hdl.control.dispatch``, which sends queued commands to the engines.
 
-Random programs that cannot deadlock run on models of engines, whose speeds change. Parameters:
-``config`` (fields that differ from the preset ``small``), ``commands`` (the number of commands) and
-``stall`` (probability in each cycle that the stream ``i`` pauses).
+A command waits for tokens that commands of other engines push when they complete. Random programs
+that cannot deadlock run on models of engines, whose speeds change. Parameters: ``config`` (fields
+that differ from the preset ``small``), ``commands`` (the number of commands) and ``stall``
+(probability in each cycle that the stream ``i`` pauses).
 """
 
 from itertools import product
@@ -33,9 +34,9 @@ class EngineModel:
 
     Each of the first ``PHASE`` commands takes at most ``speeds[0]`` cycles, and each of the next
     ``PHASE`` commands at most ``speeds[1]``. After the last of ``speeds`` the list starts again. If
-    ``holds`` is true, the engine accepts a command (``ready`` is 1) in the cycle in which it
-    completes this command. Otherwise it accepts a command whenever it is idle. ``due`` lists the
-    commands that the engine must receive, in order.
+    ``holds`` is true, the engine accepts a command (``ready`` is 1) only in the cycle in which it
+    completes the command. Otherwise it accepts a command whenever it is idle, before it executes
+    the command. ``due`` lists the commands that the engine must receive, in order.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ class EngineModel:
     def get(self, kind: str, suffix: str = "") -> int:
         """Return the value of this engine's port of the given ``kind``, such as ``waiting``.
 
-        The port's name is ``kind``, the engine's name and ``suffix``, such as ``waiting_matrix``.
+        The port's name is ``kind``, ``_``, the engine's name and ``suffix``: ``waiting_matrix``, or
+        ``o_matrix__valid`` with the suffix ``__valid``.
         """
         return int(getattr(self.dut, f"{kind}_{self.name}{suffix}").value)
 
@@ -354,9 +356,9 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
     """A token may be pushed to a full token counter in the cycle in which a command consumes one.
 
-    A full counter has ``MAX_TOKENS`` tokens. The bench pushes one more token in each possible
-    cycle, before or after the command consumes one. If the push comes too early, the unit must
-    report an overflow, and must not send the command to the engine.
+    A full counter has ``MAX_TOKENS`` tokens. In each trial the bench pushes one more token, in
+    another cycle: before, when or after the command consumes a token. If the push comes too early,
+    the unit must report an overflow, and must not send the command to the engine.
 
     If the configuration has ``registered``, the unit reports the overflow one cycle later. If the
     push is then only one cycle too early, the unit reports the overflow and also sends the command.

@@ -99,7 +99,7 @@ class Line:
     async def answered(self, length: int) -> None:
         """Run clock cycles until the link has sent ``length`` bytes, then 30 more cycles.
 
-        If it has not sent them after ``LIMIT`` cycles, only the 30 cycles follow.
+        After ``LIMIT`` cycles the method stops waiting for these bytes, and runs the 30 cycles.
         """
         for _ in range(LIMIT):
             if len(self.sent) >= length:
@@ -144,10 +144,9 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
 def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | None]:
     """Damage the request ``frame``; return a pair: the bytes to send, and an index or None.
 
-    In one of four cases the index is a number. The bytes are then those of ``frame``, and the
-    caller must send the byte at this index with a wrong stop bit. Otherwise the index is None, and
-    the bytes themselves are damaged: the end is cut off, one byte is wrong, or random bytes are
-    inserted.
+    At random, the end is cut off, one byte is wrong, random bytes are inserted, or a stop bit is
+    wrong. In the last case the bytes are those of ``frame``, and the caller must send the byte at
+    the index with a wrong stop bit. In the other cases the index is None.
     """
     kind = random.integers(4)
     place = int(random.integers(1, len(frame)))

@@ -8,9 +8,9 @@ pauses); ``latency`` (the largest latency, in cycles, of an external memory with
 
 Optional parameters: ``refuse`` (probability in each cycle that external memory does not accept the
 request of a burst, by default ``stall``); ``timing`` (a dictionary with fields of ``MemoryTiming``,
-which replaces the random timing of external memory); ``shape`` (a pair: the number of rows, and of
-bytes in a row, for all commands); ``limit`` (the number of cycles for all commands together; the
-bench fails if they take more).
+which replaces the random timing of external memory); ``shape`` (a pair that is the same for all
+commands: the number of rows, and the number of bytes in a row); ``limit`` (the number of cycles for
+all commands together; the bench fails if they take more).
 """
 
 from collections import deque

@@ -1,11 +1,12 @@
 """Bench of ``celosia.hdl.matrix.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
 
-Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
-commands, or ``random``, the number of random commands. A command is (opcode, m, k, n, flags[, slot,
-line]). Here ``slot`` is its weight slot, and ``line`` the first line (row of weights) of the slot
-that it uses. Its addresses and zero points are random. ``stall`` is the probability in each cycle
-that a scratchpad port pauses; the port ``b`` pauses only before the first line of a tile. If
-``alone`` is true, each command waits for the end of the previous command.
+Parameters: ``config``, the fields that differ from the preset ``small``; either ``products`` (a
+list of commands) or ``random`` (the number of random commands). A command is (opcode, m, k, n,
+flags[, slot, line]). Here ``slot`` is its first weight slot. ``line`` is the first line (row of
+weights) that a PRELOAD with the flag ``append`` writes in this slot. A command's addresses and zero
+points are random. ``stall`` is the probability in each cycle that a scratchpad port pauses; the
+port ``b``, which reads weights, pauses only before the first line of a tile. If ``alone`` is true,
+each command waits for the end of the previous command.
 
 ``report`` is the path of a JSON file to which the bench writes two lists. ``cycles`` has a number
 for each command: the cycles from the first command's acceptance until this command's ``done``. If

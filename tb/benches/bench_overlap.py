@@ -47,7 +47,7 @@ def word(fields: dict[str, int]) -> int:
 
 @cocotb.test()
 async def commands_overlap_by_one(dut: Any) -> None:
-    """A ``followed`` command moves from front end to back end as soon as its operands are read.
+    """A command with the flag ``followed`` moves from front end to back end before it ends.
 
     The flag ``followed`` of a command lets the next command begin before this one ends. To move to
     the back end, a flagged command must have requested all its inputs, and every unit must have

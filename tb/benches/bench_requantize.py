@@ -26,8 +26,8 @@ def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDA
     """Return random operands: a dictionary from input name to an array of values [count].
 
     They include values of all bit lengths, extreme values, and products that are rounding ties. The
-    operands ``low`` and ``high``, the smallest and the largest result allowed, are often those of
-    8-bit or 16-bit integers.
+    operands ``low`` and ``high`` are the smallest and the largest allowed result. They are often
+    the limits of 8-bit or 16-bit integers.
     """
 
     def words() -> NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """Bench of ``celosia.hdl.functions.rotary.RotaryUnit``, with random commands.
 
-A command is a random number of beats, with random modes of the unit that stay the same for all of
-them. A beat has ``lanes`` elements of each input. In random cycles ``en`` is 0.
+A command is a random number of beats. The unit's modes are random, and the same for all beats of a
+command. A beat has ``lanes`` elements of each input. In random cycles ``en`` is 0.
 
 Parameters: ``lanes`` and ``operand_width`` of the unit; ``commands``, the number of commands;
 ``beats``, the largest number of beats of a command; ``stall``, the probability that ``en`` is 0 in

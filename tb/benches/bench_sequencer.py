@@ -73,8 +73,9 @@ def deepest_loops() -> list[Instruction]:
     """Return a list of instructions: the deepest nest of loops, then a loop of 260 iterations.
 
     The innermost loop of the nest has one instruction, whose operand uses register 1. Each of the
-    260 iterations adds 3 to register 1. The same instruction follows this loop, so its operand
-    shows a wrong number of iterations.
+    260 iterations adds 3 to register 1. After this loop comes a copy of the innermost loop's
+    instruction. If the sequencer runs a wrong number of iterations, the operand of this copy is
+    wrong.
     """
     loops = [Instruction(Opcode.LOOP, {"count": 2 + level % 2}) for level in range(LOOP_LEVELS)]
     end = Instruction(Opcode.ENDLOOP)
@@ -107,8 +108,8 @@ def expected_words(words: list[int], start: int, registers: list[int]) -> list[d
 
     These are the words that the program sends. Each word is a dictionary: ``engine`` is the
     receiving engine, and ``word`` is the value. ``first`` and ``last`` are 1 for the first and the
-    last word of a command. The list ``registers`` has the registers' values at the start; it is
-    changed in place to those at the program's end.
+    last word of a command. The list ``registers`` has the registers' values at the start; the
+    function replaces them by the values at the program's end.
     """
     sent: list[dict[str, int]] = []
     for step in islice(run(words, start, registers), SENT_MAX):
@@ -136,8 +137,8 @@ class Host:
 
         ``kind`` is ``program`` for program memory, ``register`` for registers. ``place`` is the
         last part of the address port's name: ``addr`` for program memory, ``index`` for registers.
-        For each entry, one cycle long, the port ``{kind}_{place}`` is the address and
-        ``{kind}_data`` the value. ``{kind}_en`` is 1 in these cycles.
+        Each entry takes one cycle. In this cycle the port ``{kind}_{place}`` has the address,
+        ``{kind}_data`` has the value, and ``{kind}_en`` is 1.
         """
         for address, value in values.items():
             getattr(self.dut, f"{kind}_en").value = 1
@@ -150,8 +151,8 @@ class Host:
         """Run the program from the word address ``start``; return a list of the words sent.
 
         The words are command words, in the form that :func:`expected_words` returns. The run must
-        end within ``limit`` cycles. The bench sets the input ``start`` to 1 in random cycles of the
-        run, which must change nothing.
+        end within ``limit`` cycles. In random cycles of the run the bench sets the sequencer's
+        input ``start`` to 1; the sequencer must ignore this.
         """
         sent: list[dict[str, int]] = []
         halts = False
@@ -180,8 +181,9 @@ class Host:
     async def cycle(self) -> dict[str, int] | None:
         """Wait for this cycle's falling edge; return the command word sent in this cycle, or None.
 
-        Before the edge, the method drives ``pc`` with a random value. It also makes the stream
-        ``o`` pause in this cycle with probability ``stall``.
+        Before the edge, the method drives ``pc``, the input for the start address, with a random
+        value, which the sequencer must ignore. The method also makes the stream ``o`` pause in this
+        cycle with probability ``stall``.
         """
         dut = self.dut
         dut.pc.value = int(self.random.integers(1 << len(dut.pc)))

@@ -5,8 +5,8 @@ Parameters: ``config``, the fields that differ from the preset ``small``; ``lane
 matrix by weights [k, n], and ``sparsity`` is the share of weights that are zero.
 
 Optional parameters: ``stall``, the probability that a scratchpad port does not accept a request in
-a cycle (default 0); ``report``, the path of a JSON file. The bench writes to this file the list
-``cycles``, with a number for each command: the cycles from the first to the last in which
+a cycle (default 0); ``report``, the path of a JSON file. The bench writes the list ``cycles`` to
+this file. Its entry for a command is the number of cycles from the first to the last cycle in which
 ``working`` is 1.
 
 The accumulators must contain all sums of a command when the unit signals the command's ``done``.
@@ -80,7 +80,7 @@ class Memory:
 
 @cocotb.test()
 async def sums_are_exact(dut: Any) -> None:
-    """Every command adds the golden model's sums to the accumulators before its ``done``."""
+    """At each command's ``done`` the accumulators contain all its sums, as in the golden model."""
     settings, generator = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
     lanes, cols = settings["lanes"], config.array.cols

@@ -1,8 +1,9 @@
 """Bench of cocotb's speed: simulated cycles per second of one program on the accelerator.
 
-Parameters: ``config``, every field of the configuration, in which ``trace`` is true; ``steps``, the
-number of instructions of the random program; ``runs``, the number of runs; ``report``, the path of
-a JSON file. The bench writes the total ``cycles`` and ``seconds`` of all runs to this file.
+Parameters: ``config``, every field of the configuration (``trace`` must be true: the accelerator
+then has a trace port); ``steps``, the number of instructions of the random program; ``runs``, the
+number of runs; ``report``, the path of a JSON file. The bench writes the total ``cycles`` and
+``seconds`` of all runs to this file.
 """
 
 import json

@@ -35,10 +35,10 @@ Ints = NDArray[np.int64]
 class Schedule:
     """Random activation vectors and lines of weights for each cycle, with the expected sums.
 
-    ``vectors``, ``lines`` and ``sums`` are lists with an entry for each cycle; it is None if
-    nothing is sent in this cycle. ``vectors`` and ``lines`` have dictionaries from field to value.
-    ``sums`` has the sums of the cycle's vector. ``zeros`` has the number of zero elements in this
-    vector.
+    ``vectors``, ``lines``, ``sums`` and ``zeros`` are lists with an entry for each cycle. An entry
+    of ``vectors`` or ``lines`` is a dictionary from field to value. An entry of ``sums`` has the
+    sums of the cycle's vector. These entries are None if nothing is sent in the cycle. An entry of
+    ``zeros`` is the number of zero elements in the vector (0 without a vector).
 
     A line is a row or a column of a tile of weights. The schedule often uses the earliest cycles
     that the array allows. The first line of a tile may be sent one cycle after the last vector that

@@ -32,8 +32,8 @@ def parameters() -> dict[str, Any]:
 def rng() -> np.random.Generator:
     """Return a new random generator that starts from the seed of the run.
 
-    The seed is the one that ``celosia.tb.benches.simulate.simulate`` has got and printed. Every
-    call therefore returns a generator of the same numbers.
+    The seed was passed to ``celosia.tb.benches.simulate.simulate``, which printed it. The
+    generators of all calls return the same numbers.
     """
     return np.random.default_rng(int(os.environ.get("CELOSIA_SEED", "0")))
 
@@ -45,9 +45,9 @@ async def start_clock(
 
     Every input of the component is 0 from the reset until the bench drives the input. If the
     generator ``disturbed`` is given, inputs are random for some cycles before the reset. The reset
-    must remove all effects of these inputs. The inputs named in ``still`` are 0 in these cycles
-    too, because they would write a memory, which no reset clears. If ``disturbed`` is None, no
-    input is random.
+    must remove all effects of these inputs. Only the inputs named in ``still`` are 0 in these
+    cycles: random values there would write a memory, and no reset clears a memory. If ``disturbed``
+    is None, no input is random.
 
     While coverage is measured, ``disturbed`` is ignored, since random inputs would reach code that
     the bench does not test.

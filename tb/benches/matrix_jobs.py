@@ -86,8 +86,8 @@ class Jobs:
 
         Addresses, strides and zero points are random. ``m``, ``k`` and ``n`` are the sizes of the
         operands, A [m, k] and B [k, n]. ``flags`` are the names of the flags that are set. ``slot``
-        is the first weight slot that the command uses. ``line`` is the first line that a PRELOAD
-        with the flag ``append`` writes.
+        is the first weight slot that the command uses. A PRELOAD with the flag ``append`` adds
+        lines to the weights in slots; ``line`` is the first line that it writes.
         """
         config = self._config
         kt, nt = -(-k // config.array.rows), -(-n // config.array.cols)
@@ -260,8 +260,8 @@ class Jobs:
         """Append PRELOADs that add lines to weights in slots, and MATMULs that use these weights.
 
         ``transpose`` is true if the first PRELOAD transposes its weights. If the configuration has
-        ``b_transpose``, a random choice decides whether each later PRELOAD transposes its weights.
-        Otherwise all later PRELOADs are like the first.
+        ``b_transpose`` (the array can transpose weights), each later PRELOAD transposes its weights
+        or not, at random. Otherwise no PRELOAD transposes them.
         """
         config = self._config
         room = config.array.weight_depth - RING_SLOTS

@@ -25,9 +25,9 @@ _END = record(Op.END)
 
 
 def images(random: np.random.Generator) -> Iterator[Image]:
-    """Yield triples (image, status, answers): a flash image, and the bench's reactions to it.
+    """Yield triples (image, status, answers), one for each flash image.
 
-    ``status`` is the value that STATUS has after each run of the machine that the image starts. A
+    The image may start runs of the machine; ``status`` is the value of STATUS after each run. A
     model of the host link answers the image's requests, and ``answers`` is a function that changes
     these answers. It takes the number of the request (from 0 on) and the model's answer, and
     returns the answer that the circuit receives. If ``answers`` is None, the circuit receives the

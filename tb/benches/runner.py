@@ -14,9 +14,10 @@ Start = Callable[[Sequence[str], Path, Mapping[str, str]], None]
 
 
 class Started(Runner):
-    """A runner whose commands are run by ``start``, and write waveforms if ``dumps`` is true.
+    """A runner that executes its commands with the function ``start``.
 
-    A surrounding pytest or make does not affect them.
+    If ``dumps`` is true, the simulation writes waveforms. The commands do not depend on whether
+    pytest or make called the runner.
     """
 
     def __init__(self, start: Start, dumps: bool):
@@ -39,9 +40,9 @@ class Started(Runner):
 class PortsOnly(Started, Verilator):
     """cocotb's runner for Verilator, in which a bench can access only the ports.
 
-    A Verilator control file names the accessible signals. Verilator may remove all others, and
-    generates no code for a bench's access to them, so that a build takes half the time. The built
-    program contains no path to cocotb's libraries, because another checkout may also run it.
+    A Verilator control file names the accessible signals. Verilator generates code for a bench's
+    access to these signals only, which halves the time of a build. The built program contains no
+    path to cocotb's libraries, because another working copy of the project may also run it.
     ``make`` lists the options of make, which compiles the C++ files that Verilator writes.
     """
 

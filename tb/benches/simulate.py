@@ -80,9 +80,9 @@ def simulate(
     writes it to this file. If ``verilog`` is given, it is simulated instead of the component's
     Verilog; its top module must be named ``top`` and have the same ports.
 
-    If ``verilog`` is a netlist with mutations, ``mutants`` is a folder. Its file ``mutants.json``
-    lists the numbers of the mutations to simulate, and the results for each mutation are stored in
-    the folder (see :mod:`celosia.tb.verify.mutation.forks`).
+    ``mutants`` is only for a netlist with mutations in ``verilog``. It is a folder whose file
+    ``mutants.json`` lists the numbers of the mutations to simulate. The results for each mutation
+    are stored in this folder (see :mod:`celosia.tb.verify.mutation.forks`).
 
     Raises :class:`RunError` with the log's end if a test fails, and :class:`InputError` if the
     simulator is unknown or missing.
