@@ -50,7 +50,7 @@ def write_layout(access: Access) -> data.StructLayout:
 class WritePort(wiring.Signature):
     """A write port of the scratchpad, seen from the writer.
 
-    A read accepted in any cycle after the write was accepted sees the written data.
+    A read returns the written data if it is accepted at least one cycle after the write.
     """
 
     def __init__(self, access: Access):
@@ -114,9 +114,9 @@ class AccumulatePort(wiring.Signature):
     """Sums from the array to the accumulators: one row per cycle, which cannot be refused.
 
     The port has no ``ready``. If weight slots store a scale for each column (the argument
-    ``scaled`` is true), the port has the members ``scaled`` and ``scales``. If ``scaled`` is 1,
-    each column's ``data``, of at most 18 bits, is multiplied by the column's scale before it is
-    added.
+    ``scaled`` is true), the port has the members ``scaled`` and ``scales``. In a cycle in which the
+    member ``scaled`` is 1, the receiver multiplies each column's ``data`` by the column's scale
+    before it adds it. Each ``data`` then fits in 18 bits.
     """
 
     def __init__(self, accumulators: Accumulators, cols: int, *, scaled: bool):
@@ -234,10 +234,10 @@ class EventPort(wiring.Signature):
 
 
 class ThermalPort(wiring.Signature):
-    """The temperature of a machine with the field ``throttle``, driven from outside.
+    """Inputs for the temperature of a machine whose configuration has ``throttle``.
 
-    ``temperature``, ``hot`` and ``cool`` are numbers in the same, arbitrary unit. The machine
-    becomes hot when ``temperature`` exceeds ``hot``, and is hot until ``temperature`` is below
+    ``temperature``, ``hot`` and ``cool`` are numbers in the same, arbitrary unit. The machine is
+    hot, and works more slowly, from when ``temperature`` exceeds ``hot`` until it is below
     ``cool``.
     """
 
@@ -254,8 +254,9 @@ class MachinePorts(wiring.Signature):
     reports a failed access, and ends the run. ``mem_reset`` must be 1 while external memory is
     reset, and together with ``rst`` at power-up. It informs the machine that memory will not answer
     the requests sent before. ``mem_forget`` is 1 for one cycle when the host writes FORGET to the
-    register CONTROL. If the configuration has ``trace``, the port ``trace`` reports the vector
-    engine's writes, and ``events`` the activity of every engine.
+    register CONTROL: the machine then no longer waits for answers to earlier requests. If the
+    configuration has ``trace``, the port ``trace`` reports the vector engine's writes, and
+    ``events`` the activity of every engine.
     """
 
     def __init__(self, memory: Memory, access: Access, *, thermal: bool, trace: bool):

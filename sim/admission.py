@@ -322,9 +322,10 @@ def check_followed(before: Step | None, step: Step | None, config: Config) -> No
     """Raise :class:`ProgramError` if a vector step may not overlap the vector step before it.
 
     ``step`` is a vector step, or None at the end of the program. ``before`` is the previous vector
-    step, or None if there is none. If ``before`` has the flag ``followed``, ``step`` begins before
-    ``before`` has ended. :func:`alike` must then return true for the two steps, and ``step`` must
-    not read the output of ``before``. Without this flag nothing is checked.
+    step, or None if there is none. If ``before`` has the flag ``followed``, ``step`` begins while
+    ``before`` still runs. ``step`` must then not be None, :func:`alike` must return true for the
+    two steps, and ``step`` must not read the output of ``before``. Without this flag nothing is
+    checked.
     """
     if before is None or "followed" not in before.flags:
         return

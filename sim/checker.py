@@ -34,7 +34,8 @@ class Memories:
     units of consecutive cells share a record. In external memory a unit is a word. In any other
     memory a unit is one cell, unless ``units`` maps the memory to another number of cells. Every
     row of consecutive cells in a region must begin at the first cell of a unit. Two rows that
-    access the same unit then also access the same cell, so units cause no false hazards.
+    access the same unit then both access its first cell, so a shared record never shows a hazard
+    that does not exist.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):

@@ -65,7 +65,7 @@ class Interpreter(MatrixSteps, VectorSteps):
         return True
 
     def start(self, pc: int = 0) -> Report:
-        """Run the program from word address ``pc`` to HALT, and return the report.
+        """Run the program from word address ``pc`` to HALT, and return a :class:`Report`.
 
         Raises :class:`ProgramError` if a step cannot run on the configuration or reads accumulators
         that no product has filled.

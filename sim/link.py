@@ -26,7 +26,8 @@ class LinkModel:
     """The machine's side of the host link, which receives requests and returns answers.
 
     The function ``read`` returns the value of the register at an address, and ``write`` sets the
-    register to a value. ``memory`` is the external memory, with the size that ``identity`` states.
+    register to a value. ``identity`` is the machine's description of itself for the host.
+    ``memory`` is the external memory, of the size given in ``identity``.
     """
 
     def __init__(

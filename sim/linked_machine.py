@@ -14,7 +14,7 @@ _NAMES = {register.addr: name for name, register in REGISTER_MAP.items()}
 class LinkedMachine:
     """A golden machine that a host controls by requests, through the golden model of the host link.
 
-    A run completes within the START request that starts the run.
+    A START request performs the whole run: the run has ended when the answer is returned.
     """
 
     def __init__(self, config: Config, identity: Identity):

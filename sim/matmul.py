@@ -86,9 +86,10 @@ def held(
 
     The matrix has ``nt`` tile columns of ``kt`` tiles. ``slots`` [depth, rows, cols] has one word
     for each row and column of a slot. From the lowest bits on, a word has a byte with the weight,
-    ``scale_bits`` bits of its column's scale, and ``exponent_bits`` bits of its row's exponent. By
-    default the byte is an 8-bit weight, and scales and exponents are not used. The options change
-    this as follows; the equations are those of ``docs/formats.md``.
+    ``scale_bits`` bits of its column's scale, and ``exponent_bits`` bits of its row's exponent. A
+    scale is spread over the words of its column in the slot, and an exponent over the words of its
+    row. By default the byte is an 8-bit weight, and scales and exponents are not used. The options
+    change this as follows; the equations are those of ``docs/formats.md``.
 
     - If ``paired`` is true, each slot holds two consecutive tiles of 4-bit weights, the first in
       the low four bits of the bytes: equation (15).
@@ -152,9 +153,10 @@ def pairs(b: Ints, rows: int) -> Ints:
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
-    ``transpose`` is true for a PRELOAD with the flag ``b_transpose``. Tiles are padded with zeros
-    to ``cols`` columns and, if ``transpose`` is true, to ``rows`` rows. If it is false, rows of a
-    slot after the last row of the matrix keep their content.
+    ``transpose`` is true for a PRELOAD with the flag ``b_transpose``, for which the caller has
+    transposed b. Tiles are padded with zeros to ``cols`` columns and, if ``transpose`` is true, to
+    ``rows`` rows. If it is false, rows of a slot after the last row of the matrix keep their
+    content.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -170,16 +172,15 @@ def append(
 ) -> None:
     """Append rows or columns of b [k, n] to the matrix in weight slots from ``slot`` on.
 
-    ``slots`` is [depth, rows, cols]. A line is a row or a column of the matrix in the slots. Lines
-    are numbered from 0 in ``slot``, and on through the slots after it. b is written from line
-    ``line`` on. If ``transpose`` is true, a line is a column of the matrix, which spans the tiles
-    in ceil(k / rows) consecutive slots; each column of b becomes a line. If ``transpose`` is false,
-    a line is a row of a slot, and each row of b becomes a line; n is at most cols. If a line is
-    longer than its column or row of b, its remaining elements become zero. Other lines do not
-    change.
+    ``slots`` is [depth, rows, cols]. If ``transpose`` is true, each column of b becomes a column of
+    the matrix, which spans the tiles in ceil(k / rows) consecutive slots. If it is false, each row
+    of b becomes a row of a slot; n is at most cols. Such columns or rows are called lines. Line 0
+    is the first one in ``slot``, and the numbers continue in the slots after it. The first column
+    or row of b is written to line ``line``, the next one to the next line. The rest of a written
+    line is filled with zeros. Other lines do not change.
 
-    If ``lower`` [count, n] is given, ``transpose`` must be true. The last ``count`` elements of a
-    written line are then the elements of the same column of ``lower``, in reverse order.
+    If ``lower`` [count, n] is given, ``transpose`` must be true. The last ``count`` elements of the
+    line of b's column j are then column j of ``lower``, in reverse order.
     """
     _, rows, cols = slots.shape
     if transpose:

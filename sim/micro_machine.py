@@ -54,7 +54,7 @@ class MicroMachine:
         self.core.data[self._map.registers + number] = wrap(value) % (1 << 32)
 
     def start(self, pc: int = 0) -> Report:
-        """Run the program from word address ``pc`` to HALT, and return the report.
+        """Run the program from word address ``pc`` to HALT, and return a :class:`Report`.
 
         Raises :class:`RunError` if the microcode signals a failure or does not end.
         """

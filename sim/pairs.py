@@ -50,9 +50,9 @@ def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
     """Return attention scores [m, n] of queries [m, k] with keys [n, k] in the packed KV cache.
 
     For the first ``whole`` columns of a key, the cache stores all 8 bits of an element. For the
-    other columns it stores only the upper ``bits`` bits. If ``whole`` is k, the scores are exact.
-    If ``whole`` is smaller than k, they are approximate. Their unit is then ``2**(8 - bits)`` if
-    ``whole`` is 0, and 1 if it is not.
+    other columns it stores only the upper ``bits`` bits. The scores are exact if ``whole`` is k,
+    otherwise approximate. A returned 1 stands for a score of ``2**(8 - bits)`` if ``whole`` is 0,
+    otherwise for a score of 1.
     """
     if whole == keys.shape[1]:
         return multiply(queries, keys.T)

@@ -213,7 +213,8 @@ def sizes(config: Config) -> dict[Memory, int]:
 
     A cell of ``dram`` or ``sp`` is a byte. A cell of ``acc`` is a row of accumulators. A cell of
     ``params`` is a parameter word. A cell of ``table`` is a whole activation table. A cell of
-    ``factors`` is a row's factor. A cell of ``slots`` is a weight slot.
+    ``factors`` is a number by which a row of a matrix is multiplied. A cell of ``slots`` is a
+    weight slot.
     """
     return {
         "dram": 1 << config.memory.addr_width,

@@ -29,8 +29,8 @@ class Report:
         in flight. ``idle``: there was no command, because another engine's queue was full,
         instructions were fetched, or the program had ended.
 
-        If the machine has no clock, the dictionary is empty. If it has a clock, but its counters
-        are not built in and read as 0, all numbers are 0.
+        If the machine has no clock, the dictionary is empty. If it has a clock but was built
+        without counters, all numbers are 0.
         """
         return where(self.counters) if self.cycles else {}
 

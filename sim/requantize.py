@@ -27,8 +27,8 @@ def saturate16(x: ArrayLike) -> NDArray[np.int16]:
 def rounding_high(x: ArrayLike, m: ArrayLike) -> NDArray[np.int64]:
     """Return ``(x * m + 2**30) >> 31`` for 32-bit ``x`` and ``m``.
 
-    This is gemmlowp's SaturatingRoundingDoublingHighMul with one exception. The only product that
-    needs 33 bits, ``x = m = -2**31``, gives 2**31 instead of 2**31 - 1.
+    This is gemmlowp's SaturatingRoundingDoublingHighMul with one exception. For ``x = m = -2**31``,
+    the result is 2**31, which needs 33 bits, instead of 2**31 - 1.
     """
     x = np.asarray(x, dtype=np.int64)
     m = np.asarray(m, dtype=np.int64)
@@ -63,8 +63,8 @@ def requantize(
     ``shift`` is positive, the sum is shifted left by ``shift``. Both operations wrap at 32 bits.
     The result is multiplied by ``multiplier``, divided by ``2**31``, and rounded to nearest, ties
     up. If ``shift`` is negative, this quotient is shifted right by ``-shift`` and rounded to
-    nearest, ties away from zero. Finally the zero point ``zero`` is added, and the sum is clamped
-    without overflow.
+    nearest, ties away from zero. Finally the zero point ``zero`` is added, which does not wrap, and
+    the result is clamped.
 
     All arguments are integers, which are broadcast. The two roundings are those of TFLite. Unlike
     in TFLite, ``multiplier`` may be negative. Raises :class:`InputError` if a shift is not from -31
@@ -83,11 +83,10 @@ def requantize(
 def times_factor(
     multiplier: ArrayLike, shift: ArrayLike, mantissa: ArrayLike, right: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return new (multiplier, shift), which requantize and multiply by a factor at the same time.
+    """Return a new (multiplier, shift): the scale of ``multiplier`` and ``shift``, times a factor.
 
-    The factor is ``mantissa / 2**right``. It is combined with the requantization of the arguments
-    ``multiplier`` and ``shift``. ``multiplier`` must be 0 or of magnitude 2**30 or more, and
-    ``mantissa`` must be 0 or from 2**16 to 2**17 - 1. All arguments are integers, which are
+    The factor is ``mantissa / 2**right``. ``multiplier`` must be 0 or of magnitude 2**30 or more,
+    and ``mantissa`` must be 0 or from 2**16 to 2**17 - 1. All arguments are integers, which are
     broadcast.
 
     The upper 16 bits of ``multiplier`` are multiplied by ``mantissa``. The new multiplier has only

@@ -57,12 +57,13 @@ def _round(
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
     """Return, for each of ``n`` columns, the index of its cosine or sine in the rotary table, [n].
 
-    An index counts the elements of a row of the table. The row begins with the ``period`` cosines
-    and sines of one head, and repeats them, because they are the same for all heads.
+    An index counts the elements of a row of the table. The first ``period`` elements of the row are
+    the cosines and sines of one head. They are the same for all heads, so the row repeats them.
 
     The vector engine processes beats of at most ``lanes`` columns, and begins a new beat at each
-    multiple of ``cols``. For a beat that begins at column b, it reads consecutive elements of the
-    row, the first one at index ``b mod period``. The largest index can therefore exceed ``period``.
+    tile, that is, at each multiple of ``cols``. For a beat that begins at column b, it reads
+    consecutive elements of the row, the first one at index ``b mod period``. The largest index can
+    therefore exceed ``period``.
     """
     column = np.arange(n, dtype=np.int64)  # [n]
     beat = column - column % cols % lanes  # [n], first column of the beat

@@ -30,11 +30,11 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
 
 
 def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
-    """Return (weights, mantissa, right): exponentials of scores, and factors that normalize rows.
+    """Return (weights, mantissa, right): the weights of scores, and factors that normalize rows.
 
-    The weight of a column is its exponential, before the division by the sum of its row. A weight
-    times its row's factor is a probability. Weights are in Q0.24; the largest one in each row is
-    1.0. ``q`` and ``mask`` are those of :func:`softmax`, but ``mask`` must be given.
+    A weight is the exponential of a score, not yet divided by the sum of the row. A weight times
+    its row's factor is a probability. Weights are in Q0.24; the largest one in each row is 1.0.
+    ``q`` and ``mask`` are those of :func:`softmax`, but ``mask`` must be given.
 
     The factor of a row is the reciprocal of the sum of its weights: ``mantissa / 2**right``; see
     equation (23) of ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits. It is 0 if the
@@ -73,8 +73,8 @@ def fixed(mantissa: Ints, shift: Ints) -> Ints:
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
     """Divide softmax weights by the sum of their row; return the probabilities in Q0.24.
 
-    A weight is ``mantissa`` (Q1.16), shifted right by ``shift`` bits. The caller gives the
-    reciprocal of the sum (an integer in Q.28), which is ``inverse * 2**exponent``. Results are
+    A weight is ``mantissa`` (Q1.16), shifted right by ``shift`` bits. ``inverse * 2**exponent`` is
+    the reciprocal of the sum, where the sum is an integer in units of ``2**-28``. Results are
     rounded to nearest, ties up.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties

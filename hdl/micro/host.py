@@ -12,15 +12,15 @@ from celosia.hdl.ports import HostPort
 
 
 class MicroHost(RunRegisters):
-    """The registers that the host reads and writes by ``host``; CYCLES is the only counter.
+    """The registers that the host accesses through the port ``host``; CYCLES is the only counter.
 
     ``celosia.arch.registers`` lists the registers. ``run`` is 1 from the beginning of a run until
     the core reports the end of the run by ``over``, or until ``abort`` is 1. ``pc`` is the value
-    that the host last wrote to the register PC. Program words and the registers of programs (R1 and
-    others) are stored in the data memory (``celosia.arch.micro.memory``): one cycle after the
-    host's write, ``write_en`` is 1, and ``write_data`` is the word for ``write_addr``. ``faults``,
-    ``abort``, ``forget``, ``recovered`` and ``irq`` are the ports of an inner
-    :class:`celosia.hdl.control.outcome.Outcome` with the same names.
+    that the host last wrote to the register PC. Program words, and the registers that programs use
+    (R1 and others), are stored in the data memory (``celosia.arch.micro.memory``). One cycle after
+    the host writes one of them, ``write_en`` is 1, and ``write_data`` is the word to store at
+    ``write_addr``. ``faults``, ``abort``, ``forget``, ``recovered`` and ``irq`` are the ports of an
+    inner :class:`celosia.hdl.control.outcome.Outcome` with the same names.
     """
 
     def __init__(self, program_depth: int, memory: Map):

@@ -20,7 +20,7 @@ BEATS_AHEAD = 8
 
 
 class SparseUnit(Component):
-    """Runs SPARSE: one entry per lane and cycle, so that a zero weight costs no cycle.
+    """Runs SPARSE: each lane processes one entry (a weight and the zeros before it) per cycle.
 
     The rows of activations A are read through ``a``, ``load_bytes`` activations per cycle; a row is
     read while the previous row is multiplied. The encoded sparse matrix B is read through ``b``
@@ -32,11 +32,11 @@ class SparseUnit(Component):
     request at once and no lane waits.
 
     A command is accepted while ``busy`` is 0. ``done`` is 1 for one cycle when a command completes,
-    and ``push`` is then the mask of engines that receive a dependency token. ``done`` is timed so
-    that a drain whose first request is ``dispatch_cycles`` later reads every sum. ``stall`` is 1
-    while a request on ``a`` or ``b`` is not accepted. ``sends`` is 1 in each cycle in which the
-    lanes consume a beat of entries. ``macs`` is the number of these entries with nonzero weights,
-    and ``skipped`` is the number of zero weights that the entries encode.
+    and ``push`` is then the mask of engines that receive a dependency token. A drain reads the
+    complete sums if it sends its first request ``dispatch_cycles`` cycles after ``done`` or later.
+    ``stall`` is 1 while a request on ``a`` or ``b`` is not accepted. ``sends`` is 1 in each cycle
+    in which the lanes consume a beat of entries. ``macs`` is the number of these entries with
+    nonzero weights, and ``skipped`` is the number of zero weights that the entries encode.
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):

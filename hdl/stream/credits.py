@@ -16,9 +16,9 @@ class CreditQueue(Component):
     may enter only while ``room`` is 1, so that the queue has space when the payload arrives on
     ``i``. ``room`` depends on registers only, not on an input of the same cycle. ``o`` outputs
     payloads in order, and can output a payload in the cycle in which it arrives on ``i``.
-    Throughput is one payload per cycle, also while payloads that had to wait for ``o.ready`` leave.
-    Every payload is written to the queue's memory, even if it leaves in its cycle of arrival. So
-    the memory's write enable does not depend on ``o.ready``.
+    Throughput is one payload per cycle, even if the queue holds payloads that waited for
+    ``o.ready``. Every payload is written to the queue's memory, even if it leaves in its cycle of
+    arrival. So the memory's write enable does not depend on ``o.ready``.
     """
 
     def __init__(self, payload: ShapeLike, latency: int):

@@ -39,10 +39,10 @@ def outputs(**fields: Any) -> dict[str, Any]:
 
 
 def has(record: Any, name: str) -> bool:
-    """Return whether a payload has the field ``name``, or a component or interface has that port.
+    """Return whether a payload has a field ``name``, or a component or interface a port ``name``.
 
-    Raises :class:`AttributeError` if the name is absent and is not the name of an optional field,
-    which is a name that was given to :func:`present` before.
+    A name that was given to :func:`present` before is optional. Raises :class:`AttributeError` if
+    any other name is absent.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members
@@ -68,10 +68,10 @@ def carry(sink: Any, source: Any, *names: str) -> list[Any]:
 
 
 def chain(sink: Any, source: Any, *names: str) -> list[Any]:
-    """Return a list that assigns ports NAME_o of ``source`` to ports NAME_i of ``sink``.
+    """Return a list of assignments of ports NAME_o of ``source`` to ports NAME_i of ``sink``.
 
-    NAME stands for each name in ``names``. A name is ignored if ``source`` or ``sink``, both
-    components, does not have its port.
+    NAME stands for each name in ``names``; ``source`` and ``sink`` are components. A name is
+    ignored if the optional port NAME_o or NAME_i does not exist.
     """
     present_names = [name for name in names if has(source, f"{name}_o")]
     return assign(sink, **{f"{name}_i": getattr(source, f"{name}_o") for name in present_names})

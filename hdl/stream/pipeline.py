@@ -63,9 +63,9 @@ def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -
 def data_register(m: Module, port: Any, *, stages: int = 1) -> Any:
     """Return a register without reset that drives ``port``, for data with a separate valid bit.
 
-    The caller assigns data to the register. A reset would need wires to all data registers, and a
-    block RAM's output register could not be used. If ``stages`` is 0, the result is ``port``
-    itself.
+    The caller assigns data to the register. A register without reset needs no reset wires, and
+    synthesis can use a block RAM's output register for it. If ``stages`` is 0, the result is
+    ``port`` itself.
     """
     for _ in range(stages):
         register = Signal.like(port, name=f"{Value.cast(port).name}_register", reset_less=True)
@@ -129,8 +129,8 @@ def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Valu
 def stairs(m: Module, values: Sequence[ValueLike], *, reset: bool = False) -> list[Value]:
     """Return a list in which value i of ``values`` is delayed by i + 1 cycles.
 
-    In each cycle of delay, a single wide register holds all values that need at least this delay.
-    ``reset`` is as in :func:`delay`.
+    There is one wide register for each cycle of delay. The n-th register holds all values that are
+    delayed by n cycles or more. ``reset`` is as in :func:`delay`.
     """
     rest = [Value.cast(value) for value in values]
     found = []

@@ -11,10 +11,11 @@ from celosia.hdl.stream.pipeline import data_register
 def slices(
     m: Module, source: wiring.PureInterface, *names: str, stages: int = 1, forward: bool = False
 ) -> wiring.PureInterface:
-    """Connect ``source`` to a chain of register slices, one per name; return the chain's output.
+    """Connect ``source`` to a chain of register slices, and return the output of the last one.
 
-    The slices are submodules of ``m`` with the names ``names``. If ``stages`` is 0, there are no
-    slices and ``source`` itself is returned. ``forward`` is passed to :class:`RegisterSlice`.
+    If ``stages`` is 1, there is a slice for each name in ``names``, a submodule of ``m`` with this
+    name. If ``stages`` is 0, there are no slices, and the result is ``source`` itself. ``forward``
+    is passed to :class:`RegisterSlice`.
     """
     for name in names * stages:
         m.submodules[name] = stage = RegisterSlice(source.p.shape(), forward=forward)

@@ -68,10 +68,10 @@ def collect(m: Module, config: VectorConfig, sources: Sequence[tuple[Value, obje
     """Connect the source whose strobe is 1 to ``sink``; if all strobes are 0, connect no source.
 
     ``sources`` are pairs (strobe, stream), and ``sink`` is a stream of values. If the configuration
-    has ``registered`` and ``fused``, as large machines have, the strobes are copied to registers,
-    separate ones for each lane. The copies select the value of the lane. Each strobe must then be
-    1 from one cycle before the first beat of its source to the last beat. In other configurations
-    the strobes themselves select the values, in the same cycle.
+    has ``registered`` and ``fused``, as large machines have, each lane has separate registers with
+    copies of the strobes. These copies select the source of the lane's value. Each strobe must then
+    be 1 from one cycle before the first beat of its source to the last beat. In other
+    configurations the strobes themselves select the values, in the same cycle.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:

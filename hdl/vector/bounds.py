@@ -11,8 +11,9 @@ class OutputBounds(Component):
     """Computes the zero point and the clamp bounds of a command's output elements for all lanes.
 
     If ``wide`` is 1, elements have 16 bits, otherwise ``operand_width`` bits. The bounds are the
-    smallest and largest number of this width. If ``relu`` is 1, the lower bound is at least the
-    zero point. ``o`` is a register for all requantizers, and follows the inputs by two cycles.
+    smallest and largest number of this width. If ``relu`` is 1, a lower bound below the zero point
+    is raised to it. ``o`` comes from a register that all requantizers share, two cycles after the
+    inputs.
     """
 
     def __init__(self, *, operand_width: int):

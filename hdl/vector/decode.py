@@ -35,10 +35,10 @@ def flag_layout() -> data.StructLayout:
 class VectorDecoder(Component):
     """Decodes a command's opcode and flags into one bit each.
 
-    Each flag has the same position in the flags field of every instruction. A flag is 0 in
-    instructions that do not have it, because the sequencer stops at a header that sets a reserved
-    bit. If the configuration lacks an instruction, the bit of its opcode is always 0. A flag that
-    only such instructions have is always 0, too.
+    Each flag has the same position in the flags field of every instruction. In an instruction that
+    does not have a flag, the flag's bit is reserved. It is always 0 here, because the sequencer
+    stops at a header with a reserved bit at 1. If the configuration lacks an instruction, the bit
+    of its opcode is always 0. A flag that only such instructions have is always 0, too.
     """
 
     def __init__(self, instructions: Iterable[Definition]):

@@ -43,8 +43,7 @@ class Epilogue(Component):
     the lane is the zero point ``zero``. A beat has ``lanes`` values, or ``softmax_lanes`` for a
     softmax. The k-th beat of ``i`` uses the k-th parameter word of ``words``, and its elements are
     written to the k-th address of ``o_walk``. A parameter word has parameters for ``lanes`` lanes;
-    a lane with a higher number uses the parameters of lane number modulo ``lanes``, and its output
-    elements have 8 bits.
+    lane i uses those of lane ``i % lanes``. From lane ``lanes`` on, output elements have 8 bits.
 
     If ``add`` is 1, the 16-bit elements of the k-th beat of ``residual`` are added to the elements
     of the k-th beat of ``i``. If ``rotate`` is 1, ``residual`` has the cosines and sines that

@@ -21,11 +21,12 @@ class Overlap(Component):
     unit has not begun its part of command ``i``. ``written`` is 1 in the cycle in which command
     ``o`` writes its last beat.
 
-    ``early`` is 1 in the cycle in which command ``i`` must be accepted before its results are
-    written. The command is then stored, and ``behind`` is 1 from the next cycle on. The earliest
-    such cycle is that of ``read`` if ``stages`` is 0, and the cycle after it if ``stages`` is 1.
-    ``follows`` is 1 if ``i`` has the opcode of the stored command. Only then may ``i`` start while
-    the stored command's results are written. If ``fused`` is false, commands never overlap.
+    If ``early`` is 1, the engine must accept command ``i`` in this cycle, although its results are
+    not yet written. The command is then stored, and ``behind`` is 1 from the next cycle on. If
+    ``stages`` is 0, ``early`` is 1 in the cycle of ``read`` at the earliest; if ``stages`` is 1,
+    one cycle later. ``follows`` is 1 if ``i`` has the opcode of the stored command. Only then may
+    ``i`` start while the stored command's results are written. If ``fused`` is false, commands
+    never overlap.
     """
 
     def __init__(self, *, stages: int, fused: bool):

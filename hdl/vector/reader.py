@@ -19,16 +19,17 @@ from celosia.hdl.vector.walker import Walker, walk_layout
 class RowReader(Component):
     """Reads beats of bytes from the scratchpad, at the addresses of a walk (:class:`Walker`).
 
-    A beat is a line of ``line_bytes`` bytes from the address on that the walk generates. A beat of
-    ``o`` has these bytes, and ``count``, ``row_last``, ``tile_last`` and ``last`` from the walk.
-    Throughput is one beat per cycle; the first beat follows ``start`` by ``reader_latency`` cycles
-    if the scratchpad answers at once. ``walking`` is 1 from the cycle after ``start`` until the
-    last line is requested. Then the next walk may start; its beats follow the beats of this walk.
-    If ``wraps`` is true, ``walk`` has a ``period``, with which its addresses can wrap around.
+    The walk generates an address for each beat; the beat is the line of ``line_bytes`` bytes that
+    begins there. A beat of ``o`` has these bytes, and ``count``, ``row_last``, ``tile_last`` and
+    ``last`` from the walk. Throughput is one beat per cycle; the first beat follows ``start`` by
+    ``reader_latency`` cycles if the scratchpad answers at once. ``walking`` is 1 from the cycle
+    after ``start`` until the last line is requested. Then the next walk may start; its beats follow
+    the beats of this walk. If ``wraps`` is true, ``walk`` has a ``period``, with which its
+    addresses can wrap around.
 
     Lines from the scratchpad wait in a queue until ``o`` accepts them. The number of lines that
-    have been requested and not accepted is limited to ``ahead``. If ``ahead`` is less than
-    ``reader_latency``, the limit is ``reader_latency``, the least number for one beat per cycle. If
+    have been requested and not accepted is limited to ``ahead``. The limit is at least
+    ``reader_latency``, because fewer lines would not allow one beat per cycle. If
     :func:`lines_wait` is true, there is a register before the queue's memory, otherwise one after
     it. If ``stages`` is 1, ``o`` also comes from a register.
     """

@@ -1,4 +1,7 @@
-"""Generates the addresses of a walk, which visits a matrix tile by tile in beats of columns."""
+"""Generates the addresses of a walk, which visits a matrix tile by tile.
+
+A beat of the walk covers some adjacent columns of one row of a tile.
+"""
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
@@ -46,12 +49,13 @@ def place_layout(addr_width: int) -> data.StructLayout:
 
 
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
-    """Start a walk of a :class:`Walker` when ``start`` is 1, or queue it during the current walk.
+    """Start a walk of a :class:`Walker` when ``start`` is 1; ``behind`` permits queued walks.
 
     If ``behind`` is true, ``start`` may be 1 during a walk: the next walk is then queued, and
     follows the current one without a gap. The result is a bit that is 1 from ``start`` until the
     walk starts. If ``behind`` is false, nothing is queued, and the result is the constant 0. If the
-    walker's ``stages`` is 1, the walk starts one cycle later, through a register.
+    walker's ``stages`` is 1, ``start`` passes a register, so a walk starts at least one cycle after
+    ``start``.
     """
     if not behind:
         m.d.comb += walker.start.eq(delay(m, start, walker.stages, reset=True))
@@ -87,9 +91,9 @@ class Walker(Component):
     ``count`` is the number of columns in the beat. ``row_last`` is 1 for the last beat of a tile's
     row, ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the walk.
 
-    If ``wraps`` is true and ``period`` is not 0, the addresses of a row wrap around: the distance
-    of an address from the address of the row's first beat is taken modulo ``period``. ``beat_step``
-    and ``tile_step`` must then be less than ``period``.
+    If ``wraps`` is true and ``period`` is not 0, the addresses of a matrix row wrap around: each is
+    the address of the row's first beat plus an offset modulo ``period``. ``beat_step`` and
+    ``tile_step`` must then be less than ``period``.
 
     ``m``, ``n``, ``beat`` and ``tile`` must be at least 1. ``walk`` is sampled in the cycle in
     which ``start`` is 1, and the first beat follows in the next cycle. If ``stages`` is 1, ``walk``

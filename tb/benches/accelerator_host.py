@@ -92,8 +92,8 @@ class Events:
     def skip(self, cycles: int) -> None:
         """Count ``cycles`` cycles in which :meth:`sample` was not called and all engines were idle.
 
-        In these cycles the sequencer fetches instructions. They are therefore added to the count of
-        idle array cycles with the cause FETCH.
+        The sequencer fetches instructions in these cycles, so the cycles are counted as idle cycles
+        of the array with the cause FETCH.
         """
         self._pause += cycles
         self._before = (0, False)

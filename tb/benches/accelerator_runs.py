@@ -118,9 +118,9 @@ class Runs:
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
         """Load a short program and its data into the accelerator and the golden machine.
 
-        Both get the same words of the program, the same values of registers, and the same content
-        of external memory: the program's image from address 0 on. All bytes after the image have
-        the same random value. Return the program's address in the accelerator's program memory.
+        Both get identical program words, register values and external memory: the program's image
+        from address 0 on, then one random value in all remaining bytes. Return the program's
+        address in the accelerator's program memory.
         """
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)
@@ -138,8 +138,9 @@ class Runs:
 
         ``golden`` is the golden machine, a new one by default. The two runs are compared as in
         :meth:`run`. If the configuration has counters, VECTOR_READ must be the number of reads that
-        the program's PARAMS instructions need, and the counters of stalls must be below bounds.
-        Return the accelerator's counters, a dictionary from name to value.
+        the program's PARAMS instructions need. The counters of stalls must be below limits,
+        computed from the counters of busy cycles. Return the accelerator's counters, a dictionary
+        from name to value.
         """
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)

@@ -123,7 +123,7 @@ class Trials:
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
         """Wait until the accelerator has recovered from a stopped run, and check the consequences.
 
-        STATUS must be no longer busy within ``cycles`` cycles, by default the attribute ``bound``.
+        STATUS must stop being busy within ``cycles`` cycles (by default the attribute ``bound``).
         After the recovery, STATUS must report the error's ``cause``, and INTERRUPT must report the
         error. External memory must have completed all requests. :meth:`stored` checks the bytes in
         it.

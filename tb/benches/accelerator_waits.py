@@ -61,7 +61,10 @@ class LongTrials(Trials):
         assert (self._ticks[-1] - self._ticks[0] + 2) % self.config.control.watchdog <= 4
 
     async def silent_reset(self) -> None:
-        """Reset the accelerator while memory never completes a write; expect the error SILENCE."""
+        """Reset the accelerator during a write that memory does not complete.
+
+        After the reset, the watchdog must report the error SILENCE.
+        """
         host, memory, dut = self.host, self.memory, self.dut
         await self.begin()
         while not memory.owes_reports:
@@ -85,8 +88,9 @@ class LongTrials(Trials):
         """Run a command whose tokens never arrive; the watchdog must report the error DEADLOCK.
 
         The configuration's field ``watchdog`` is a number of cycles. STATUS must report the error
-        after at least ``watchdog`` cycles from the start of the run. It must report it within
-        ``2 * watchdog + SLACK`` cycles plus the time of the fastest short run.
+        ``watchdog`` cycles after the start of the run at the earliest. The latest time is ``2 *
+        watchdog + SLACK`` cycles, plus the time of the fastest short run, after the start of the
+        run.
         """
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
@@ -102,8 +106,8 @@ class LongTrials(Trials):
 
         The first call stops the first channel in ``CHANNELS``, and each later call the one after
         it. The configuration's field ``watchdog`` is a number of cycles. STATUS must report the
-        error after at least ``watchdog`` cycles from the stop. It must report it within
-        ``2 * watchdog + SLACK`` cycles plus the time of the fastest short run.
+        error ``watchdog`` cycles after the stop at the earliest. The latest time is ``2 * watchdog
+        + SLACK`` cycles, plus the time of the fastest short run, after the stop.
 
         In about half of the calls, the host requests a new run while the channel is stopped. The
         watchdog must then report SILENCE again.
