@@ -23,8 +23,8 @@ class Bus:
     ``late``, ``wrong`` and ``silent`` are tuples of the indices of bad lanes. During the circuit's
     search for a delay, these lanes behave as ``windows`` describes. They are bad only in the final
     test, which follows the search. A ``late`` lane then reads the right data at any delay, as if
-    the chip had warmed up. A ``wrong`` lane then returns a wrong byte, and a ``silent`` lane
-    returns no strobe.
+    the chip had warmed up; the circuit must still reject a lane for which the search found no
+    delay. A ``wrong`` lane then returns a wrong byte, and a ``silent`` lane returns no strobe.
     """
 
     def __init__(

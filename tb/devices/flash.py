@@ -47,8 +47,8 @@ class FlashModel:
     received commands, pairs (command code, address).
 
     A data line that neither side drives is a random bit. After a clock edge at which the chip
-    drives new data, all data lines are random until these data arrive at the reader. ``wrong`` is a
-    mask of the bits that a broken chip inverts in each byte that it sends; 0 for a good chip.
+    drives new data, the circuit reads random bits until these data arrive. ``wrong`` is a mask of
+    the bits that a broken chip inverts in each byte that it sends; 0 for a good chip.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A model of the host link and a machine, which answers the requests of a power-on image."""
+"""A model of the host link and a machine; it answers the requests of a flash image at power-on."""
 
 from celosia.arch.link import VERSION, Identity, fingerprint
 from celosia.arch.presets import PRESETS
@@ -15,7 +15,7 @@ ADDR, SIZE = 0x1000, 0x2000
 class Host:
     """A model of the host link, and of a machine that executes no program but counts its runs.
 
-    ``status`` is the value that the bench writes to STATUS at the end of each run. The function
+    ``status`` is the value of STATUS at the end of each run, which the testbench sets. The function
     ``answers(number, answer)`` can change the link's answers: it takes the number of a request
     (from 0 on) and the link's answer, and returns the answer that :meth:`ask` returns. Without
     ``answers``, :meth:`ask` returns the link's answers. ``begun`` is the number of runs that were

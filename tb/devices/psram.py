@@ -53,7 +53,7 @@ class PsramModel:
     def step(self, pins: dict[str, int]) -> tuple[int, int]:
         """Run half a cycle with ``pins``, a dictionary from pin name to level; return (DQ, RWDS).
 
-        The results are the levels that the chip drives, as they arrive at the host, or random
+        The results are the levels that arrive at the machine: those that the chip drives, or random
         levels if it drives none. They change half a cycle after a clock edge, because of the delay
         of the wires to the chip and back.
         """

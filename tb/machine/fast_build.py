@@ -39,8 +39,8 @@ def interface(config: Config) -> dict[str, int]:
     """Return the widths and bit positions of the fields of the accelerator's ports.
 
     The result is a dictionary from the name of a C++ macro to its value. Most values are widths or
-    positions in bits; ``ENGINES`` is the number of engines, and ``CAUSES`` is the number of causes
-    in ``ARRAY_CAUSES``.
+    positions in bits; ``ENGINES`` is the number of engines, and ``CAUSES`` is the number of entries
+    in ``ARRAY_CAUSES`` (the array's uses and causes of idleness).
     """
     burst, trace = burst_layout(config.memory), write_layout(config.access)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
@@ -119,8 +119,8 @@ def build_verilator(
     Otherwise a simulation begins with the initial values.
 
     If ``faults`` is true, the simulation can flip bits (``tb/machine/harness/faults.h``). The file
-    ``sites.json`` in the returned folder then lists the registers and memories with these bits,
-    which ``celosia.tb.verify.faults.sites`` has found. If ``coverage`` is true, the simulation
+    ``sites.json`` in the returned folder then lists the registers and memories that contain these
+    bits; ``celosia.tb.verify.faults.sites`` finds them. If ``coverage`` is true, the simulation
     measures Verilator's line and toggle coverage.
     """
     check_simulator("verilator")

@@ -54,9 +54,9 @@ class Recording:
     """A recorded run: the commands, the engines' waits, and counts for each window of cycles.
 
     The run is divided into windows, intervals of ``window`` cycles. ``sums`` is a dictionary from
-    each name in ``SUMS`` to a list with one count for each window. The counts are the array's
-    cycles for each use or cause of idleness (``ARRAY_CAUSES``), the words loaded from external
-    memory, and the words stored to it.
+    each name in ``SUMS`` to a list with one count for each window. For each entry of
+    ``ARRAY_CAUSES`` (a use of the array, or a cause of its idleness), the count is the number of
+    its cycles. ``loaded`` and ``stored`` count the words read from and written to external memory.
     """
 
     cycles: int
@@ -77,7 +77,8 @@ def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Re
     is instead the index of the count's name in ``SUMS``, and the value is the count. The recording
     has counts for each window, an interval of ``window`` cycles.
 
-    Raises :class:`RunError` if an engine's numbers of sent, offered and completed commands differ.
+    Raises :class:`RunError` if the numbers of commands sent to an engine's queue, offered to the
+    engine and completed by it differ.
     """
     sent: list[tuple[int, Engine, list[int]]] = []
     offered: dict[Engine, list[int]] = {engine: [] for engine in Engine}

@@ -92,7 +92,8 @@ class Campaign:
     - the bit FORGET of CONTROL, by which the host reports that external memory has lost its
       outstanding requests;
     - an illegal instruction word in the program;
-    - a memory that stops answering until the host starts the next run, or some time later;
+    - a memory that stops answering; it answers again before the host starts the next run, or some
+      cycles after this start;
     - a memory that reports errors;
     - an abort while memory does not answer; memory answers again before or after the rest of the
       machine has recovered.

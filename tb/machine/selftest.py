@@ -95,8 +95,8 @@ def selftest(
 
     The results of a unit are a dictionary. Its values are the number of ``programs``, the number of
     ``failed`` programs, the number of ``uses`` (instructions that used the unit), and ``result``.
-    ``result`` is ``fail`` if a program failed. It is ``pass`` if no program failed, or ``untested``
-    if also no program could use the unit.
+    ``result`` is ``fail`` if a program failed. If no program failed, it is ``untested`` if no
+    program could use the unit, and otherwise ``pass``.
 
     Raises :class:`InputError` if no random program fits the machine.
     """
@@ -173,8 +173,9 @@ def only(config: Config, unit: str) -> Config:
 def clearing_programs(config: Config) -> list[list[int]]:
     """Return a list of programs (lists of words) that together set on-chip memories to zero.
 
-    Random programs are written for memories that contain zeros. The first ``CLEARED_ROW`` bytes of
-    external memory must be zero, since the returned programs copy them.
+    The returned programs run before a random program, which relies on zeros in these memories. The
+    first ``CLEARED_ROW`` bytes of external memory must be zero, since the returned programs copy
+    them.
     """
     program = [*clearing(config), *clearing_sums(config)]
     step = config.control.program_depth // 12 - 1  # an instruction has at most 11 words

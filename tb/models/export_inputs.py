@@ -36,16 +36,17 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
 
     The first ``count`` inputs from ``files`` are exported. If ``count`` is None, the first
     ``COUNT`` inputs are exported, or all if there are fewer. The column names are the model's
-    labels. If a model that comes with the package has no labels, its columns are named by class
-    numbers when ``files`` has no inputs.
+    labels. A model of the package that has no labels gets class numbers as column names, but only
+    if ``files`` has neither inputs nor calibration inputs.
 
     If ``files`` has calibration inputs but no inputs, the calibration inputs are exported as
     inputs. If it has neither, the inputs depend on the model. A model that comes with the package
     gets images of digits: training images for calibration, test images as inputs. Another model
     that reads text gets the package's sentences for both.
 
-    Raises :class:`InputError` if a file or the count cannot be used, or if ``files`` has neither
-    and the model is of another kind.
+    Raises :class:`InputError` if a file or the count cannot be used. It is also raised if ``files``
+    has no inputs and no calibration inputs, and the model neither comes with the package nor reads
+    text.
     """
     names = source.labels
     inputs: Inputs

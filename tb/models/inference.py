@@ -72,15 +72,15 @@ class Inferences:
 
         ``utilization`` is useful products divided by (array elements * cycles); products with
         padding are not useful. ``where`` is a dictionary from activities of the array to cycles
-        (see ``celosia.sim.report.where``). ``engines`` has such a dictionary for each engine. These
-        cycles are sums over all inferences. Both dictionaries are empty if the configuration has no
-        counters or the machine has no clock.
+        (see ``celosia.sim.report.where``). ``engines`` is a dictionary from engine to a dictionary
+        from the engine's activities to cycles. All these cycles are sums over all inferences. Both
+        dictionaries are empty if the configuration has no counters or the machine has no clock.
 
         Five values are means over the inferences. ``predicted_cycles`` is the prediction of
         ``celosia.generators.program.predict``, without memory refreshes. ``macs`` is the number of
         useful products, and ``ideal_cycles`` is this number divided by the number of array
         elements. ``read_bytes`` is the number of bytes read from external memory, and
-        ``least_bytes`` the number of bytes that must be read at least.
+        ``least_bytes`` is the smallest number of bytes that an inference can read there.
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip from
         run to run. ``again`` is a dictionary with the mean cycles and bytes of those inferences
@@ -160,8 +160,9 @@ def run_inferences(
 
     ``bits`` lists the widths (bits) at which runs read nested weights, which can be read at several
     widths. The first run uses the first width, the second run the next one, and so on; after the
-    last width the list starts again. If ``window`` is not 0, each inference is recorded, with
-    counts for each window of ``window`` cycles; the golden machine records nothing.
+    last width the list starts again. If ``window`` is not 0, each inference is recorded, and a
+    :class:`Recording` has counts for each window of ``window`` cycles. On the golden machine
+    nothing is recorded.
 
     Raises :class:`InputError` if the simulator cannot run here.
     """

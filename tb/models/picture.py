@@ -31,7 +31,7 @@ def draw(
     recording: Recording | None,
     path: Path,
 ) -> None:
-    """Draw images of digits, the cycles of models and an inference, and write them to a PNG file.
+    """Write a PNG file with images of digits, each model's cycles, and a timeline of an inference.
 
     ``images`` [count, 8, 8] are the images on which the models ran. Some of them are shown (see
     :func:`chosen`), each with the class that the first model predicted. ``results`` lists the
@@ -60,11 +60,11 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the indices of the images to show: up to four errors, after other images.
+    """Return the indices of the images to show; the last ones are up to four errors.
 
     An error is an image whose predicted class is not its label. At most ``IMAGES`` images are
-    shown. If there are fewer than four errors, more of the other images are shown. If there are
-    more than four, the other images may include the further errors.
+    shown. The last places are for the first four errors, or for all if there are fewer. The places
+    before them are for the first of all remaining images, even if some of these are further errors.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

@@ -91,9 +91,9 @@ class Steps:
         self.count += 1
 
     def add_words(self, action: Action, addr: int, data: bytes) -> None:
-        """Add a step for each memory word of ``data``, from a byte address of external memory on.
+        """Add a step with ``action`` for each word of ``data``; the first word is at ``addr``.
 
-        An incomplete last word is padded with 0.
+        ``addr`` is a byte address of external memory. An incomplete last word is padded with 0.
         """
         step = self.config.mem_bytes
         padded = data + bytes(-len(data) % step)
@@ -150,9 +150,10 @@ def testbench_files(
 ) -> dict[str, str]:
     """Return the files of a testbench with given steps, a dictionary from file name to text.
 
-    The testbench loads the program ``words`` and external memory ``memory``, and executes the
-    steps. ``top`` is the name of the accelerator's module, ``program`` the name of the program's
-    file. The testbench fails if loading or a run takes more than ``limit`` cycles.
+    The testbench loads the program's instruction words ``words`` and the content ``memory`` of
+    external memory, and executes the steps. ``top`` is the name of the accelerator's module,
+    ``program`` the name of the file for ``words``. The testbench fails if loading or a run takes
+    more than ``limit`` cycles.
     """
     ports = interface(config)
     defines: dict[str, int | str] = {name: ports[name] for name in _WIDTHS}

@@ -35,7 +35,7 @@ def run_answers(
 
     An answer ends with a token that ends a text, or when all positions are used. The answer to a
     prompt also ends as soon as it is longer than the right answer. If the tokenizer has no token
-    that ends a text, the answer to a prompt ends as soon as it is as long as the right answer.
+    that ends a text, this answer ends already when it is as long as the right answer.
 
     ``accuracy`` is the share of answers in which every character is right. Spaces at both ends of
     the answer to a prompt are not compared. ``float_accuracy`` is the accuracy of the float model
@@ -44,10 +44,10 @@ def run_answers(
 
     ``source_cycles`` is the number of cycles in which the machine processes all questions, and
     ``answer_cycles`` the number in which it generates all answers. ``predicted_source_cycles`` and
-    ``predicted_answer_cycles`` are the compiler's predictions of these two; the first is None for a
-    model that is not an encoder-decoder. All cycles are None on a machine without a clock. After
-    each question ``progress`` is called with the number of answers so far and the number of all
-    answers.
+    ``predicted_answer_cycles`` are the compiler's predictions of these numbers.
+    ``predicted_source_cycles`` is None for a model that is not an encoder-decoder. All cycles are
+    None on a machine without a clock. After each question ``progress`` is called with the number of
+    answers so far and the number of all answers.
 
     Raises :class:`InputError` if a question has too many tokens.
     """
@@ -149,7 +149,7 @@ class _Talk:
 
 
 def source_tokens(program: TextHost, tokenizer: TokenizerLike, source: str) -> list[int]:
-    """Return the tokens of a question, the source text of an encoder-decoder or a prompt.
+    """Return the tokens of a question: an encoder-decoder's source text, or another model's prompt.
 
     Raises :class:`InputError` if a token is not in the model's vocabulary, or if the model has too
     few positions for the tokens.

@@ -45,7 +45,7 @@ class Files:
     """Number of random inputs to run on, if no file is given."""
 
     def given(self) -> bool:
-        """Return whether there is a file of inputs or of answers, or a number of random inputs."""
+        """Return whether a file of inputs or answers, or a number of random inputs, is given."""
         return bool(self.inputs or self.answers or self.random)
 
     @property
@@ -64,8 +64,8 @@ def read_inputs(
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
     """Return a run's inputs in the model's input form, calibration inputs, and the inputs' labels.
 
-    ``count`` is the number of inputs, None for all. If ``files`` has no inputs, they are the
-    package's images of handwritten digits. The labels are None if they are unknown.
+    ``count`` is the number of inputs, None for all. If ``files`` has no inputs, the returned inputs
+    are the package's images of handwritten digits. The labels are None if they are unknown.
 
     Raises :class:`InputError` if a file or the count cannot be used, or if the numbers of labels
     and inputs differ. It is also raised if ``files`` has no inputs and the model does not accept
@@ -125,8 +125,8 @@ def cut_inputs(source: Source, files: Files, count: int | None) -> int:
 def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_Item]:
     """Return the first ``count`` inputs, or all inputs if ``count`` is None.
 
-    Raises :class:`InputError` if ``count`` is not from 1 to their number. ``name`` is the noun for
-    the inputs in the error's message.
+    Raises :class:`InputError` if ``count`` is less than 1 or more than the number of inputs. The
+    error's message calls the inputs ``name``.
     """
     count = len(inputs) if count is None else count
     if not 1 <= count <= len(inputs):

@@ -155,17 +155,18 @@ class TextRun:
     def figures(self) -> dict[str, Any]:
         """Return the text and the run's measurements, a dictionary from name to value.
 
-        The machine processes the prompt first, and then each new token in a separate step.
-        ``cycles`` lists the cycles of each step, ``mean_cycles_per_token`` is their mean, and
-        ``cycles_per_token`` is the number of cycles of the last step. This step processes the token
-        at position ``last_position``; ``predicted_cycles`` is the prediction of its cycles. The
-        cycles are None on a machine without a clock.
+        The machine first processes the prompt, which is not a step. Then it processes each new
+        token in one step. ``cycles`` lists the cycles of each step, and ``mean_cycles_per_token``
+        is their mean. ``cycles_per_token`` is the number of cycles of the last step. This step
+        processes the token at position ``last_position``; ``predicted_cycles`` is the prediction of
+        its cycles. The cycles are None on a machine without a clock.
 
         ``external_bytes`` is the number of bytes that the last step reads and writes in external
         memory, or None if the machine has no counters. ``where`` is a dictionary from activities of
         the array to cycles, summed over all steps (see ``celosia.sim.report.where``). ``engines``
-        has such a dictionary for each engine. For an encoder-decoder, ``source_cycles`` is the
-        number of cycles of the encoder, and ``predicted_source_cycles`` is its prediction.
+        is a dictionary from engine to a dictionary from the engine's activities to cycles. For an
+        encoder-decoder, ``source_cycles`` is the number of cycles of the encoder, and
+        ``predicted_source_cycles`` is the prediction of this number.
         """
         return {
             "text": self._pieces.text,
@@ -205,8 +206,9 @@ def run_figures(
 ) -> dict[str, Any]:
     """Return the figures of a run of one or more texts, a dictionary by name.
 
-    ``turns`` are the measured turns, each with a token of every text. Mismatches are counted over
-    the turns ``compared``. ``where`` and ``engines`` are empty if the machine has no counters.
+    ``turns`` has the measurements of each step in which the machine processed a token of every
+    text. ``compared`` has the measurements of all runs whose mismatches are counted. ``where`` and
+    ``engines`` are empty if the machine has no counters.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

@@ -70,10 +70,10 @@ def run_texts(
     the prompt). ``cycles`` is a list with the cycles of each run.
 
     The following values are measured only in the runs that processed a token of both texts.
-    ``cycles_per_run`` is the number of cycles of the last of these runs. ``predicted_cycles`` is
-    the compiler's prediction for this run, and ``cycles_per_token`` is half of its cycles.
-    ``mean_cycles_per_token`` is half of the mean number of cycles of these runs. ``where`` and
-    ``engines`` have sums over these runs; their form is that of
+    ``cycles_per_run`` is the number of cycles of the last of these runs. ``cycles_per_token`` is
+    half of ``cycles_per_run``, and ``predicted_cycles`` is the compiler's prediction of
+    ``cycles_per_run``. ``mean_cycles_per_token`` is half of the mean number of cycles of these
+    runs. ``where`` and ``engines`` have sums over these runs; their form is that of
     :func:`celosia.tb.models.run_text.run_text`.
 
     ``bits`` lists the widths (bits) at which runs read nested weights, which can be read at several

@@ -15,8 +15,8 @@ SLACK = 4
 class StepWriter:
     """A golden machine that records each action of its host as a step of a testbench.
 
-    When the host reads a value, the step compares the value that the testbench reads with the value
-    that the host has read.
+    When the host reads a value from the golden machine, the testbench's step reads the same memory
+    word or register, and compares the two values.
     """
 
     def __init__(self, config: Config):
@@ -40,8 +40,8 @@ class StepWriter:
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory from the byte address ``addr`` on.
 
-        Bytes written before the first program is loaded are the initial content of external memory,
-        from address 0 on; later writes become steps.
+        Before the first program is loaded, ``addr`` must be 0, and the bytes are the initial
+        content of external memory. Later writes become steps.
         """
         self._machine.write_memory(addr, data)
         if self._loads:
@@ -79,7 +79,7 @@ class StepWriter:
         """Return ``count`` bytes of external memory from the byte address ``addr`` on.
 
         A step is added for each memory word that contains some of these bytes. The step compares
-        the whole word in the testbench's external memory with the word in the golden machine's.
+        the whole word in the testbench's external memory with the golden machine's word.
         """
         whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
         self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))
@@ -97,6 +97,6 @@ class StepWriter:
     def unbroken(self) -> bool:
         """Return whether all runs since the last call of this method ended without error or reset.
 
-        The result is always true, because this is so on the golden machine.
+        The result is always true, because every run on the golden machine ends in this way.
         """
         return self._machine.unbroken()

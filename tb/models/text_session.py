@@ -27,8 +27,8 @@ Ints = NDArray[np.int64]
 class Turn:
     """Measurements of one or more runs of a language model's programs, summed over the runs.
 
-    They are the clock cycles, the machine's counters, and two numbers of tensors: those that were
-    compared with the golden machine's tensors, and those that differ from them.
+    They are the clock cycles, the machine's counters, the number of tensors compared with the
+    golden machine's, and the number of these tensors that differ.
     """
 
     cycles: int = 0
@@ -66,7 +66,8 @@ class TextSession:
     quantized decoder, which ``program`` contains only if it is a :class:`TextProgram`. With any
     other program, nothing is compared.
 
-    The entries of ``turns`` contain the numbers of compared tensors and of different ones.
+    Each entry of ``turns`` contains the number of compared tensors, and the number of those that
+    differ.
 
     Raises :class:`InputError` if the simulator is unknown or cannot run here.
     """

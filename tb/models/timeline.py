@@ -31,9 +31,9 @@ def timeline(
     each slice (bar) is either a command or a wait.
 
     The slice of a command contains its operands. It begins in the cycle in which the command
-    becomes the oldest of the engine's unfinished commands, and it ends when the command is done.
-    The slice of a wait shows that the engine has no command, because its next command needs
-    dependency tokens. The slice's name lists the engines that have not sent these tokens yet.
+    becomes the oldest of the engine's unfinished commands, and it ends when the command is done. In
+    a wait the engine executes no command, because its next command needs dependency tokens from
+    other engines. The slice's name lists the engines that have not sent these tokens yet.
 
     Counters show, for each window of cycles, the array's activity (percent of the window) and the
     bytes per cycle that external memory transfers.

@@ -118,12 +118,13 @@ def utilization(
 ) -> Figure:
     """Return a plot of each operation's utilization and the array's activity over a run's cycles.
 
-    In the upper part, an operation is a bar whose width is its cycles and whose height is its
-    utilization, so that its area is its useful products. An operation that is interrupted has
-    several bars. An outline above a bar shows the additional products that the array computes on
-    padding, because tiles are only partly used. The argument ``total`` is the utilization of the
-    whole run, which a dotted line shows. The lower part shows the share of the array's cycles that
-    each activity (such as computing, or waiting for a memory) takes in each window of cycles.
+    The upper part shows each operation as a bar. The bar's width is the operation's cycles, its
+    height the utilization, and its area therefore the useful products. An operation that is
+    interrupted has several bars. An outline above a bar shows the additional products that the
+    array computes on padding, because tiles are only partly used. The argument ``total`` is the
+    utilization of the whole run, which a dotted line shows. The lower part shows the share of the
+    array's cycles that each activity (such as computing, or waiting for a memory) takes in each
+    window of cycles.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

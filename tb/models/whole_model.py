@@ -47,12 +47,12 @@ def differing(
     bits: int = OPERAND_BITS,
     output: Ints | None = None,
 ) -> tuple[list[str], int]:
-    """Compare tensors with the integer reference; return the wrong names and the number compared.
+    """Compare tensors with the integer reference, and return the names of those that differ.
 
-    The result is a pair: the list of the names of tensors that differ from the reference, and the
-    number of tensors that were compared. ``tensors`` is the result of
-    :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for the input ``values``. Nested
-    weights, which can be read at several widths, were read with ``bits`` bits.
+    The result is a pair: the list of these names, and the number of tensors that were compared.
+    ``tensors`` is the result of :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for
+    the input ``values``. Nested weights, which can be read at several widths, were read with
+    ``bits`` bits.
 
     ``output`` is an array of the integers that the host reads as the model's output. If it differs
     from the reference, ``read by the host`` is appended to the list of names. If it is None, the
