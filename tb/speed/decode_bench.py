@@ -54,8 +54,9 @@ def bench_decode(
 
     The result is a dictionary from the names of measurements to values. ``ideal_cycles`` is the
     predicted number of words that the program reads over the memory port, since the port transfers
-    at most one word per cycle. ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``.
-    ``mismatches`` is the number of tensors that differ from the golden machine's tensors.
+    at most one word per cycle. ``cycles`` is the measured number of cycles, and
+    ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``. ``mismatches`` is the
+    number of tensors that differ from the golden machine's tensors.
 
     Raises :class:`InputError` if the layer does not fit the configuration.
     """

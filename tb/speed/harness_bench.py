@@ -1,4 +1,4 @@
-"""Benchmark that compares the speed of the simulation without cocotb with that under cocotb.
+"""Benchmark that compares the speeds of two simulations: one without cocotb, one under cocotb.
 
 Both simulate the same circuit, and run the same program.
 """

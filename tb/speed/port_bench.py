@@ -29,8 +29,8 @@ class PortFigures:
 
     ``mismatches`` is the number of wrong bytes read, ``ready`` the number of cycles from power-on
     until the memory could be used. The sequential read at the end took ``cycles`` cycles for
-    ``words`` words. ``told`` are the lines that the Verilog, such as a model of a memory chip,
-    printed during the simulation.
+    ``words`` words. ``told`` contains the lines that the simulated Verilog printed, for example its
+    model of a memory chip.
     """
 
     mismatches: int
@@ -50,9 +50,10 @@ def bench_port(
 
     ``verilog`` is the circuit's Verilog. Its top module, ``top``, has the memory ports ``read`` and
     ``write``, whose widths are those of the configuration ``config``. The module's output ``ready``
-    is 1 when the start of the memory has ended, and ``failed`` is 1 if the memory cannot be used.
+    becomes 1 when the memory's initialization has ended. Its output ``failed`` is then 1 if the
+    memory cannot be used.
 
-    Raises :class:`RunError` if ``failed`` is 1 at that time.
+    Raises :class:`RunError` if ``failed`` is 1 when ``ready`` becomes 1.
     """
     check_simulator("verilator")
     source = _SOURCE.read_text(encoding="utf-8")

@@ -42,8 +42,8 @@ def random_config(rng: Random) -> Config:
     value is not admissible together with the values chosen before.
 
     Memories are sometimes as small as random programs allow. A bank of the scratchpad then has room
-    for only 8 lines, or for 2 words of parameters if these are longer. External memory then has 64
-    KB, and program memory has 1,200 words.
+    for only 8 lines, or for 2 words of parameters if these need more room than 8 lines. External
+    memory then has 64 KB, and program memory has 1,200 words.
     """
     config = _base(rng)
     for option in _OPTIONS:

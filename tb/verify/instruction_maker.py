@@ -35,8 +35,8 @@ class InstructionMaker:
 
     The instructions access two areas of external memory, each with ``IMAGE_ROWS`` rows of
     ``row_bytes`` bytes. LOAD reads the area at address 0; STORE writes the area at ``result_addr``.
-    ``filled`` is a dictionary from an accumulator address to the shape (m, n) of the sums stored
-    there, which no instruction has drained yet.
+    ``filled`` describes the sums that are not drained yet: it is a dictionary from their
+    accumulator address to their shape (m, n).
     """
 
     config: Config

@@ -69,9 +69,9 @@ def with_zero_tiles(
 ) -> Weights:
     """Return ``weights`` with some tiles of their matrices set to zero.
 
-    ``share`` is the fraction of a matrix's tiles that become zero; these tiles are random. A tile
-    has the size of the array of ``config``. Only matrices whose names contain ``of`` are changed,
-    or all matrices if ``of`` is empty.
+    ``share`` is the fraction of a matrix's tiles that become zero; these tiles are chosen at
+    random. A tile has the size of the array of ``config``. Only matrices whose names contain ``of``
+    are changed, or all matrices if ``of`` is empty.
     """
     cols, rows = config.array.cols, config.array.rows
     changed = dict(weights)

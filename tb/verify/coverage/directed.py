@@ -98,10 +98,10 @@ def build(
 ) -> Instruction | None:
     """Return an instruction with given flags and sizes, or None if none is found.
 
-    ``asked`` is a dictionary from the names of some operands that are sizes, such as m, to their
-    required values. If ``least`` is true, the other sizes are the smallest that are allowed.
-    Otherwise they are random, and several attempts are made. An attempt fails if the checker
-    refuses the instruction, or if the memories have no room for all matrices of the instruction.
+    ``asked`` contains the required sizes: it is a dictionary from the name of a size, such as m, to
+    its value. If ``least`` is true, the other sizes are the smallest that are allowed. Otherwise
+    they are random, and several attempts are made. An attempt fails if the checker refuses the
+    instruction, or if the memories have no room for all matrices of the instruction.
     """
     if index_of(flags) > len(config.formats):
         return None

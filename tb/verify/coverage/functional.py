@@ -1,7 +1,7 @@
 """Goals of functional coverage, that is, of the coverage of the instruction set.
 
-There is a goal for each combination of an instruction, one of its flags or no flag, and a notable
-value of one of its sizes.
+There is a goal for each combination of an instruction, at most one of its flags, and one size
+with a boundary value, such as 1 or the largest.
 """
 
 from collections.abc import Iterator, Sequence

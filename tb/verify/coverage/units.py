@@ -31,9 +31,9 @@ def run(case: Case) -> dict[str, Any]:
     """Run a case of a coverage campaign: simulate one unit, and return the coverage of its modules.
 
     The case's field ``config`` names the configuration. Its field ``units`` lists the names of
-    units, separated by commas. Its ``index`` is the index in this list of the unit to simulate. For
-    a unit with a bench, the bench is run. A name in ``PARTS`` stands for a run of the whole
-    accelerator.
+    units, separated by commas. Its ``index`` selects the unit of this list that is simulated. If
+    the unit has a bench, the bench is run. If the unit's name is in ``PARTS``, the whole
+    accelerator is run instead.
 
     The result is a dictionary. ``unit`` is the unit's name. ``modules`` is the coverage in the form
     of :func:`celosia.tb.verify.coverage.points.to_json`.

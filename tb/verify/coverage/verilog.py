@@ -33,9 +33,9 @@ class CoveredModule:
     ``key`` identifies the circuit: it is the same for all modules with the same circuit, in any
     design and with any order of assignments.
 
-    ``numbers`` is a dictionary from the number of a line in the text to the line's index in the
-    module. The index is that of a copy of the module in which the assignments are sorted. So the
-    same line has the same index in all modules with the same key.
+    ``numbers`` is a dictionary from a line's number in the text to the line's index in a copy of
+    the module. In this copy the assignments are sorted. So the same line has the same index in all
+    modules with the same key.
     """
 
     name: str
@@ -88,7 +88,7 @@ class CoveredVerilog:
         return ""
 
     def is_decided(self, line: int, comment: str) -> bool:
-        """Return whether a coverage point is impossible, since its condition has one outcome only.
+        """Return True if a coverage point is impossible: its condition can have only one outcome.
 
         This is so if the design ties the condition to a constant, or if an enclosing block has
         already tested the same condition. ``line`` and ``comment`` are the line number and the

@@ -52,8 +52,9 @@ class Flip:
 class Ran:
     """The outcome of a run with a fault.
 
-    ``end`` is the end of the run, and ``status`` is the value of STATUS then, or 0 if the end is
-    AS_BEFORE. ``corrected`` is the number of words with an error that the machine has corrected.
+    ``end`` is the kind of the run's end. ``status`` is the final value of STATUS. It is 0 if
+    ``end`` is AS_BEFORE: the run continues as without the fault. ``corrected`` is the number of
+    words with an error that the machine has corrected.
     """
 
     end: End
@@ -78,10 +79,10 @@ def check_names(units: Collection[str], component: Component) -> None:
 
 
 def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
-    """Raise :class:`InputError` if one of the ``units`` is not the unit of any of the ``sites``.
+    """Raise :class:`InputError` if one of the ``units`` contains none of the ``sites``.
 
-    ``sites`` are the registers and memories of a circuit that can get a fault. ``REGISTERS`` is
-    always accepted.
+    ``sites`` are the registers and memories of a circuit that can get a fault. The name
+    ``REGISTERS``, which stands for the registers of all units, is always accepted.
     """
     known = {site.unit for site in sites}
     for unit in units:
@@ -187,7 +188,7 @@ class FaultMachine(VerilatorMachine):
     def inject(self, flip: Flip, *, whole: bool = False) -> Ran:
         """Repeat the run with the fault ``flip``, and return the outcome.
 
-        If the outcome's end is ENDED, the run was simulated until STATUS was not busy, and external
+        If the outcome's end is ENDED, the run was simulated until the machine stopped, and external
         memory and registers contain its results. If ``whole`` is true, every cycle of the run is
         simulated. Otherwise the simulation starts at a snapshot before the fault, and stops as soon
         as the fault can have no effect.

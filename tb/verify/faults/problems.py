@@ -105,9 +105,9 @@ class TextProblem(Problem):
     """Inferences of a language model; each processes one random token of a text.
 
     Random earlier tokens of the text are already in the cache. The result of an inference is the
-    largest logit and its token. The effect of a fault on keys and values for later tokens is not
-    examined. Raises :class:`InputError` if the configuration's field ``argmax`` is false, or if the
-    model is an encoder-decoder.
+    largest logit and its token. Only this result is examined. A fault may also change keys and
+    values that later tokens would use, but this is not detected. Raises :class:`InputError` if the
+    configuration's field ``argmax`` is false, or if the model is an encoder-decoder.
     """
 
     def __init__(self, model: str, config: Config):

@@ -33,8 +33,8 @@ _TOP = "top"  # the unit of registers outside of all others
 class Site:
     """A register or memory of a circuit, in which a fault can be injected.
 
-    ``path`` is its name, after the names of the submodules that contain it, separated by dots. The
-    site has ``depth`` words of ``width`` bits; a register has a depth of 1.
+    ``path`` consists of the names of the submodules that contain the site and of the site's name,
+    separated by dots. The site has ``depth`` words of ``width`` bits; a register has a depth of 1.
     """
 
     path: str
@@ -111,8 +111,8 @@ class _Shallow:
 def unit_names(component: Component) -> list[str]:
     """Return the sorted names of a component's units: its submodules, and ``top`` for itself.
 
-    The names that :attr:`Site.unit` gives to the units' memories are not included. Only the
-    component itself is elaborated, not its submodules, which takes little time.
+    The names that :attr:`Site.unit` gives to the units' memories are not included. The
+    function takes little time, since it elaborates only the component itself, not its submodules.
     """
     parts = Fragment.get(component, _Shallow(component)).subfragments
     return sorted([_TOP, *(name for _, name, _ in parts if name)])

@@ -58,7 +58,7 @@ def results(
     A dictionary has these entries:
 
     - ``property``: the property's name;
-    - ``holds``: the cycles that the proof covers, as :attr:`Property.bound`;
+    - ``holds``: the text :attr:`Property.bound`, which names the cycles that the proof covers;
     - ``counterexample``: the failing assertion and its cycle, or None if no assertion fails;
     - ``as_expected``: true if a counterexample was found where one is expected, and also if none
       was found where none is expected;

@@ -16,7 +16,7 @@ class Harness(wiring.Component):
     harness. ``probes`` is a dictionary from name to shape. Each probe is a further input of the
     harness, which the proof connects to a signal inside the circuit.
 
-    Registers have their values at power-on in the first cycle. If ``reset`` is true, the proof
+    In the first cycle, the registers contain their power-on values. If ``reset`` is true, the proof
     includes runs with a reset in any cycle; otherwise the circuit is never reset.
     """
 

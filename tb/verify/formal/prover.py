@@ -41,11 +41,11 @@ class Property:
     dictionary from an input's name to the signal's path in the flattened netlist.
 
     The assertions are proven for the first ``steps`` cycles from power-on. The proof covers all
-    cycles if ``induction`` or ``pipeline`` is set. If ``induction`` is a number n, it is also
-    proven that assertions that hold in n successive cycles hold in the next cycle. ``pipeline`` is
-    true if the circuit's state never depends on inputs older than ``steps`` cycles, so that no
-    later cycle differs from the proven ones. If neither is set, nothing is proven about later
-    cycles.
+    cycles if ``induction`` or ``pipeline`` is set. If ``induction`` is a number n, the proof also
+    has an induction step: if the assertions hold in n successive cycles, they also hold in the next
+    cycle. ``pipeline`` is true if the circuit's state never depends on inputs older than ``steps``
+    cycles, so that no later cycle differs from the proven ones. If neither is set, nothing is
+    proven about later cycles.
 
     ``mutant`` is a pair of texts. The first is a piece of the module's source that occurs once; the
     second is the piece that replaces it in the mutant.

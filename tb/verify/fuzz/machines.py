@@ -75,7 +75,10 @@ def _roomy(rng: np.random.Generator) -> Config:
 
 
 def simulated(config: Config) -> Config:
-    """Return ``config`` with a throttling period of at most 3 cycles, to shorten simulations."""
+    """Return ``config`` with the field ``throttle`` limited to 3, to shorten simulations.
+
+    While the machine is hot, it moves data in one cycle out of this number.
+    """
     cycles = config.throttle.cycles if config.throttle else 0
     return config.replace(throttle=min(cycles, _HOTTEST))
 
