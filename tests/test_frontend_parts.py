@@ -4,9 +4,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models
 
 from celosia.generators.frontend.host_steps import cut, layer_norm, linear, windows
 from celosia.generators.frontend.pieces import _byte_level, clean, unclean
+from celosia.generators.frontend.tokenizer import TextTokenizer
 
 MARKS = [" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're"]
 """What is shortened by a space before it; see ``clean_up_tokenization`` of transformers."""
@@ -86,3 +88,18 @@ def test_bytes_of_a_vocabulary_are_printable_characters() -> None:
     assert {made[chr(byte)] for byte in range(33, 127)} == set(range(33, 127))
     assert (made["\u0100"], made["\u0120"], made["\u010a"]) == (0, 32, 10)
     assert all(char.isprintable() and not char.isspace() for char in made)
+
+
+def test_bytes_around_a_special_token_are_one_character() -> None:
+    """Decoding skips a special token, so bytes before it are not settled by it."""
+    words = ["<s>", "</s>", "<other>", "a", *(f"<0x{byte:02X}>" for byte in range(256))]
+    tokenizer = Tokenizer(models.BPE(dict(zip(words, range(260), strict=True)), []))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.add_special_tokens(words[:3])
+    texts = TextTokenizer(tokenizer, 0, frozenset({1}))
+    for skipped in (0, 1, 2, 999):
+        for low, high in product((0x39, 0xC3), (0x41, 0xA9)):
+            tokens = [3, 4 + low, skipped, 4 + high, 3]
+            whole = texts.decode(tokens)
+            assert all(whole.startswith(texts.settled(tokens[:n])) for n in range(6))
+            assert texts.settled(tokens) == whole

@@ -74,6 +74,15 @@ class Pieces:
         """
         return self._fallback and bool(_BYTE.fullmatch(self._tokenizer.id_to_token(token) or ""))
 
+    def is_open(self, token: int) -> bool:
+        """Return whether the token after this one may complete a character before it.
+
+        The result is true for tokens that stand for single bytes, and for tokens that decoding
+        skips: special ones, and numbers without an entry in the vocabulary.
+        """
+        unknown = self._tokenizer.id_to_token(token) is None
+        return unknown or token in self._special or self.is_byte(token)
+
     def piece(self, token: int) -> bytes:
         """Return the bytes that a token appends to a text that is not empty.
 

@@ -96,7 +96,7 @@ class TextTokenizer:
         ``cleaned`` is true, :meth:`decode` removes spaces before punctuation. This method keeps
         them, because their removal depends on later tokens.
         """
-        if token == self.begin or token in self.ends:
+        if self._is_mark(token):
             return b""
         piece = self._pieces.piece(token)
         first = before < 0 or before == self.begin
@@ -109,15 +109,17 @@ class TextTokenizer:
 
     def settled(self, tokens: list[int]) -> str:
         """Decode tokens; return the beginning of the text that no later token can change."""
-        count = len(tokens)
-        while count and self._pieces.is_byte(tokens[count - 1]):
-            count -= 1
-        text = whole(self._text(tokens[:count]))
+        tokens = [token for token in tokens if not self._is_mark(token)]
+        while tokens and self._pieces.is_open(tokens[-1]):
+            del tokens[-1]
+        text = whole(self._text(tokens))
         return clean(text[: len(text) - unclean(text)]) if self.cleaned else text
 
     def _text(self, tokens: list[int]) -> str:
-        marks = {self.begin, *self.ends}
-        return str(self._tokenizer.decode([token for token in tokens if token not in marks]))
+        return str(self._tokenizer.decode([each for each in tokens if not self._is_mark(each)]))
+
+    def _is_mark(self, token: int) -> bool:
+        return token == self.begin or token in self.ends
 
 
 class NumberTokenizer:
