@@ -103,11 +103,10 @@ class Config(Fields):
         ]
 
     def fields(self) -> dict[str, Any]:
-        """Return the records as dictionaries: a dictionary from each record's name to its fields.
+        """Return a dictionary from each record's name to a dictionary of the record's fields.
 
-        The fields are a dictionary from field name to value, or None if the machine lacks the
-        record's unit. The returned dictionary also has the configuration's ``name``. :meth:`of`
-        accepts it as keyword arguments.
+        A record of a unit that the machine lacks is None. The returned dictionary also has the
+        configuration's ``name``. :meth:`of` accepts it as keyword arguments.
         """
         return dataclasses.asdict(self)
 

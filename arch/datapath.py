@@ -20,7 +20,7 @@ class Datapath:
 
     @property
     def stages(self) -> int:
-        """Register stages in the connections between distant units: 1 if ``registered``, else 0."""
+        """Register stages between distant units: 1 if the field ``registered`` is true, else 0."""
         return self.control.stages
 
     @property

@@ -55,7 +55,7 @@ class Fields(MatrixSizes, VectorSizes):
     micro: Micro | None = None
 
     def part(self, kind: type[Part]) -> Part:
-        """Return an instance of the class ``kind``: the part of a configuration for one engine."""
+        """Return this configuration's values for one engine: an instance of the class ``kind``."""
         return kind(**{each.name: getattr(self, each.name) for each in dataclasses.fields(kind)})
 
     @property

@@ -11,9 +11,9 @@ fields, from the least significant bit on, are:
 
 Tokens synchronize the engines. An engine starts an instruction only after it has received one token
 from each engine in the instruction's ``pop``. When the instruction has completed, the engine sends
-one token to each engine in ``push``. Instructions of one engine run in program order. A flag that
-several instructions of an engine have is the same bit in all of them. A header is invalid if a bit
-that its opcode does not define is 1.
+one token to each engine in ``push``. Instructions of one engine run in program order. If several
+instructions of an engine have the same flag, it is the same bit in each. In a valid header, all
+bits that the opcode does not define are 0.
 """
 
 import enum
@@ -96,9 +96,9 @@ class Definition:
     def reserved(self) -> int:
         """Mask of header bits that must be 0.
 
-        They are unused bits, the bits of flags that the instruction does not have, and the token
-        bits of the engine that runs the instruction. If no engine runs it, they include all token
-        bits.
+        These are the unused bits, the bits of flags that the instruction does not have, and the
+        token bits of its engine. (An engine sends no token to itself.) If an instruction has no
+        engine, all token bits must be 0.
         """
         own = 0xF if self.engine is None else 1 << self.engine
         tokens = own << POP_SHIFT | own << PUSH_SHIFT

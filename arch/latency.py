@@ -76,8 +76,9 @@ def requests_latency(stages: int) -> int:
 def lines_wait(access: Access, stages: int) -> bool:
     """Return whether a line read from the scratchpad passes a register before it enters a queue.
 
-    The register takes one cycle. A ``registered`` machine has it if its lines are longer than 8
-    bytes, because the path from block RAM through a rotation to the queue would be too long.
+    The register takes one cycle. Only a machine with registers between distant units (``stages``
+    1) and lines longer than 8 bytes has it. Without it, the path from block RAM through the
+    rotation of the line's bytes to the queue would be too long.
     """
     return stages > 0 and access.line_bytes > TURNED_AT_ONCE
 
@@ -137,8 +138,8 @@ def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
 
     The row has one beat of ``lanes`` scores; :func:`softmax_beat_cycles` is for longer rows.
     ``longest_row`` is the largest number of scores in a row that the unit accepts. If ``deferred``
-    is false, results are probabilities. If it is true, they are softmax weights, which a later
-    instruction divides by the row's sum.
+    is false, results are probabilities. If it is true, they are exponentials; a later instruction
+    divides by their sum over the row.
     """
     if deferred:
         return _log2(lanes) + 8
@@ -243,9 +244,10 @@ def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int
 
     The sparse matrix has ``n`` columns, and ``beats`` entries for each of the ``lanes`` lanes. The
     first row is loaded before the products, and each further row during the products of the
-    previous row. After each row the last sum of each lane is added to an accumulator, one sum after
-    another. A lane stalls while the sum of its previous column waits to be added to an accumulator.
-    The result is exact if no lane stalls, otherwise the instruction takes more cycles.
+    previous row. Each lane has a sum for one column at a time. The finished sums of all lanes are
+    added to accumulators one after another. All lanes stall while a lane would finish a column
+    before its previous sum is added. After each row, the lanes' last sums are added in the same
+    way. The result is exact if no lane stalls, otherwise the instruction takes more cycles.
     """
     load = -(-k // load_bytes(config.access))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

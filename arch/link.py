@@ -116,10 +116,10 @@ def fingerprint(config: Config) -> int:
     They are the first four bytes of the SHA-256 of a text. The text has a line ``NAME = VALUE`` for
     each field, where NAME is the field's short name. A fingerprint must never change, so the text
     keeps the form of the first machines' configuration files. It has a line for the clock, with a
-    constant value. Some fields have replaced older ones (``celosia.arch.choices``); the text has
-    lines for the older fields instead. A field that was added later has no line if it has its
-    default value. In the text of a microcoded machine, fields whose value is the same in all
-    microcoded machines have no line either.
+    constant value. If a field has replaced older ones (``celosia.arch.choices``), the text has the
+    lines of the older fields, not of the newer one. A field that the first machines did not have
+    may have a line only if its value is not the default. In the text of a microcoded machine,
+    fields whose value is the same in all microcoded machines have no line either.
     """
     left_out = {"requantizer"}
     if config.micro is not None:
@@ -158,8 +158,8 @@ def request(command: int, tag: int, length: int, addr: int, payload: bytes = b""
 
     The machine's answer repeats ``tag``. ``addr`` is the address at which the command begins to
     read or write; its unit depends on the command. ``length`` (16 bits) is the size of the payload
-    in bytes. The payload is in the answer if the command reads, otherwise it is ``payload``, in the
-    request.
+    in bytes. If the command writes, the request contains the data ``payload``. If it reads, the
+    answer contains the data, and ``payload`` is empty.
     """
     body = bytes([command, tag]) + length.to_bytes(2, "little") + addr.to_bytes(4, "little")
     return _frame(REQUEST_SYNC, body + payload)

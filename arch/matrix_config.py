@@ -16,7 +16,7 @@ class MatrixSizes(Datapath):
 
     @property
     def low_rows(self) -> int:
-        """Number of rows at the end of a slot of attention keys that hold the keys' lower bits.
+        """Number of last rows, in a weight slot with attention keys, that hold lower key bits.
 
         An element of a key has 8 bits, but a packed KV cache (record ``packed_cache``) may store
         only its upper four. Each of these rows holds the lower four bits of one element. The number
@@ -28,7 +28,8 @@ class MatrixSizes(Datapath):
     def block_exponents(self) -> bool:
         """True if the values V in a KV cache may have exponents; the keys never have any.
 
-        Each row of a weight slot that holds such values then has one exponent.
+        In a weight slot that holds values V, each row then has one exponent, which scales the row
+        by a power of two.
         """
         return self.packed_cache is not None and self.packed_cache.exponents
 
@@ -107,7 +108,7 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Number of rows at the start of a slot of attention keys that hold the keys' upper bits.
+        """Number of first rows, in a weight slot with attention keys, that hold upper key bits.
 
         Each of these rows holds the upper four bits of one element of the keys. The number is a
         power of two.
@@ -157,7 +158,7 @@ class MatrixSizes(Datapath):
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixConfig(MatrixSizes):
-    """The records of a configuration that the matrix engine uses, and its access to memory."""
+    """Groups of fields that the matrix engine uses, and properties of its scratchpad accesses."""
 
     access: Access
     array: Array

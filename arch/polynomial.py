@@ -36,8 +36,9 @@ class Polynomial:
     """A function of integers, with one polynomial of degree 2 for each segment of operands.
 
     The operand has ``x_width`` bits: the segment number in the upper bits, and ``t``, the position
-    in the segment, in the lower ``t_width`` bits. With ``>>`` rounding towards minus infinity, the
-    result is::
+    in the segment, in the lower ``t_width`` bits. The segment's coefficients ``c0``, ``c1`` and
+    ``c2`` have ``guard_width`` more fraction bits than the result. ``>>`` rounds towards minus
+    infinity. The result is::
 
         (c0 + ((c1 + (c2 * t >> t_width)) * t >> t_width)) >> guard_width
     """
@@ -205,7 +206,8 @@ def pack_polynomial(polynomial: Polynomial) -> NDArray[np.int64]:
 def unpack_polynomial(table: NDArray[Any]) -> Polynomial:
     """Return the polynomials encoded in an activation table [256]; any bytes are valid.
 
-    Only the low ``SLOPE_BITS`` of ``c1`` and ``c2`` count, as two's complement.
+    The low ``SLOPE_BITS`` bits of ``c1`` and of ``c2`` are read as two's complement numbers; the
+    higher bits are ignored.
     """
     raw = np.asarray(table, np.int64).reshape(FUNCTION_SEGMENTS, -1) & 0xFF  # [segments, 8]
     parts = ((0, 2, 16), (2, 5, SLOPE_BITS), (5, 8, SLOPE_BITS))

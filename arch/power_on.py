@@ -44,7 +44,7 @@ class Op(enum.IntEnum):
 
 
 class Refusal(enum.IntEnum):
-    """Reason for which a board does not run the power-on image in its flash, or stops it."""
+    """Why a board does not start the power-on image in its flash, or stops while running it."""
 
     NONE = 0
     OTHER = 1

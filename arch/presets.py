@@ -29,8 +29,8 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
     ``source`` is the preset's name or the file's path. A TOML file has a table, such as
     ``[array]``, for each group of fields that it changes. All other fields have the values of a
     preset, whose name is the value of the file's key ``preset``. Without this key, the preset is
-    ``micro`` if the file has a table ``micro``, otherwise ``small``. A group can be ``false``
-    instead of a table, which removes the unit from the machine.
+    ``micro`` if the file has a table ``micro``, otherwise ``small``. If a group is ``false``
+    instead of a table, the machine does not have the unit that this group configures.
 
     ``overrides`` are texts such as ``rows=4``: a field's name and its new value. Older field names
     are accepted. A file may also have fields outside of tables. In both cases the function prints
@@ -57,10 +57,10 @@ def _names(overrides: Sequence[str]) -> list[str]:
 
 
 def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
-    """Return the short names of the fields that a TOML file or overrides such as ``rows=4`` set.
+    """Return the short names of the fields whose values a TOML file or ``overrides`` give.
 
-    ``source`` is the file's path. If it is a preset's name or None, the result has only the fields
-    that ``overrides`` set.
+    ``overrides`` are texts such as ``rows=4``. ``source`` is the file's path. If it is a preset's
+    name or None, the result has only the fields whose values ``overrides`` give.
     """
     values: dict[str, Any] = dict.fromkeys(_names(overrides), True)
     names = set(values)

@@ -68,8 +68,8 @@ class Array:
     def sleep(self) -> bool:
         """True if columns and lanes that are not in use keep the values of their registers.
 
-        A product may use only some columns, and a beat only some lanes. Registers that keep their
-        values save power.
+        A product may use only some columns. A beat (the elements that the vector engine processes
+        in one cycle) may use only some lanes. Registers that keep their values save power.
         """
         return bool(CHOICES["gating"][self.gating]["sleep"])
 
@@ -254,7 +254,7 @@ class Control:
 
     @property
     def trace(self) -> bool:
-        """True if extra ports report each vector engine write, and each command's begin and end."""
+        """True if ports report every write by the vector engine and when commands begin and end."""
         return bool(CHOICES["observe"][self.observe]["trace"])
 
     @property
@@ -269,9 +269,10 @@ class Control:
 
 @dataclass(frozen=True, kw_only=True)
 class Throttle:
-    """A temperature input: while the machine is hot, its memories move data only in some cycles.
+    """A temperature input, which slows down the memories of a hot machine.
 
-    These are the scratchpad and the accumulators. Reads of weights are not delayed.
+    While the machine is hot, the scratchpad and the accumulators move data only in some cycles.
+    Reads of weights are not delayed.
     """
 
     cycles: int

@@ -4,11 +4,11 @@ A matrix [k, n] is coded column by column, and each column from row 0 on. Its co
 entries of :data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the field ``run`` in the
 upper 4 bits. An entry with a nonzero value encodes ``run`` zeros followed by this value. An entry
 with value 0 encodes ``16 * (run + 1)`` zeros; this number is at most ``k``. An entry with value 0
-and run :data:`NOTHING` encodes no element: it pads the list of a lane that has fewer entries than
-other lanes.
+and run :data:`NOTHING` encodes no element.
 
 The sparse unit has several lanes, which work in parallel. The matrix is divided into one part for
-each lane, and the lane reads the entries of its part. A part may begin and end within a column. The
+each lane, and the lane reads the entries of its part. A part may begin and end within a column.
+Entries that encode no element pad the parts of lanes that have fewer entries than others. The
 entries are stored in beats. A beat is a word with the next entry of every lane; the entry of lane 0
 is in the lowest bits. The size of a beat is rounded up to whole bytes. :data:`HEADER_BEATS` beats
 precede the entries. They give the position of each lane's first element: its tile (``column //
@@ -32,7 +32,10 @@ LEAST_K = 1 << RUN_WIDTH
 
 
 def beat_bytes(lanes: int) -> int:
-    """Return the size of a beat, which holds one entry for each of ``lanes`` lanes (bytes)."""
+    """Return the size of a beat (bytes).
+
+    A beat holds one entry for each of ``lanes`` lanes.
+    """
     return -(-lanes * ENTRY_WIDTH // 8)
 
 

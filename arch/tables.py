@@ -10,7 +10,7 @@ _OWN = Path(__file__).parent
 def read_table(path: Path) -> dict[str, dict[str, Any]]:
     """Return the entries of a TOML file: a dictionary from names to dictionaries of values.
 
-    An entry with ``like = "NAME"`` inherits the values of entry NAME that it does not set.
+    If an entry has ``like = "NAME"``, each value that it does not set is taken from entry NAME.
     """
     tables: dict[str, dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))
 

@@ -32,7 +32,8 @@ class VectorSizes(Datapath):
     def table_slots(self) -> int:
         """Number of activation tables, each of 256 entries, that the vector engine can hold.
 
-        If the machine has no activation tables, it is 2, the default of ``activation.slots``.
+        For a machine without activation tables, the value is 2, the default of
+        ``activation.slots``.
         """
         return (self.activation or Activation()).slots
 
@@ -107,5 +108,5 @@ class VectorConfig(VectorSizes):
 
     @property
     def param_lines(self) -> int:
-        """Number of scratchpad lines that hold one word of requantization parameters."""
+        """Number of scratchpad lines that one word of requantization parameters occupies."""
         return self.access.lines(PARAM_BYTES * self.vector.lanes)

@@ -5,8 +5,8 @@ The instruction set's registers are words of the data memory. The core itself ha
 ascending order of their word addresses:
 
 =========== ==============================================================================
-program     the host's program, ``program_depth`` words, then at least one word that no
-            program may reach: reading it ends a run
+program     ``program_depth`` words for the host's program, then at least one guard word; if
+            the core reads the first guard word, the run is stopped with an error
 registers   the instruction set's registers 0 to 15; register 0 is 0
 loops       for each open loop, outermost first: address of its body, number of rounds left
 scratch     32 words that any instruction may overwrite

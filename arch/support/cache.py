@@ -39,8 +39,8 @@ def cache_folder() -> Path:
     """Return the folder that contains the cached builds; its content can be deleted at any time.
 
     Its path is the value of the environment variable ``CELOSIA_CACHE``, if this is set. Otherwise
-    it is ``celosia`` in the folder given by the variable ``XDG_CACHE_HOME``. If this variable has
-    no absolute path either, the folder is ``~/.cache/celosia``.
+    it is ``celosia`` in the folder given by the variable ``XDG_CACHE_HOME``. If
+    ``XDG_CACHE_HOME`` is not set or is not an absolute path, the folder is ``~/.cache/celosia``.
     """
     named = os.environ.get("CELOSIA_CACHE")
     if named:

@@ -50,7 +50,8 @@ def run_process(
 ) -> None:
     """Run a command in the folder ``cwd``; write its output and error messages to file ``log``.
 
-    ``work`` is the first part of error messages, a noun for the work that the command does.
+    ``work`` is a noun for the command's work, such as "Build for icarus"; error messages begin
+    with it.
     ``timeout`` is the longest time that the command may take (seconds), None for no limit. ``env``
     is a dictionary with all environment variables of the command; if it is None, the command gets
     those of this process. Raises :class:`RunError` with the log's last lines if the command fails

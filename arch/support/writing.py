@@ -1,4 +1,4 @@
-"""Write output files into a folder; they appear there only after all of them are written."""
+"""Write output files to a temporary folder first, then move all of them to their folder."""
 
 import os
 import tempfile
