@@ -23,9 +23,9 @@ class Family:
     netlist cell that uses the resource to the number of units that one such cell uses. ``placed``
     has such dictionaries for the cell types that nextpnr reports after place-and-route.
     ``block_ram_shapes`` are the pairs (width in bits, depth in words) that a block RAM can have.
-    They are used to replace block RAMs by LUTs. The list is empty for a family in which this is
-    impossible. If ``output_registers`` is true, nextpnr supports the output registers of block
-    RAMs.
+    From these pairs, the number of block RAMs of each memory is computed, to choose the memories to
+    build from LUTs instead. The list is empty for a family in which LUTs cannot replace block RAM.
+    If ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Device:
     cells.
 
     ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0
-    stands for Yosys's default. The default is less than a fifth of the real delay on a large
-    device. With it, mapping would therefore put more LUTs in series.
+    stands for Yosys's default. On a large device the default is less than a fifth of the real
+    delay. With the default, mapping would put too many LUTs in series.
     """
 
     name: str

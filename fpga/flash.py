@@ -88,8 +88,9 @@ def flash_command(board: Board, file: Path) -> list[str]:
 def image_command(board: Board, file: Path) -> list[str]:
     """Return the command, a list of words, that writes a power-on image into a board's flash.
 
-    The image is the file ``file``, which is written from address ``IMAGE_ADDR`` of the flash on.
-    Raises :class:`InputError` if none of the board's loaders that can do this is on PATH.
+    At power-on the board executes the image, which loads a model and can run it. The image is the
+    file ``file``; its first byte is written to address ``IMAGE_ADDR`` of the flash. Raises
+    :class:`InputError` if none of the board's loaders that can do this is on PATH.
     """
     # The flash beside the device, not the one in it.
     return _command(board, file, _IMAGE_WORDS, "--external-flash" * (board.device.name == _INNER))
@@ -111,11 +112,12 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 
 
 def memory_of(board: Board, needed: int) -> int:
-    """Return the size (bytes) of the external memory in which a board keeps a program's data.
+    """Return the size (bytes) of a board's external memory, in which it keeps a program's data.
 
-    ``needed`` is the size of these data (bytes). The memory is block RAM if the data fit in it, or
-    if the board has no supported memory chip; otherwise it is the chip. The result is less than
-    ``needed`` if the data do not fit in this memory.
+    External memory is outside the machine. ``needed`` is the size of the program's data (bytes).
+    The memory is block RAM of the FPGA if the data fit in it, or if the board has no supported
+    memory chip; otherwise it is the chip. The result is less than ``needed`` if the data do not fit
+    in this memory.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes
@@ -125,7 +127,8 @@ def memory_of(board: Board, needed: int) -> int:
 def check_image(board: Board, size: int) -> None:
     """Raise :class:`InputError` if a power-on image of ``size`` bytes is too large for the flash.
 
-    The image's space is the part of the board's flash from the image's address on.
+    The image may use the board's flash from the image's address to the last byte that the board can
+    read.
     """
     assert board.flash is not None
     room = board.flash.chip.reachable - board.flash.addr

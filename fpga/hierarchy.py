@@ -35,10 +35,11 @@ class Hierarchy:
         """Return the design's Verilog, with some copies of modules replaced by variants.
 
         ``variants`` maps a module's name to (number of copies to replace, Verilog of the variant).
-        The name of a variant is the module's name and ``_tables``. If an instance contains replaced
-        copies, it uses a duplicate of its module; the module's other instances stay as they are.
-        Instances that contain the same variants share a duplicate. The top module is not duplicated
-        but changed. The names of duplicates end in ``_tables``, ``_tables_2`` and so on.
+        The name of a variant is the module's name and ``_tables``. A module that contains a
+        replaced copy must change too. Its instances that contain replaced copies use a changed
+        duplicate of the module; its other instances use the old module. Instances with equal
+        numbers of each variant share one duplicate. The top module is not duplicated but changed.
+        The names of duplicates end in ``_tables``, ``_tables_2`` and so on.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

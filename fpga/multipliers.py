@@ -51,9 +51,9 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
     port ``en`` becomes the clock enable of the operand registers. If the module has a port
     ``clear``, it becomes the synchronous reset of the product register; otherwise ``en`` is also
     the enable of that register. An operand narrower than 18 bits is connected to the uppermost
-    input bits, and the bits below are 0. At the lowest bits, it would need copies of its sign,
-    which cost wires. A module with an operand wider than 18 bits is not in the dictionary. For
-    other families the dictionary is empty.
+    input bits, and the bits below are 0. This avoids the wires of a sign extension, which an
+    operand at the lowest bits would need. A module with an operand wider than 18 bits is not in the
+    dictionary. For other families the dictionary is empty.
     """
     multipliers = {}
     if family == "ecp5":
@@ -102,8 +102,8 @@ def with_table_product(text: str, name: str, a_width: int, b_width: int, family:
     ``text`` is the Verilog of the module ``name``. The result also contains the module that
     computes the product. For ``ecp5`` that module instantiates the module in the Verilog text
     ``celosia.fpga.table_product.ROWS``, which the caller must add to the design. For other families
-    the product is a sum with one term for each bit of the narrower operand: the shifted wider
-    operand, or 0.
+    the product is a sum with one term for each bit of the narrower operand. The term is the shifted
+    wider operand if the bit is 1, otherwise 0.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.

@@ -111,10 +111,10 @@ def fit_part(
 def with_registers(config: Config, device: Device) -> Config:
     """Return ``config`` with the field ``registered`` true, if a board with this device needs it.
 
-    That is so if the field is true in the configuration of any such board. Otherwise, or for a
-    microcoded machine, ``config`` is returned unchanged. The field adds registers between distant
-    units. Without these registers, a machine that fills a large device reaches only half the clock
-    frequency.
+    A board needs it if the field is true in the board's configuration. If no board with this device
+    needs it, or for a microcoded machine, ``config`` is returned unchanged. The field adds
+    registers between distant units. Without these registers, a machine that fills a large device
+    reaches only half the clock frequency.
     """
     boards = [board for board in map(get_board, BOARDS) if board.device.name == device.name]
     if config.micro is None and any(board.config.control.registered for board in boards):

@@ -20,8 +20,9 @@ class Pll:
     """A setting of a PLL: its output frequency, its oscillator's frequency (MHz), and its Verilog.
 
     ``verilog`` instantiates the PLL with the input clock ``clk`` and the output ``locked``. The
-    output clock is the net ``fast``. On ECP5 the output clock is the net ``steady`` instead, from
-    which the top module derives ``fast``. The net ``loop`` is internal.
+    machine's clock is the net ``fast``. The PLL drives it, except on ECP5. There the PLL drives the
+    net ``steady``, and the top module makes ``fast`` from it. The net ``loop`` is the feedback of
+    an ECP5's PLL.
     """
 
     mhz: float

@@ -52,9 +52,9 @@ class SpiPort:
     bytes that arrive while a request is sent are dropped. To read a byte, the port sends a zero
     byte; the board ignores zero bytes between requests, because no request begins with one.
 
-    While the board has no answer, the port waits longer after each zero byte. After some time
-    without input, the board drops an incomplete request and reports an error. If zero bytes came
-    without pauses, the board would never drop the request.
+    If a request is incomplete, the board drops it and reports an error after some time without
+    input. So that this time can pass, the port waits between zero bytes while the board has no
+    answer, longer after each one.
     """
 
     timeout: float | None = None

@@ -9,7 +9,7 @@ ROWS = template("rows")
 
 
 def product_tables(a_width: int, b_width: int) -> int:
-    """Return about how many LUT4s a multiplier of ``a_width`` by ``b_width`` bits takes."""
+    """Return the approximate number of LUT4s of a multiplier of ``a_width`` by ``b_width`` bits."""
     a_width, b_width = max(a_width, b_width), min(a_width, b_width)
     return math.ceil(b_width / 2) * a_width
 
@@ -37,10 +37,10 @@ def row_product(name: str, a_width: int, b_width: int) -> str:
 def table_product(name: str, a_width: int, b_width: int) -> str:
     """Return the Verilog of a module ``name`` that computes ``p = a * b`` (signed), for ECP5.
 
-    The module instantiates the module in ``ROWS``, which the caller must add to the design. Partial
-    products are added in pairs; the LUTs of one carry chain compute the two partial products of a
-    pair and their sum. A tree of carry chains then adds these sums. The longest path has
-    ``ceil(log2(b_width))`` carry chains.
+    The module instantiates another module, whose Verilog is ``ROWS``. The caller must add ``ROWS``
+    to the design. Partial products are added in pairs; the LUTs of one carry chain compute the two
+    partial products of a pair and their sum. A tree of carry chains then adds these sums. The
+    longest path has ``ceil(log2(b_width))`` carry chains.
     """
     width = a_width + 2
     sign = f"a[{a_width - 1}]"

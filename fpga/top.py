@@ -68,13 +68,13 @@ class BoardTop(Component):
     ``link`` is one of ``celosia.fpga.boards.LINKS``. For ``uart`` the lines are ``rx`` and ``tx``.
     A bit takes ``divisor`` cycles or, if ``divisor`` is None, the number of cycles for ``baud``
     bits per second. For ``spi`` the lines are ``sck`` (the host's clock), ``cs_n``, ``copi`` and
-    ``cipo``. The frequency of ``sck`` must be at most a twelfth of ``clock``. If no byte of an
-    incomplete request arrives for ``timeout`` cycles (by default 20 ms), the request is dropped.
+    ``cipo``. The frequency of ``sck`` must be at most a twelfth of ``clock``. An incomplete request
+    is dropped if its next byte does not arrive within ``timeout`` cycles (by default 20 ms).
 
     Three outputs are for LEDs. ``heartbeat`` blinks about twice a second. ``busy`` is 1 during a
-    run. ``error`` is 1 if STATUS of the last run reports an error. If the power-on image is
-    invalid, ``heartbeat`` blinks four times as fast, and ``error`` blinks with it. The attribute
-    ``inputs`` is a text of all arguments, which identifies the design.
+    run. ``error`` is 1 if the register STATUS reports an error of the last run. If the power-on
+    image is invalid, ``heartbeat`` blinks four times as fast, and ``error`` blinks with it. The
+    attribute ``inputs`` is a text of all arguments, which identifies the design.
 
     Raises :class:`InputError` if :func:`baud_divisor` refuses ``baud``, or if the memory's
     controller does not support ``memory_bytes``, the chip or the clock. It is also raised if

@@ -89,7 +89,7 @@ class Case:
         return int(value)
 
     def rng(self) -> np.random.Generator:
-        """Return the case's random generator, which depends only on the case's identity."""
+        """Return a random number generator, seeded with the case's kind, fields, seed and index."""
         identity = repr((self.kind, self.fields)).encode()
         return np.random.default_rng([self.seed, self.index, zlib.crc32(identity)])
 
@@ -140,7 +140,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """True if the job raised an exception, or its result has a nonempty ``mismatch``."""
+        """True if the job raised an exception, or its result's entry ``mismatch`` is not empty."""
         return bool(self.error or self.result.get("mismatch"))
 
     @property

@@ -40,8 +40,8 @@ def run_campaign(
     outcomes of unfinished chunks are lost and those of finished chunks are kept.
 
     ``tell(done, count)`` is called at the start and after each chunk; ``done`` is the number of
-    cases that have an outcome. If ``job`` raises an exception, the outcome of the case has the
-    error: the message of a :class:`RunError`, or a traceback.
+    cases that have an outcome. If ``job`` raises an exception, the case's outcome records it as an
+    error: for a :class:`RunError` its message, for other exceptions a traceback.
 
     If a worker process dies, the cases of the unfinished chunks run again, one after the other in
     new workers. If a new worker dies too, its case gets an outcome with the error that the worker

@@ -1,4 +1,4 @@
-"""A compiled decoder in C99: programs, images, registers and tokens as constant arrays."""
+"""A compiled decoder in C99: programs, memory images, register values and tokens as arrays."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -33,9 +33,9 @@ def text_c_files(
 
     The files are the model, sample texts, and the driver. The model is ``NAME_model`` in
     ``NAME_model.c``; NAME is derived from the model's name. The model includes the bytes of each
-    token, from ``tokenizer``. ``samples`` has ``program.texts`` samples, which the program
-    processes together. If weights are nested (readable in part), the machine reads only the upper
-    ``bits`` bits of each weight: 8, 4 or 2. Otherwise ``bits`` must be 8.
+    token, from ``tokenizer``. ``samples`` are the samples that the program processes together;
+    their number is ``program.texts``. The machine reads only the upper ``bits`` bits of each
+    weight. ``bits`` is 8; for nested weights (readable with fewer bits) it may also be 4 or 2.
 
     Raises :class:`InputError` if a token has too many bytes, or if a Python package that generates
     the C header of the machine's registers is missing.

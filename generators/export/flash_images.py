@@ -50,15 +50,15 @@ class Script:
         self._ask(Command.WRITE_REGISTERS, len(data), REGISTER_MAP[f"R{number}"].addr, data)
 
     def start(self, pc: int = 0) -> None:
-        """Record that the board runs the program from word ``pc``, and waits for its end."""
+        """Append records: the board runs the program from word ``pc`` and waits for its end."""
         self._ask(Command.START, 0, pc)
         self.body += record(Op.WAIT)
 
     def compare(self, addr: int, count: int) -> None:
-        """Record that the board finds the largest INT16 number in a range of external memory.
+        """Append a record that makes the board find the largest INT16 number in a range.
 
-        The range has ``count`` bytes from byte address ``addr`` on. The board keeps the index of
-        this number (the first number has index 0) for the next :meth:`name` and
+        The range has ``count`` bytes of external memory from byte address ``addr`` on. The board
+        keeps the index of this number (the first number has index 0) for the next :meth:`name` and
         :meth:`choose_register`.
         """
         self._ask(Command.READ_MEMORY, count, addr)
@@ -68,7 +68,7 @@ class Script:
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:
-        """Record that the board sends ``labels[i]``; i is the index that :meth:`compare` finds."""
+        """Append a record that makes the board send ``labels[i]``; :meth:`compare` finds i."""
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
 
@@ -105,9 +105,8 @@ def power_on_image(
     ``labels`` or, if ``labels`` is empty, as a number. ``payload`` is the longest payload of a link
     request (bytes).
 
-    Raises :class:`InputError` if there are inputs, but the model's output is not one row of at most
-    ``ENTRIES`` INT16 scores. It is also raised if there are inputs and the model runs several
-    inputs in a batch.
+    If there are inputs, the output must be one row of 2 to ``ENTRIES`` INT16 scores, and the model
+    must run one input at a time. Otherwise :class:`InputError` is raised.
     """
     script = Script(payload)
     script.write_memory(0, compiled.image.tobytes())

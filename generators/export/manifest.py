@@ -77,21 +77,21 @@ def manifest(
     A host loads the model in this order. Each entry of ``setup`` in the manifest names an image
     file, and may name a setup program, which loads the image into the chip. The host writes the
     image to external memory, from address 0 on. If there is a setup program, the host loads it,
-    starts it at word 0 and waits for its end. After all entries the host loads ``program``, whose
-    ``entries`` are the word addresses of the entry points.
+    starts it at word 0 and waits for its end. After the whole of ``setup``, the host loads
+    ``program``. Its dictionary ``entries`` has the word addresses at which it can be started.
 
-    The manifest also has the following entries. ``tensors`` has, for each entry point, a list of
-    the names of the tensors that its vector instructions write, in execution order. ``made`` is the
-    argument ``made``, a dictionary of facts about the quantization. ``host`` is a list of texts:
-    the steps that the host runs before and after the machine. ``labels`` of an encoder is the
-    argument ``names``, the names of the output's columns.
+    The manifest also has the following entries. ``tensors`` has a list for each of these entry
+    points: the names of the tensors that the vector instructions write, in execution order.
+    ``made`` is the argument ``made``, a dictionary of facts about the quantization. ``host`` is a
+    list of texts: the steps that the host runs before and after the machine. ``labels`` of an
+    encoder is the argument ``names``, the names of the output's columns.
 
     ``cycles`` is the predicted number of cycles for the longest input of an encoder, or for the
     last token of a decoder. The prediction assumes that external memory returns the first word of
-    an access after ``latency`` cycles, then one word every ``interval`` cycles. If weights are
-    nested (readable in part), it also assumes that the machine reads only the upper ``bits`` bits
-    of each weight: 8, 4 or 2. ``cycles`` is None for a microcoded machine. Addresses are in bytes,
-    unless stated otherwise.
+    an access after ``latency`` cycles, then one word every ``interval`` cycles. It also assumes
+    that the machine reads only the upper ``bits`` bits of each weight. ``bits`` is 8; for nested
+    weights (readable with fewer bits) it may also be 4 or 2. ``cycles`` is None for a microcoded
+    machine. Addresses are in bytes, unless stated otherwise.
     """
     config, text = code.config.replace(trace=False), isinstance(code, TextHost)
     cycles = None

@@ -42,13 +42,13 @@ def package(
     programs need, from address 0 on.
 
     A decoder may also have setup programs, which run once to load the chip's memories. Each setup
-    program ``setup_N.bin`` loads the image ``setup_N_image.bin`` from external memory. Only the
-    last one loads ``image.bin`` instead. A decoder's files include the file of its tokenizer, if
+    program ``setup_N.bin`` except the last loads the image ``setup_N_image.bin`` from external
+    memory; the last loads ``image.bin``. A decoder's files include the file of its tokenizer, if
     the tokenizer has one. Words in ``.bin`` files are least significant byte first.
 
     ``origin`` is the manifest's entry that describes how an encoder's float model can be loaded
-    again; it is None if this is unknown. The other arguments are those of :func:`manifest`. Raises
-    :class:`InputError` if the tokenizer's file cannot be read.
+    again; it is None if the float model's source is unknown. The other arguments are those of
+    :func:`manifest`. Raises :class:`InputError` if the tokenizer's file cannot be read.
     """
     memory = {"latency": latency, "interval": interval, "bits": bits}
     known, tokenizer = manifest(code, source, made, names, **memory), dict[str, str | bytes]()

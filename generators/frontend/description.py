@@ -64,12 +64,12 @@ class Description:
     """Values that texts may have."""
 
     def check_fields(self) -> None:
-        """Check every field separately, and set the defaults of ``kv_heads`` and ``head_dim``.
+        """Check types and values of the fields; set the defaults of ``kv_heads`` and ``head_dim``.
 
         Raises :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if
-        a number is out of its range, or a text is not one of the field's choices. The same error is
-        raised if ``heads`` does not divide ``dim`` and ``head_dim`` is 0. It is also raised if
-        ``kv_heads`` does not divide ``heads``.
+        a number is out of its range, or a text is not one of the field's choices. ``head_dim`` 0
+        stands for ``dim / heads``; the same error is raised if ``heads`` then does not divide
+        ``dim``. It is also raised if ``kv_heads`` does not divide ``heads``.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)
@@ -153,7 +153,8 @@ class ModelDescription(Description):
     [tokens] instead. If ``variable`` is true, an input may have fewer than ``tokens`` tokens:
     attention and pooling ignore the missing tokens.
 
-    The output of an inference is [classes], or [sequence, classes] if ``pooling`` is "none". If
+    The output of an inference is [classes], or [sequence, classes] if ``pooling`` is "none".
+    ``sequence`` is the number of tokens, including the class token if the model has one. If
     ``classes`` is 0, there is no classifier, and the output has ``dim`` columns.
 
     By default a block computes ``x = x + attention(norm(x))``, then ``x = x + mlp(norm(x))``. These
@@ -382,7 +383,7 @@ class ModelDescription(Description):
 def read_description(path: Path) -> ModelDescription:
     """Return an encoder's description from a TOML file.
 
-    Raises :class:`InputError` as :func:`read_fields`.
+    Raises :class:`InputError` in the same cases as :func:`read_fields`.
     """
     return read_fields(path, ModelDescription)
 

@@ -35,7 +35,7 @@ class HostStep:
 
 
 class Prepared(np.ndarray[Any, np.dtype[Any]]):
-    """The result of the host steps that precede the machine, which is the machine's input.
+    """The machine's input array: the result of the host steps before the run.
 
     Its attribute ``others`` has the arrays of all inputs of the model except the first: a
     dictionary by input name. Host steps after the machine's run use these arrays.
@@ -78,7 +78,8 @@ def linear(
 
     ``name`` is the name of the layer, and ``meaning`` describes the step in a few words. ``weight``
     is [outputs, inputs], and ``bias`` is [outputs]; if ``bias`` is None, no bias is added. ``rows``
-    is the number of rows in one inference; it affects only the step's field ``products``.
+    is the number of rows in one inference. It is used only for the step's field ``products``, the
+    number of multiplications in one inference.
     """
     added = 0.0 if bias is None else bias
     parameters = weight.size + (0 if bias is None else bias.size)

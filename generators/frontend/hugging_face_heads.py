@@ -187,9 +187,9 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
 def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
     """Remove the remaining head tensors from a folder's tensors, and return their names.
 
-    The model does not use these tensors, since the importer removes each tensor that it reads.
-    Tensors whose names contain a match of ``computed`` are removed too, because the importer
-    computes them itself.
+    The importer has already removed the tensors that the model uses, so the remaining ones are
+    unused. Tensors whose names contain a match of the pattern ``computed`` are also removed,
+    because the importer computes them itself.
     """
     heads = [name for name in folder.tensors if HEADS.match(name)]
     for name in [*heads, *filter(computed.search, folder.tensors)]:

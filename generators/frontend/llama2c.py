@@ -27,8 +27,8 @@ _LARGEST = 1 << 24
 def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a llama2.c checkpoint.
 
-    A checkpoint is a header of seven int32 numbers, followed by float32 arrays. An array of
-    matrices or of norms contains one for each layer, in the order of the layers. Matrices are
+    A checkpoint is a header of seven int32 numbers, followed by float32 arrays. Each array of
+    matrices has one matrix for each layer, in layer order; arrays of norms likewise. Matrices are
     [outputs, inputs]. In queries and keys, the two columns that rotary positions rotate together
     are adjacent. The arrays are, in this order:
 

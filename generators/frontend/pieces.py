@@ -33,7 +33,7 @@ def clean(text: str) -> str:
 
 
 def unclean(text: str) -> int:
-    """Return how many characters at a text's end :func:`clean` may change once more text follows.
+    """Return how many characters at a text's end :func:`clean` may change if text is appended.
 
     For example, the result is 1 for ``"word "``: if a comma follows, the space is removed.
     """

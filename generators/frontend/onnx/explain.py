@@ -33,11 +33,11 @@ def explain(
 ) -> str:
     """Return a sentence that says why a graph cannot be imported, and suggests remedies.
 
-    The sentence also names the nodes that cannot be imported. The importer searches the graph for a
-    value that an encoder computes: first the output, then earlier values. ``reasons`` are texts
-    that say why nodes are not supported. ``error`` says why the output is not such a value, or is
-    None. ``others`` say the same of earlier values; one of them is included only if nothing else
-    explains the failure.
+    The sentence also names the nodes that cannot be imported. The importer searches for an encoder
+    that ends at the graph's output, then for one that ends at an earlier value. ``reasons`` are
+    texts that say why nodes are not supported. ``error`` says why no encoder ends at the output, or
+    is None. ``others`` say why none ends at the earlier values; one of them is included only if
+    nothing else explains the failure.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

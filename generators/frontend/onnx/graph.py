@@ -194,11 +194,11 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Change the kind of some inputs to ``other``, and return whether any input was changed.
+        """Treat mask inputs as data that the user gives; return whether any input was changed.
 
-        An input is changed if its :attr:`Place.kind` is in ``kinds``. By default these are the
-        inputs that mark the valid tokens. Methods that are called later do not recognize a changed
-        input as a mask, but treat it as data that the user gives.
+        The kind (:attr:`Place.kind`) of each input whose kind is in ``kinds`` becomes ``other``. By
+        default ``kinds`` has the kinds of inputs that mark the valid tokens. Methods that are
+        called later do not recognize a changed input as a mask.
         """
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
@@ -230,10 +230,10 @@ class Graph:
     def follow(self) -> tuple[dict[str, Value], list[str]]:
         """Return the recognized values of the graph, and reasons why nodes are not supported.
 
-        The values are a dictionary from name to constant, mask, or :class:`View` of a tensor. It
-        has the inputs and constants of the graph, and all values from which the selected output is
-        computed. The reasons are a list with one text for each unsupported node. The results of
-        such a node are views of an :class:`Opaque`.
+        The values are a dictionary from name to constant, mask, or :class:`View` of a tensor. The
+        dictionary has the inputs and constants of the graph, and all values from which the selected
+        output is computed. The reasons are a list with one text for each unsupported node. The
+        results of such a node are views of an :class:`Opaque`, a tensor that the host computes.
         """
         first = self.places[0]
         values: dict[str, Value] = dict(self.known)

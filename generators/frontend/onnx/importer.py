@@ -53,8 +53,8 @@ NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
 def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     """Return the encoder in an ONNX file as a :class:`Source`.
 
-    ``path`` may end in a colon and the name of an output, as in ``model.onnx:scores``; then this
-    output is used. Otherwise the first output that does not only repeat an input is used.
+    ``path`` may end in a colon and the name of the output to import, as in ``model.onnx:scores``.
+    Without such a name, the importer uses the first output that is not just a copy of an input.
     ``tokens`` is the number of tokens, or 0 if the graph fixes it.
 
     The graph's first input is [batch, tokens, features], [batch, channels, height, width], or token
@@ -133,8 +133,9 @@ def is_causal(path: Path) -> bool:
 def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
     """Return the encoder that a graph computes, and the recognized values of the graph.
 
-    The values are the dictionary that :meth:`Graph.follow` returns: from the name of a value to a
-    constant, a mask or a view. Raises :class:`InputError` with the names of unsupported parts.
+    The values are the dictionary that :meth:`Graph.follow` returns. It maps the name of each value
+    to a constant, a mask or a view. Raises :class:`InputError` if parts of the graph are
+    unsupported; the message names them.
     """
     if graph.blocks is None:
         try:

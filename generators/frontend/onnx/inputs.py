@@ -1,4 +1,4 @@
-"""Inputs of an ONNX graph: their kinds and shapes, and contents for a number of valid tokens."""
+"""Inputs of an ONNX graph: kinds, shapes, and arrays for a run with a number of valid tokens."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ class Place:
         return max(self.shape)
 
     def given(self, length: int) -> Array:
-        """Return this input's array if the first input has ``length`` valid tokens.
+        """Return this input's array for a run with ``length`` valid tokens in the first input.
 
         The contents depend on :attr:`kind`. An input of kind ``mask`` has ones for the valid
         tokens; kind ``padding`` has ones for all other tokens. Kind ``length`` has the number of

@@ -24,7 +24,7 @@ def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
 
     ``weight`` is [inputs, outputs]; ``bias`` is [outputs], or one number for all outputs. The last
     axis of ``view`` has the layer's inputs. Raises :class:`UnsupportedError` if ``weight`` is not a
-    matrix, or if a product combines elements of several tokens.
+    matrix, or if the last axis of ``view`` has elements of several tokens.
     """
     if weight.ndim != 2:
         raise UnsupportedError("its weight is not a matrix")
@@ -71,8 +71,8 @@ def matmul(node: Node) -> View:
     If the right operand is constant, the result is the output of a linear layer. If the left
     operand is constant, it contains the queries of a pooling by attention, and the result is their
     scores (before the softmax). If the left operand is attention scores, the result is the context
-    of the attention. Otherwise it is attention scores, the products of queries and keys. Raises
-    :class:`UnsupportedError` if the operands do not suit that result.
+    of the attention. In all other cases the result is attention scores: the products of queries and
+    keys. Raises :class:`UnsupportedError` if the operands do not suit that result.
     """
     left, right = node.inputs
     if isinstance(right, np.ndarray):
@@ -130,9 +130,9 @@ def einsum(node: Node) -> View:
     """Return a view of the result of an Einsum node with two operands.
 
     If an operand is constant, the result is the output of a linear layer. If an operand is
-    attention scores, the result is the context of the attention. Otherwise it is attention scores,
-    the products of queries and keys. Raises :class:`UnsupportedError` if the equation does not suit
-    that result.
+    attention scores, the result is the context of the attention. In all other cases the result is
+    attention scores: the products of queries and keys. Raises :class:`UnsupportedError` if the
+    equation does not suit that result.
     """
     equation = str(node.attribute("equation", "")).replace(" ", "")
     terms, _, target = equation.partition("->")

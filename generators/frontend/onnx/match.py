@@ -32,7 +32,7 @@ class Block:
     """A block of a recognized encoder: its input ``source``, its weights and its settings.
 
     ``weights`` is a dictionary from a weight's name in a model description, such as
-    ``query.weight``, to its array. The names have no number of a layer.
+    ``query.weight``, to its array. The names do not contain the layer's number.
     """
 
     source: Tensor

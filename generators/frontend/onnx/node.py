@@ -46,8 +46,8 @@ class Node:
     def view(self, place: int) -> View:
         """Return input number ``place`` as a view without an elementwise function.
 
-        If the input is a view with an elementwise function, the result is a view of a new tensor
-        that contains the function's results (:meth:`Made.settled`). Raises
+        A view may apply an elementwise function to its elements. For such an input, the result is a
+        view of a new tensor that contains the function's results (:meth:`Made.settled`). Raises
         :class:`UnsupportedError` if the input is no view.
         """
         value = self.inputs[place]
@@ -59,8 +59,8 @@ class Node:
         """Return the constant input number ``place`` as a float64 array.
 
         If the node does not have this input, the result is ``absent``. Raises
-        :class:`UnsupportedError` if the input is not constant, or if both the input and ``absent``
-        are missing.
+        :class:`UnsupportedError` if the input is not constant, or if the node does not have it and
+        ``absent`` is None.
         """
         value = self.inputs[place] if place < len(self.inputs) else None
         if value is None and absent is not None:
@@ -90,8 +90,8 @@ def full_rows(view: View) -> Index:
 def like(view: View, tensor: Tensor) -> View:
     """Return a view of whole rows of ``tensor``, arranged as the rows of ``view`` are.
 
-    The rows of ``view`` are along its last axis. If a row of ``view`` begins in row i of the tensor
-    of ``view``, the result has row i of ``tensor`` in its place.
+    The rows of ``view`` are along its last axis. Where a row of ``view`` begins in row i of the
+    view's own tensor, the result has row i of ``tensor``.
     """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

@@ -92,9 +92,9 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
     """Return a view of the mean over valid tokens.
 
-    The node computes it by dividing ``view``, the sum of the valid tokens' rows, by ``mask``, the
-    number of valid tokens. Raises :class:`UnsupportedError` if ``view`` is not this sum, or
-    ``mask`` not this number.
+    The node computes ``view / mask``. ``view`` is the sum of the valid tokens' rows; ``mask`` is
+    the number of valid tokens, computed from the graph's mask. Raises :class:`UnsupportedError` if
+    ``view`` is not this sum, or ``mask`` not this number.
     """
     tensor = view.tensor
     assert isinstance(tensor, Kept)
@@ -117,9 +117,10 @@ def centred(node: Node, left: View, right: View) -> View:
 def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
     """Return the norm that a graph computes by scaling the rows of ``view``.
 
-    The scale ``by`` is a function of the mean of each row's squares. If ``multiply`` is true, the
-    graph multiplies the rows by ``by``, otherwise it divides them. Raises :class:`UnsupportedError`
-    if ``by`` is another function of the rows.
+    The scale ``by`` is computed from the mean of each row's squares. If ``multiply`` is true,
+    ``by`` is ``1 / sqrt(mean + epsilon)``, and the graph multiplies the rows by it. Otherwise
+    ``by`` is ``sqrt(mean + epsilon)``, and the graph divides the rows by it. Raises
+    :class:`UnsupportedError` if ``by`` is computed in another way.
     """
     stat = by.tensor
     assert isinstance(stat, RowMean)

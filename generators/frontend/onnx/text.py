@@ -1,7 +1,7 @@
 """Import of decoders from ONNX graphs.
 
-Such a graph has a causal mask. For each token of a text, its output has a score for each token of
-the vocabulary.
+Such a graph has a causal mask. The graph's output has a row for each token of a text: the scores of
+all tokens of the vocabulary.
 """
 
 from pathlib import Path
@@ -34,10 +34,11 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
 
 
 def text_length(path: Path) -> int:
-    """Return the largest number of tokens that a graph accepts, or 0 if its first input fixes it.
+    """Return the largest number of tokens that a graph accepts.
 
-    The result is also 0 if the graph cannot be read. Raises :class:`InputError` if the input leaves
-    the number open and the largest number cannot be determined.
+    The result is 0 if the graph's first input fixes the number of tokens, or if the graph cannot be
+    read. Raises :class:`InputError` if the input leaves the number open and the largest number
+    cannot be determined.
     """
     if not few(path) or made_for(path):
         return made_for(path)

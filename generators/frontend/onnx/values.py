@@ -1,9 +1,9 @@
 """Classes that describe the values in an ONNX graph: tensors, views of tensors, and masks.
 
-A tensor is [rows, columns], one row for each token. Exporters reshape, transpose, split and select
-in many ways; a :class:`View` stores a tensor and, for each element of the view, an index into the
-tensor. With these indices, the importer knows which elements a product multiplies, even if other
-nodes have moved them before.
+A tensor is [rows, columns], one row for each token. Exported graphs reshape, transpose and split
+tensors, and select elements of them, in many ways. So a :class:`View` stores a tensor and, for each
+element of the view, an index into the tensor. With these indices, the importer knows which elements
+a product multiplies, even if other nodes have moved them before.
 """
 
 import math
@@ -74,7 +74,7 @@ _Of = TypeVar("_Of", bound=Of)
 
 @dataclass(eq=False, kw_only=True)
 class Patches(Of):
-    """Elements of a graph's input, arranged as patches [rows, columns]."""
+    """Elements of a graph's input, arranged as a tensor [rows, columns]; a row is one patch."""
 
     places: Index
     """Place in the input of each element, -1 for padding; [rows, columns]."""
@@ -317,7 +317,7 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return two arrays: indices of the tensor rows, and of the tensor columns, in the view.
+        """Return the rows and columns of the tensor in the view, as two arrays of indices.
 
         The view is read as a matrix: the last axis has the matrix's columns, and the other axes are
         combined into one axis of rows. The first array of the result has, for each row of the
