@@ -65,8 +65,8 @@ def open_port(port: str, config: Config | None, baud: int = BAUD) -> Device:
     ``port`` is the port's name: ``ftdi://...`` is an SPI adapter, ``spi:...`` a simulated board
     with SPI, any other name a serial port. ``baud`` is the bit rate of the line. ``config`` is the
     machine's configuration. If it is None, the board reports a fingerprint (32 bits that identify
-    its configuration). The preset's or board's configuration with the same fingerprint is then
-    used.
+    its configuration). The configuration with this fingerprint is then selected among those of all
+    presets and boards.
     """
     link = "spi" if port.startswith((SPI, FTDI)) else "uart"
     return Device.open(port.removeprefix(SPI), config, baud=baud, link=link)

@@ -67,9 +67,9 @@ def compile(
     configuration can address. A run can omit the lower bits of weights in a nested format; ``bits``
     is the number of upper bits that it reads of each such weight. If an option needs a unit that
     the configuration lacks, the compiler adds the unit to the configuration. If ``fixed`` is true,
-    it adds none, and the model does not fit the configuration. ``options`` are keyword arguments
-    for the fields of :class:`celosia.generators.lower.encoder_compiler.Options`, or
-    :class:`celosia.generators.lower.text_compiler.TextOptions` for a language model.
+    the configuration is not changed, and a missing unit raises :class:`InputError`. ``options`` are
+    keyword arguments for the fields of :class:`celosia.generators.lower.encoder_compiler.Options`,
+    or :class:`celosia.generators.lower.text_compiler.TextOptions` for a language model.
 
     Raises :class:`InputError` if the model, an option or the calibration is invalid, or the model
     does not fit the configuration. Warns if the integer model's outputs differ much from those of

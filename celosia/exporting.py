@@ -53,8 +53,8 @@ def files(
     ``attachment`` selects the bus protocols of the accelerator's ports, and ``top`` is the name of
     the accelerator's Verilog module. ``timing`` is the timing of an external memory, for which the
     cycles in the program's manifest (``model.json``) are predicted. Runs read only the upper
-    ``bits`` bits of each weight in a nested format. ``origin`` is the :meth:`celosia.Model.origin`
-    of an encoder's float model, which the manifest repeats; None if it is unknown.
+    ``bits`` bits of each weight in a nested format. ``origin`` is copied to the manifest: the
+    result of :meth:`celosia.Model.origin` for an encoder's float model, or None if it is unknown.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = package(code, source, made, names, origin=origin, **memory)

@@ -13,8 +13,9 @@ from celosia.arch.presets import PRESETS, load
 def config(source: str | Path = "small", **fields: Any) -> Config:
     """Return the configuration of a preset, board or TOML file, with some fields changed.
 
-    ``fields`` are keyword arguments by short name, such as ``rows=12``. Raises :class:`InputError`
-    if the name, file or field is unknown or a value is invalid.
+    ``fields`` are keyword arguments with the new values of fields, by the fields' short names:
+    ``rows=12`` changes ``array.rows``. Raises :class:`InputError` if the name, file or field is
+    unknown or a value is invalid.
     """
     return machine(str(source)).replace(**fields)
 

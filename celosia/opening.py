@@ -16,8 +16,8 @@ def open(folder: str | Path, *, model: Model | None = None, floats: bool = False
     ``model`` is the program's float model, which a language model's program does not need. If
     ``floats`` is true and ``model`` is None, the float model of an encoder is loaded from the path
     that was used for compilation. If ``floats`` is false, no float model is loaded. Without a float
-    model, an encoder's program omits the host's pre- and postprocessing. Its inputs are then the
-    matrices that the machine reads, and its outputs those that it writes.
+    model, an encoder's program omits the host's pre- and postprocessing. The program's inputs are
+    then the matrices that the machine reads, and its outputs the matrices that the machine writes.
 
     Raises :class:`InputError` if a file is missing or damaged, or if the program was saved in the
     file format of another version of Celosia.

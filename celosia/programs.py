@@ -174,11 +174,11 @@ class Program(Shown):
         ``inputs`` have the form that :meth:`celosia.Model.floats` accepts. If an encoder was opened
         without its model, each input is a matrix [tokens, features] that the machine reads without
         preprocessing. ``on`` names the machine: ``golden``, the simulators ``verilator`` and
-        ``icarus``, or the port of a board, such as ``/dev/ttyUSB0``. If it is ``golden``, the
-        golden machine's tensors are compared with an integer evaluation of the whole model. A
-        simulated machine has a trace port, which reports every written tensor. A board has no such
-        port, so only its outputs are compared. ``timing`` is the timing of external memory in a
-        simulation.
+        ``icarus``, or the port of a board, such as ``/dev/ttyUSB0``. If ``on`` is ``golden``, the
+        golden machine runs the program, and its tensors are compared with those of the quantized
+        model. NumPy computes these without the program. A simulated machine has a trace port, which
+        reports every written tensor. A board has no such port, so only its outputs are compared.
+        ``timing`` is the timing of external memory in a simulation.
 
         Raises :class:`InputError` if an input does not fit or the machine is unknown, and
         :class:`RunError` if a run fails.
@@ -217,8 +217,9 @@ class Program(Shown):
         machine, or the name of one as for :meth:`run`. ``timing`` is the timing of the machine's
         external memory. ``progress`` is called with the number of finished inputs and the number of
         all inputs. ``bits`` lists widths for nested weights (weights that can be read at several
-        widths). The runs use the widths in turn, and read only that many upper bits of each weight.
-        A mismatch is a tensor that differs from the golden machine's.
+        widths). A width is the number of upper bits that a run reads of each weight. The first run
+        uses the first width, the second run the next one; after the last width the list starts
+        again. A mismatch is a tensor that differs from the golden machine's.
         """
         code = self._traced(on)
         assert isinstance(code, EncoderHost)
@@ -287,16 +288,17 @@ class Program(Shown):
     ) -> dict[str, Any]:
         """Continue one or two prompts; return the texts and measurements in a dictionary.
 
-        Each prompt is continued by at most ``steps`` tokens. ``sampling`` and ``seed`` determine
-        the choice of the tokens. Two texts are continued at once: each run of the machine processes
-        one token of each text. If there is only one text, ``show`` is called with each piece of it,
-        the prompt first.
+        Each prompt is continued by at most ``steps`` tokens. ``sampling`` gives the temperature and
+        ``top_p`` with which tokens are drawn; ``seed`` is the seed of the random numbers. Two texts
+        are continued at once: each run of the machine processes one token of each text. If there is
+        only one text, ``show`` is called with each piece of it, the prompt first.
 
         For one text the dictionary has the entries of :func:`celosia.tb.models.run_text.run_text`,
         and for two texts those of :func:`celosia.tb.models.run_texts.run_texts`. It also has the
         entries of the attribute ``made``, which describe the model's quantization. ``bits`` lists
-        widths for nested weights (weights that can be read at several widths). The machine's runs
-        use the widths in turn, and read only that many upper bits of each weight.
+        widths for nested weights (weights that can be read at several widths). A width is the
+        number of upper bits that the machine reads of each weight. Each new token uses the next
+        width; after the last width the list starts again.
 
         Raises :class:`InputError` if a text cannot be continued, or the program is compiled for
         another number of texts.

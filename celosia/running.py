@@ -132,10 +132,11 @@ def measure(
     """Run a compiled encoder on preprocessed inputs, and return measurements and outputs.
 
     The program must have been opened with its float model. ``bits`` lists widths for nested weights
-    (weights that can be read at several widths). The runs use the widths in turn, and read only
-    that many upper bits of each weight. Every run processes as many tokens as the model was
-    compiled for, even if the input is shorter. The measurements are the dictionary ``figures`` of
-    the result. It has the entries of :meth:`celosia.tb.models.inference.Inferences.figures`, facts
+    (weights that can be read at several widths). A width is the number of upper bits that a run
+    reads of each weight. The first run uses the first width, the second run the next one; after the
+    last width the list starts again. Every run processes as many tokens as the model was compiled
+    for, even if the input is shorter. The measurements are the dictionary ``figures`` of the
+    result. It has the entries of :meth:`celosia.tb.models.inference.Inferences.figures`, facts
     about the run such as ``config``, and the entries below.
 
     ``cosine_mean`` and ``cosine_worst`` are the mean and the least cosine between an output and the

@@ -81,9 +81,10 @@ def gemm(
 ) -> None:
     """Compile linear layers with random weights, and run each on a machine.
 
-    With MxKxN, one layer runs, which multiplies an input [M, K] by weights [K, N]. With NAME, a
-    layer runs for each matrix product in BERT, ViT, GPT-2 or Llama whose name contains NAME; `all`
-    selects every product. Operands and result are in external memory.
+    With MxKxN, one layer runs, which multiplies an input [M, K] by weights [K, N]. Layers of BERT,
+    ViT, GPT-2 and Llama are split into matrix products with names such as `bert-base qkv`. With
+    NAME, one layer runs for each product that has NAME in its name; `all` selects every product.
+    Operands and result are in external memory.
 
     cycles is the time from the array's first request for an operand to its last sum in the
     accumulators. total_cycles is the time of the whole run, from start to halt. utilization is the

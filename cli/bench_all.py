@@ -147,9 +147,9 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with a line for each benchmark: its command and its results.
 
-    ``rows`` are the benchmarks' table lines, as :func:`measure` returns them. If the first line has
-    the key ``rows``, its value is the benchmark's own table. Then the function returns only this
-    benchmark's command and this table, without the other benchmarks.
+    ``rows`` are the benchmarks' table lines, as :func:`measure` returns them. If the first of these
+    lines has an entry ``rows``, this entry is a table that the benchmark itself made. The function
+    then returns only the first benchmark's command and this table.
     """
     lines = []
     if "rows" in rows[0]:

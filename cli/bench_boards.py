@@ -44,9 +44,9 @@ def bench_boards(
     and seed are those of its existing report, so an interrupted command can be repeated. For such a
     machine the command only simulates the board, and updates the report's cycles (per inference and
     per token). With --kept no machine is built: the command only updates the cycles in existing
-    reports, except for machines that have changed since then. Some designs are placed and routed
-    three times, with different seeds. Their report describes the result of the best seed, and lists
-    the frequencies of all seeds.
+    reports. A report's cycles are kept if its machine has changed since the report's build. Some
+    designs are placed and routed three times, with different seeds. Their report describes the
+    result of the best seed, and lists the frequencies of all seeds.
     """
     folder = REPORTS
     check_folder(folder)
@@ -120,10 +120,10 @@ def recount(case: Case, folder: Path) -> None:
     The cycles are those per inference and per token. They are updated only if the machine has not
     changed since the build. The machine has not changed if the present source files give the same
     ``configuration`` or ``design`` as in the report. Otherwise the old cycles are kept, with a
-    warning. If ``design`` differs, the value :data:`TODAY` of the report's field ``sources`` is out
-    of date. The commit that added the report then replaces it. Nothing else is done for a unit
-    built alone, or for a machine that does not fit its device. Without a report, nothing is done at
-    all.
+    warning. The report's field ``sources`` names the version of the source files; :data:`TODAY`
+    means the present version. If ``design`` differs, :data:`TODAY` is replaced by the commit that
+    added the report. Nothing else is done for a unit built alone, or for a machine that does not
+    fit its device. Without a report, nothing is done at all.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

@@ -194,11 +194,12 @@ def decode_at_pins(
 
     An entry whose name ends in ``_share`` is an average data rate, divided by the peak rate of the
     memory chip. For ``reached_share`` the data rate is that of reads by LOAD instructions, averaged
-    over the cycles in which the load engine works. It is None if the configuration has no counters.
-    For ``weights_share`` it is the size of all weights, divided by the number of cycles that the
-    token takes. For ``reading_share`` and ``moving_share`` it is the rate at the pins of an SDR
-    SDRAM; both are None for other chips. ``reading_share`` is averaged over the cycles in which
-    only reads are pending, ``moving_share`` over those in which reads or writes are pending.
+    over the cycles in which the load engine works. ``reached_share`` is None if the configuration
+    has no counters. For ``weights_share`` the data rate is the size of all weights, divided by the
+    number of cycles that the token takes. For ``reading_share`` and ``moving_share`` it is the rate
+    at the pins of an SDR SDRAM; both are None for other chips. ``reading_share`` is averaged over
+    the cycles in which only reads are pending, ``moving_share`` over those in which reads or writes
+    are pending.
 
     Raises :class:`InputError` if the model does not fit the board.
     """

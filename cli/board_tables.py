@@ -16,7 +16,10 @@ TODAY = "today's"
 
 
 def row(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table line of a build's report: a dictionary from column names to cells."""
+    """Return one line of the table of builds, made from a build's report.
+
+    The line is a dictionary from column names to cells.
+    """
     used = {
         title: f"{report[key]:,} of {report['available'][key]:,}" if key in report else "-"
         for key, title in RESOURCES.items()

@@ -1,4 +1,4 @@
-"""celosia build: make a bitstream for a board, or place and route one unit without the rest."""
+"""celosia build: make a bitstream for a board, or place and route a single unit of the machine."""
 
 import json
 import re

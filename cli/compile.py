@@ -91,10 +91,10 @@ def compile_command(
     With --add it also writes Verilog, a testbench or C files. The expected outputs in a testbench
     and in C files are integers computed by the golden machine.
 
-    An encoder is calibrated on the inputs of --calibration. If this option is not given, an encoder
-    of texts uses sentences that come with the package. Any other encoder then uses the inputs of
-    --inputs. If neither option is given, an encoder of handwritten digits uses images that come
-    with the package.
+    An encoder is calibrated on the inputs of --calibration. Without --calibration, an encoder of
+    texts uses sentences that come with the package, and any other encoder uses the inputs of
+    --inputs. Without both options, an encoder of handwritten digits uses images that come with the
+    package.
 
     The command removes files that an earlier call wrote to the folder and the new call does not
     write. But it keeps such a file if it was changed after the earlier call.
@@ -166,7 +166,7 @@ _ICARUS = 15_000
 
 
 def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
-    """Return a sentence that suggests Verilator if a testbench takes over a minute under Icarus.
+    """If a testbench needs over a minute in Icarus, return a sentence that suggests Verilator.
 
     Otherwise return None. ``cycles`` is the predicted number of the testbench's cycles; if it is
     None (not known), the result is None. ``top`` is the name of the top module.

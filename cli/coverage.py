@@ -58,8 +58,8 @@ def coverage(
 
     There are three kinds of coverage points. A point of `line` is a block of Verilog, or one
     outcome of a condition or choice. A point of `toggle` is a change of a bit, from 0 to 1 or back.
-    A point of `functional` is a combination: an instruction with a certain flag or none, a certain
-    value of one of its sizes (such as the largest), and a memory timing.
+    A point of `functional` is a combination of four things: an instruction, one of its flags (or no
+    flag), a value of one of its sizes (such as the largest), and a memory timing.
 
     Without UNIT, the command runs the benches of all units and the test programs, and counts points
     of all kinds. With the UNIT `functional` it runs only the test programs, and counts points of

@@ -29,9 +29,9 @@ def demo(picture: Path) -> None:
     """Classify images of handwritten digits with two Transformers on a simulated machine.
 
     The machine has the configuration `small`. The images are the test split of the data set.
-    Verilator simulates the machine; if it is missing, Icarus or the golden machine runs fewer
-    images. The command prints accuracies and cycles, and draws images with their predictions and
-    the cycles to the file PICTURE, by default build/demo.png.
+    Verilator simulates the machine. If Verilator is missing, Icarus or the golden machine
+    classifies only the first few images. The command prints accuracies and cycles, and draws images
+    with their predictions and the cycles to the file PICTURE, by default build/demo.png.
     """
     check_ending(picture, (".png", ".svg", ".pdf"))
     check_folder(picture.parent, [picture.name])

@@ -79,8 +79,9 @@ def evaluate(
     """Measure the accuracy or perplexity of the quantized MODEL and of its float model on data.
 
     With --inputs, or with --answers (known right answers), the quantized model runs on a simulated
-    machine, and its tensors are compared with those of the golden machine. With --text, the golden
-    model computes the quantized model's outputs, and the command reports perplexity.
+    machine, and its tensors are compared with those of the golden machine. With --text, a NumPy
+    reference computes the quantized model's outputs, without a machine, and the command reports
+    perplexity.
 
     Without these options, the command measures the distance between the outputs of the quantized
     model and of the float model. A model that recognizes digits is measured on test images. A

@@ -23,7 +23,10 @@ WIDE = "wide"
 
 @dataclass(frozen=True)
 class Key:
-    """A key of ``--quantize``, whose value is passed to the command as the parameter ``name``."""
+    """A key of ``--quantize``.
+
+    ``name`` is the name of the command's parameter that receives the key's value.
+    """
 
     name: str
     kind: type | tuple[str, ...]
@@ -185,7 +188,7 @@ class Formats:
         return self.bits[0]
 
     def refuse_bits(self, user: str) -> None:
-        """Raise :class:`InputError` unless ``bits`` lets every run read all 8 bits of each weight.
+        """Raise :class:`InputError` if ``bits`` makes a run read fewer than 8 bits of each weight.
 
         The message says that ``user``, an option such as ``--answers``, needs all bits.
         """

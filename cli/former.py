@@ -1,4 +1,4 @@
-"""Refusal of an earlier version's command line, with the equivalent present command line."""
+"""Refuses an earlier version's command line, and shows the same command in this version's form."""
 
 import itertools
 import re
@@ -22,7 +22,7 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 
 def spelling(command: str, option: str) -> str | None:
-    """Return a template for this version's equivalent of an earlier version's option.
+    """Return a template of the text that replaces an earlier version's option in this version.
 
     ``command`` is the name of the command that had ``option``. A template is a part of a command
     line, in which names in braces stand for values (:func:`holes`). If a later version removed the

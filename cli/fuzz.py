@@ -1,4 +1,4 @@
-"""celosia verify fuzz: random configurations, models, graphs, programs, bytes and buses."""
+"""celosia verify fuzz: tests on random machines, models, graphs, programs, bytes and bus timing."""
 
 from typing import Any
 
@@ -55,12 +55,13 @@ def fuzz(
     r"""Run random cases of all kinds, or only of the given KINDs, and report the cases that fail.
 
     A case passes if all its results are bit-exact, or if its input is refused with an error
-    message. A case that fails is reported by a name that `celosia verify replay` runs again.
+    message. A case that fails is reported by its name; `celosia verify replay` with this name runs
+    the case again.
 
     \b
-    model    a random model: golden machine (in 1 of 8 cases circuit too) must equal the reference
+    model    a random model: the golden machine (in 1 of 8 also the circuit) must equal a reference
     schedule a random model, compiled into several programs that must compute the same integers
-    onnx     a random ONNX graph: its import must be exact, then the check of model must pass
+    onnx     a random ONNX graph: it must be imported exactly, and then pass the check of `model`
     program  a random program, in half of the cases damaged: circuit and golden machine must agree
     trace    a run is reset, aborted or refused, or its memory fails; the next run must be right
     line     the host link gets random bytes, or a bus bridge meets random timing and errors

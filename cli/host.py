@@ -77,7 +77,7 @@ class Line:
 )
 @click.pass_context
 def host(context: click.Context, port: str | None, baud: int, source: str | None) -> None:
-    """Use a machine on a board, or on a simulated one (celosia board)."""
+    """Use a machine on a board, or on a board that celosia board simulates."""
     missing = click.MissingParameter(ctx=context, param=context.command.params[0])
     context.obj = Line(port, baud, None if source is None else machine(source), missing)
 

@@ -136,8 +136,8 @@ def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None
 
     The process ends without further cleanup, with the same exit code, if the block has not ended
     five seconds after the first signal. A second signal also ends the process without further
-    cleanup, but not earlier than 0.3 seconds after the first signal. If blocks are nested, only
-    ``end`` and ``held`` of the outer block are used.
+    cleanup. If it comes less than 0.3 seconds after the first, the process ends when these 0.3
+    seconds are over. If blocks are nested, only ``end`` and ``held`` of the outer block are used.
     """
     global _watch
     if _watch is not None:

@@ -33,8 +33,8 @@ def added(options: Sequence[Adder], command: Command) -> Command:
 def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
     """Return a decorator that adds options, and passes one object for all of them to the command.
 
-    The function ``make`` returns the object. Its keyword arguments are the values of the options,
-    by the options' names. The command's function receives the object as its argument ``name``.
+    The function ``make`` gets the options' values as keyword arguments, and returns the object.
+    ``name`` is the name of the argument by which the command's function receives the object.
     """
     names = inspect.signature(make).parameters
 
@@ -97,7 +97,8 @@ def config_choice(defaults: str) -> Adder:
 
     The command's function gets a function ``configured``, which returns the configuration that the
     options select. The argument of ``configured`` is the name of the preset to use if ``--config``
-    is not given. ``defaults`` is a text on these presets, which the help of ``--config`` shows.
+    is not given. ``defaults`` is a text for the help of ``--config``: it says which preset is used
+    for which model.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -247,7 +248,8 @@ def check_unit(unit: str, config: Config) -> None:
     """Raise :class:`InputError` if the user names a unit, but leaves it out of the machine.
 
     The user leaves a unit out if ``--set``, or the TOML file of ``--config``, sets the unit's field
-    to false. If only a preset does so, no error is raised, since a unit can be generated alone.
+    to false. If only a preset sets the field to false, no error is raised, since the command uses
+    the unit alone, without the preset's machine.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))
@@ -279,7 +281,8 @@ def refuse_given(user: str, *names: str) -> None:
     """Raise :class:`InputError` if the user has given an option that does not apply.
 
     ``names`` are the names of the command's parameters for the options that do not apply. The
-    message says that the given option is not for ``user``, a noun such as "named products".
+    message says that the given option is not for ``user``: another option such as "--toggles", or a
+    noun.
     """
     refused = given_options(names)
     if refused:

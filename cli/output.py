@@ -205,7 +205,7 @@ def cycles_table(result: Mapping[str, Any]) -> None:
     The first table has a line for each activity. Its cycles are the entries ``where`` and
     ``counters`` of the result, as in :class:`celosia.sim.report.Report`. The second table has a
     line for each engine. It is printed only if the result has the entry ``engines``. Nothing is
-    printed if ``--json`` is given, or if the machine has no clock.
+    printed if ``--json`` is given, or if the machine counts no cycles, such as the golden machine.
     """
     if as_json() or not result.get("where"):
         return
@@ -258,8 +258,8 @@ def text(value: Any) -> str:
     """Return a value as text for a table; the text of None is ``-``.
 
     A floating-point number gets at most four significant digits; from 1000 on it is rounded to an
-    integer. A number that would be rounded up to 1 gets up to eight decimals. Commas separate
-    thousands.
+    integer. A number just below 1 (such as 0.99997), which four digits would show as 1, gets up to
+    eight decimals. Commas separate thousands.
     """
     if value is None:
         return "-"

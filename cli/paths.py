@@ -13,9 +13,9 @@ _LONGEST = 4095  # bytes; of a whole path
 
 
 def check_name(text: str) -> str:
-    """Return an error message without its subject if a path is not valid, otherwise an empty text.
+    """Return the rest of an error sentence if a path is not valid, otherwise an empty text.
 
-    The caller puts the subject, such as "The path", before the message, which begins with a verb.
+    The rest begins with a verb. The caller puts the subject, such as "The path", before it.
     """
     parts = [part.encode("utf-8", "surrogateescape") for part in text.split(os.sep)]
     if not text:

@@ -58,8 +58,8 @@ def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
 
     The machine's counters count the cycles, in a simulation of the board's complete top level at
     ``clock_mhz``. External memory is block RAM of the FPGA, or a chip with the timing of its data
-    sheet. The simulated board has no flash, because the model in a flash runs only at power-on and
-    does not change these cycles.
+    sheet. The simulated board has no flash: a board runs the model that its flash holds only once,
+    at power-on, so the flash does not change these cycles.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """
@@ -71,8 +71,7 @@ def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
 def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a build report with new rates.
 
-    ``counted`` is a new result of :func:`rates`. Its entries replace the entries that an earlier
-    result has in the report.
+    ``counted`` is a new result of :func:`rates`. Its entries replace the report's old rates.
     """
     return {name: value for name, value in report.items() if name not in KEYS} | dict(counted)
 

@@ -83,8 +83,8 @@ def run(
     MODEL is the name of a model, the path of an ONNX file, a llama2.c file or a Hugging Face
     folder, or a folder that celosia compile wrote.
 
-    An encoder runs on the inputs of --inputs; without them, a model that recognizes digits runs on
-    test images. Any other encoder needs --inputs. A language model continues the prompt; an
+    An encoder runs on the inputs of --inputs. Without --inputs, an encoder that recognizes digits
+    runs on test images; any other encoder needs --inputs. A language model continues the prompt; an
     encoder-decoder answers the prompt. Every tensor that the machine writes is compared with the
     same tensor of the golden machine.
     """

@@ -57,7 +57,7 @@ def trace(
 
     The timeline is for ui.perfetto.dev or chrome://tracing: a microsecond stands for a cycle. The
     command also writes two pictures into the timeline's folder: a roofline of the operations, and
-    the utilization during the run.
+    the array's utilization during the run.
     """
     if inputs is None and tokens:
         raise InputError("Option --context needs --inputs")

@@ -58,8 +58,8 @@ class Tree(click.Group):
 
     ``headings`` is a dictionary from each heading to the names of its commands. The command NAME is
     a function in the module ``celosia.cli.NAME``, which is imported when the command is first used.
-    The function is also called NAME, or ``functions[NAME]`` if there is such an entry. Without
-    ``headings``, the group is an ordinary group of click, to which commands are added.
+    The function's name is NAME too, unless the dictionary ``functions`` has another name for NAME.
+    Without ``headings``, the group is an ordinary group of click, to which commands are added.
     """
 
     command_class = Command

@@ -53,12 +53,12 @@ def _plain(name: str) -> str:
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
     """Return a dictionary from the path of each instance to the path of its group.
 
-    At most ``limit`` instances are groups: those with the most cells, where the cells of inner
-    instances count too. The group of an instance is the innermost group that contains it, or "" if
-    no group contains it. ``paths`` has an element for each cell: the path of the instance that
-    contains the cell. An instance whose name ends in a number, such as ``column_3``, is never a
-    group, nor are instances inside it. Thus all elements of an array are in the group that contains
-    the array.
+    A group is a large instance that also stands for the smaller instances in it. The ``limit``
+    instances with the most cells, including the cells of inner instances, are groups. An instance's
+    group is the instance itself or the innermost group that contains it, or "" if there is none.
+    ``paths`` has an element for each cell: the path of the instance that contains the cell. An
+    instance whose name ends in a number, such as ``column_3``, is never a group, nor are instances
+    inside it. Thus all elements of an array are in the group that contains the array.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -83,10 +83,10 @@ def count_units(
     """Return the resources that each group of instances uses, and the position of each cell.
 
     ``placed`` is the file with the netlist after placement by nextpnr; ``units`` has the instances
-    of the design. Groups are those of :func:`groups`. The first result is a dictionary from each
-    group's path to a dictionary from a resource, such as a LUT, to the number that the group uses.
-    Cells outside all groups are counted as "the top". The second result is a list with (column,
-    row, group's path) for each placed cell; outside all groups the path is "".
+    of the design. Groups are those of :func:`groups`. The first result has a dictionary for each
+    group's path: the number of each resource, such as LUTs, that the group uses. Cells outside all
+    groups are counted as "the top". The second result is a list with (column, row, group's path)
+    for each placed cell; outside all groups the path is "".
     """
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[

@@ -54,9 +54,9 @@ class Board:
     (MHz). ``pins`` is a dictionary from each port of the top module to its pin. ``loaders`` are
     alternative commands that load the bitstream ``{file}`` into the board, the usual command first.
     At most one of ``sdram``, ``ddr3`` and ``psram`` is not None; it is the chip of the external
-    memory. If all three are None, external memory is block RAM of the device. Its size is
-    ``memory_bytes`` bytes. ``link`` is the kind of host link, one of ``LINKS``. If ``flash`` is not
-    None, the board runs a model from its flash at power-on.
+    memory. If all three are None, external memory is block RAM of the device. ``memory_bytes`` is
+    the size of external memory in either case (bytes). ``link`` is the kind of host link, one of
+    ``LINKS``. If ``flash`` is not None, the board runs a model from its flash at power-on.
     """
 
     name: str
@@ -209,7 +209,7 @@ def get_board(name: str, link: str = "uart") -> Board:
 
 
 def led_names(name: str) -> tuple[str, ...]:
-    """Return the names that amaranth-boards gives to the LEDs for the signals in ``LEDS``.
+    """Return the names of a board's LEDs in amaranth-boards: one LED for each signal in ``LEDS``.
 
     ``name`` is the name of the board. The names are in the order of ``LEDS``. They are fewer if the
     board has fewer LEDs.

@@ -61,17 +61,18 @@ _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 
 
 class Device(HostPort):
-    """The machine on a board, used through a port; a request is repeated until it is answered.
+    """The machine on a board, used through a port.
 
     ``config`` is the machine's configuration. If it is None, the constructor uses the known
     configuration (:func:`known_config`) whose fingerprint the board reports. ``name`` is the port's
     name for error messages. ``identity`` is the board's answer to the request HELLO (version and
     configuration); ``repeated`` is the number of requests that were sent again.
 
-    ``answer_seconds`` is the timeout of an answer, and ``run_seconds`` that of a run. Each time a
-    request gets no answer or an incomplete one, its timeout doubles, up to a limit. Before the
-    first answer of the board, the timeout is at most ``FIRST_SECONDS`` and does not double. If the
-    first request gets no answer ``FIRST_TRIES`` times, the constructor raises :class:`RunError`.
+    ``answer_seconds`` is the timeout of an answer, and ``run_seconds`` that of a run. A request
+    without a valid answer is sent again, up to ``RETRIES`` times. If the answer was absent or
+    incomplete, the timeout doubles, up to a limit. The first request is different: its timeout is
+    at most ``FIRST_SECONDS`` and does not double, and after ``FIRST_TRIES`` tries without an answer
+    the constructor raises :class:`RunError`.
 
     Raises :class:`RunError` if nothing answers, or if the board uses another version of the
     protocol than this program. The error is also raised if the board's configuration is not
