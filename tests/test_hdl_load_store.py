@@ -3,12 +3,11 @@
 import pytest
 
 from celosia.arch.presets import PRESETS
-from celosia.hdl.memory.load import LoadEngine
-from celosia.hdl.memory.store import StoreEngine
+from celosia.hdl.engines import load_engine, store_engine
 from celosia.tb.benches.simulate import simulate
 from tests.support.longer import longer
 
-ENGINES = {"load": LoadEngine, "store": StoreEngine}
+ENGINES = {"load": load_engine, "store": store_engine}
 BYTES = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
 WIDE = {"mem_width": 128, "scratchpad_banks": 4, "mem_addr_width": 16}
 ODD = {"rows": 5, "cols": 3, "lanes": 2, "fused": False, "mem_width": 32}
