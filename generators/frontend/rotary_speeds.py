@@ -22,9 +22,9 @@ _STRETCHED = ("llama3", "yarn", "longrope")
 def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     """Return a model's settings of rotary positions: a dictionary from name to value.
 
-    The result has all settings of the dictionary ``rope_scaling`` in config.json or, if it is
-    empty, of the dictionary ``rope_parameters``. If this dictionary lacks the rotary base or the
-    share of rotated columns, that setting is read from the top level of config.json. The setting
+    The settings are read from a dictionary in config.json: ``rope_scaling`` or, if it is empty,
+    ``rope_parameters``. If the dictionary that is read lacks the rotary base or the share of
+    rotated columns, that setting is read from the top level of config.json. The setting
     ``rope_type`` is the kind of rotary positions.
 
     For the kinds ``llama3``, ``yarn`` and ``longrope``, the result also has the number of positions

@@ -126,9 +126,9 @@ _MOST_BYTES = 1 << 33
 def read_array(path: Path, content: str) -> NDArray[np.generic]:
     """Return the array of numbers in a ``.npy`` file.
 
-    Error messages call the numbers ``content``, for example "labels". Raises :class:`InputError` if
-    the file cannot be read, is no array of numbers, or is smaller than its header states. The size
-    is checked before memory is allocated for the array.
+    ``content`` is the word for the numbers in error messages, for example "labels". Raises
+    :class:`InputError` if the file cannot be read, is no array of numbers, or is smaller than its
+    header states. The size is checked before memory is allocated for the array.
     """
     with reading(path, content), path.open("rb") as file:
         values = _read_array(file, path, content)

@@ -61,9 +61,9 @@ class Source:
     def encode(self, text: str) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], or its token numbers and types, [n, 2].
 
-        A text with a tab is a pair of texts. The types are returned only for a pair, if tokenizer
-        and model have token types. Texts of more than ``longest`` tokens are truncated; if
-        ``longest`` is 0, the limit is the number of tokens that the model accepts.
+        A text with a tab is a pair of texts. The types are returned if the text is a pair, and both
+        the tokenizer and the model have token types. Texts of more than ``longest`` tokens are
+        truncated; if ``longest`` is 0, the limit is the number of tokens that the model accepts.
 
         Raises :class:`InputError` in these cases:
 
@@ -184,7 +184,8 @@ class Source:
     def random(self, rng: np.random.Generator) -> Values:
         """Return a random sample in the form that :meth:`prepare` accepts.
 
-        Its first input has the greatest length that the model accepts.
+        The first or only input has the greatest length that the model accepts. Any other input has
+        a fixed shape.
         """
         return self.named.random(self._random(rng), rng)
 

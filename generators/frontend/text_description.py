@@ -240,6 +240,7 @@ class TextDescription(Description):
 def read_text_description(path: Path) -> TextDescription:
     """Return a decoder's description from a TOML file.
 
-    Raises :class:`InputError` as :func:`celosia.generators.frontend.description.read_fields`.
+    Raises :class:`InputError` in the same cases as
+    :func:`celosia.generators.frontend.description.read_fields`.
     """
     return read_fields(path, TextDescription)

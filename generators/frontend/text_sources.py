@@ -73,16 +73,16 @@ class TokenizerLike(Protocol):
         """
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text after the token ``before``.
+        """Return the bytes that a token adds to a text whose last token is ``before``.
 
-        ``before`` is -1 if the token is the first of the text.
+        ``before`` is -1 if the text has no token yet.
         """
 
     def decode(self, tokens: list[int]) -> str:
         """Return the text that a list of tokens stands for."""
 
     def settled(self, tokens: list[int]) -> str:
-        """Decode tokens; return only the text's beginning, which later tokens cannot change."""
+        """Decode tokens, and return only the part of the text that later tokens cannot change."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,8 @@ class TextSource:
     ) -> Decoder:
         """Return the quantized decoder, calibrated on texts that the model samples.
 
-        Raises :class:`InputError` as :func:`celosia.generators.quantize.quantize.quantize_decoder`.
+        Raises :class:`InputError` in the same cases as
+        :func:`celosia.generators.quantize.quantize.quantize_decoder`.
         """
         return self.calibrate(None, options, progress)[0]
 
@@ -130,8 +131,8 @@ class TextSource:
         source texts of these answers. If ``texts`` is None, the sources in the model's folder are
         used, or random ones if the folder has none.
 
-        The errors are measured on a few of the texts or answers. Raises :class:`InputError` as
-        :func:`celosia.generators.quantize.texts.calibration_texts`.
+        The errors are measured on a few of the texts or answers. Raises :class:`InputError` in the
+        same cases as :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
         options = options or Quantization()
         model, weights = self.description, self.weights
@@ -152,14 +153,15 @@ class TextSource:
     ) -> Calibration:
         """Run the float model on calibration texts, and return the ranges of all its tensors.
 
-        The result also contains the values of some tensors, one row for each token of some of the
-        calibration texts. For a decoder, ``texts`` are these texts, each a list of token numbers.
-        If ``texts`` is None, the model samples them.
+        The result also contains the values of some tensors, one row per token. These values are
+        from only some of the calibration texts. For a decoder, ``texts`` are all calibration texts,
+        each a list of token numbers. If ``texts`` is None, the model samples them.
 
         For an encoder-decoder, ``texts`` are source texts, and the model samples an answer to each.
         If ``texts`` is None, the sources are random.
 
-        Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
+        Raises :class:`InputError` in the same cases as
+        :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
         model, chosen = self.description, options or Quantization()
         begin = None if model.source_layers else self.tokenizer.begin

@@ -90,11 +90,11 @@ class TextTokenizer:
         return some(tokens or ([] if self.begin is None else [self.begin]))
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text after the token ``before``.
+        """Return the bytes that a token adds to a text whose last token is ``before``.
 
-        ``before`` is -1 for the first token. A token may contain only some bytes of a character. If
-        ``cleaned`` is true, :meth:`decode` removes spaces before punctuation. This method keeps
-        them, because their removal depends on later tokens.
+        ``before`` is -1 if the text has no token yet. A token may contain only some bytes of a
+        character. If ``cleaned`` is true, :meth:`decode` removes spaces before punctuation. This
+        method keeps them, because their removal depends on later tokens.
         """
         if self._is_mark(token):
             return b""
@@ -199,9 +199,9 @@ def read_tokenizer_file(path: Path) -> Any:
 def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
     """Return a list of the lines of a text file, without its blank lines.
 
-    Blank lines at the file's end are always skipped. If ``blank`` is true, all other blank lines
-    are skipped too. If ``blank`` is false, any other blank line is an error. So line i of the
-    result belongs to line i of another file, such as a file of labels.
+    Blank lines at the file's end are always skipped. Blank lines before other lines are skipped if
+    ``blank`` is true, and are an error if it is false. If ``blank`` is false, item i of the result
+    is therefore line i of the file, and matches line i of a file of labels.
 
     Raises :class:`InputError` if a blank line is an error, or if the file cannot be read or has
     only blank lines.

@@ -27,7 +27,10 @@ def is_nested(model: IntegerGraph) -> bool:
 
 
 def planes_of(bits: int) -> int:
-    """Return how many bit planes together hold the upper ``bits`` bits of each nested weight."""
+    """Return the number of bit planes that hold the upper ``bits`` bits of each nested weight.
+
+    A plane holds 2 or 4 bits of each weight.
+    """
     return [*PLANES].index(bits) + 1
 
 

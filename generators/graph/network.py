@@ -61,8 +61,9 @@ class Embedding:
 class Start:
     """``target`` is the learned positions, with the class token added in row 0.
 
-    Later, the linear layer that embeds the input adds its result to these rows. If the model has no
-    learned positions, zeros replace them. If it has no class token, nothing is added in row 0.
+    A later node, the linear layer that embeds the input, adds its result to the rows after the
+    class token. If the model has no learned positions, zeros replace them. If it has no class
+    token, nothing is added in row 0.
     """
 
     target: Value
@@ -116,9 +117,9 @@ class Convert:
 
 @dataclass(frozen=True)
 class Rotary:
-    """A rotary embedding: ``target`` is ``source`` with rotated pairs of each head's columns.
+    """A rotary embedding: ``target`` is ``source`` after each head's pairs of columns are rotated.
 
-    The angle of a pair is the position of the row's token times a constant of the pair.
+    The angle is the position of the row's token times the pair's angular speed.
     """
 
     source: Value

@@ -19,8 +19,8 @@ TIMES_STEPS = 4096
 class Embedding:
     """A token embedding: each row of ``target`` is a token's vector, requantized (``rescale``).
 
-    The vector of token t is row t of ``words``. If ``positions`` is not None, its row for the
-    token's position is added after the requantization.
+    The vector of token t is row t of ``words``. If there is a table ``positions``, the row of this
+    table for the token's position is added after the requantization.
     """
 
     target: Tensor
@@ -208,7 +208,8 @@ class Rotary:
     def at(self, places: Ints) -> Ints:
         """Return the cosines and sines for the tokens at the positions ``places``.
 
-        The result is one array [positions, columns of a head], in the form of ``pairs``.
+        The result is one array [positions, columns of a head], with cosines and sines in the same
+        order as in ``pairs``.
         """
         return self.pairs[places % len(self.pairs)]
 

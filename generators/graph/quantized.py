@@ -95,10 +95,10 @@ class Graph(Generic[D]):
         return total
 
     def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:
-        """Return inputs [..., tokens, features], quantized for the graph's tensor ``input``.
+        """Return ``values`` [..., tokens, features], quantized for the graph's tensor ``input``.
 
-        The result is INT8, or INT16 if that tensor is INT16. ``values`` are the inputs. If no
-        linear layer embeds them, they must be the rows that
+        The result is INT8, or INT16 if that tensor is INT16. If the model does not begin with a
+        linear layer that embeds the inputs, ``values`` must be the rows that
         :func:`celosia.generators.frontend.embedding.lookup` returns for the tokens.
         """
         return quantize(values, self.input).astype("<i2" if self.input.wide else np.int8)
@@ -140,15 +140,17 @@ class Graph(Generic[D]):
     def kv_bits(self) -> int:
         """Number of bits that store each element of an attention's values.
 
-        Elements of keys have as many bits, except in the first ``whole`` columns of each head.
+        Elements of keys have the same number of bits, but the first columns of each head (their
+        number is ``whole``) have 8 bits.
         """
         return self.attentions[0].kv_bits
 
     @property
     def key_bits(self) -> int:
-        """Number of bits that store a key element, except in the first ``whole`` columns of a head.
+        """Number of bits of a key element, outside the 8-bit columns.
 
-        The number is 8 if ``whole`` is the number of all columns of a head.
+        The 8-bit columns are the first columns of each head; their number is ``whole``. The number
+        is 8 if all columns of a head are 8-bit columns.
         """
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 

@@ -16,8 +16,8 @@ def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:
 
     ``part`` is a graph, or a member of a graph such as an operation, a tuple of operations or a
     tensor. ``change`` gets ``part`` and returns its replacement, or None. If it returns None for a
-    graph, a tuple, an operation or a part of an operation, it then gets each member of these. Any
-    other object for which it returns None, such as a tensor, is kept.
+    graph, a tuple, an operation or a part of an operation, it is called for each member of that
+    object. If it returns None for any other object, such as a tensor, the object is kept.
     """
     whole: Any = part
     changed: Any = change(part)

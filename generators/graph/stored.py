@@ -1,4 +1,4 @@
-"""Weights of fewer than 8 bits: codes, which select values of a format, and the stored bytes."""
+"""Weights of fewer than 8 bits: each is a code for a value of its format; bytes store the codes."""
 
 import math
 from dataclasses import dataclass, field
@@ -61,8 +61,8 @@ def part_rows(stored: Stored | None, config: Config) -> int:
 def in_pairs(stored: Stored | None, config: Config) -> bool:
     """Return whether each byte of a weight slot holds two weights in the format of ``stored``.
 
-    This is the case if the configuration has ``packed_slots`` and each operand that the codes of
-    the format stand for fits in 4 bits. It is false for INT8 weights (``stored`` is None).
+    This is the case if the configuration has ``packed_slots`` and all values of the format fit in 4
+    bits. It is false for INT8 weights (``stored`` is None).
     """
     return stored is not None and config.packed_slots and stored.form.paired
 
@@ -73,9 +73,10 @@ def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | No
     The first result is a matrix of bytes. Each byte contains two weights of the same column, and a
     slot holds ``size`` rows of bytes.
 
-    The second result is None if groups of weights have no scales. Otherwise it is a :class:`Stored`
-    of the same bytes, with one scale for each column of a slot. In this case ``rows`` must begin at
-    the first row of a group, and the rows of a group must fill whole slots.
+    The second result is None if the weights have no group scales. Otherwise it is a :class:`Stored`
+    that contains the bytes of the first result, and one scale for each column of each slot. In this
+    case ``rows`` must begin at the first row of a group, and the rows of a group must fill whole
+    slots.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]

@@ -1,4 +1,4 @@
-"""Equal layers, which differ only in names, scales and parameters: comparison and repetition."""
+"""Comparison and repetition of layers that differ only in names, scales and parameters."""
 
 import re
 from collections.abc import Sequence

@@ -102,7 +102,7 @@ def rescale_of(bias: ArrayLike, factors: ArrayLike) -> Rescale:
 
 
 def quantize(values: NDArray[np.floating], tensor: Tensor) -> Ints:
-    """Return real values as integers of a tensor.
+    """Return real values, quantized to the integers of a tensor.
 
     Each value is divided by the tensor's scale and rounded to the nearest integer, ties to even.
     The zero point is added, and the result is saturated at the tensor's width. Gains and offsets of

@@ -147,8 +147,9 @@ def first_fit(
 ) -> Result | None:
     """Return ``make(choices)`` for the first choices that fit, or None if none do.
 
-    ``make`` raises :class:`FitError` for choices that do not fit. If ``ends(choices, error)`` is
-    true for such an error, smaller choices in the same entry of ``series`` are skipped. Choices
+    Each entry of ``series`` has choices that are tried in order. ``make`` raises :class:`FitError`
+    for choices that do not fit. ``ends(choices, error)`` is true if smaller choices (method
+    ``is_smaller``) are not expected to fit either. They are then skipped in the same entry. Choices
     smaller than one of ``known`` are skipped in all entries.
     """
     for alternatives in series:
@@ -170,10 +171,10 @@ def fastest(
     choices: Iterable[Result],
     best: Trial[Source] | None = None,
 ) -> Trial[Source]:
-    """Return the cheapest trial made with one of ``choices``, or ``best`` if none costs less.
+    """Return the trial with the lowest ``cost`` that ``make`` makes from one of ``choices``.
 
-    ``make`` raises :class:`FitError` for choices that do not fit. If all do not, and ``best`` is
-    None, the first of these errors is raised.
+    The result is ``best`` if none costs less. ``make`` raises :class:`FitError` for choices that do
+    not fit. If no choices fit and ``best`` is None, the first of these errors is raised.
     """
     errors = list[FitError]()
     for each in choices:
@@ -192,7 +193,8 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
-    ``least`` is true if the words of loops are not counted; the error is then ``hopeless``.
+    ``least`` is true if ``words`` does not count the SET instructions of loops. The error is then
+    ``hopeless``: even the other words are too many.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -212,11 +214,11 @@ def _more_words(config: Config, least: int = 0) -> tuple[Mapping[str, int], ...]
 def place(
     memory: Memory, used: Mapping[str, Use], held: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[dict[str, int], Mapping[str, int]]:
-    """Return a scratchpad address for every buffer that is used, and ``held``.
+    """Return two dictionaries: the scratchpad addresses of all used buffers, and ``held``.
 
-    ``held`` has the addresses of buffers that must not move. If the other buffers then do not fit,
-    all buffers get new addresses, and an empty ``held`` is returned. Raises :class:`FitError` if
-    the buffers do not fit at all.
+    ``held`` has the addresses of buffers that must not move. If the other buffers do not fit beside
+    these, all buffers get new addresses, and the second result is empty. Raises :class:`FitError`
+    if the buffers do not fit at all.
     """
     addresses = allocate(used, memory.buffers, memory.config, held)
     if addresses is not None:

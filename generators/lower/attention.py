@@ -44,8 +44,8 @@ def score(
     """Return the instruction that multiplies ``m`` queries of a head by ``n`` keys.
 
     The products are written to the accumulators at ``sums``. ``names`` are further flags of the
-    instruction. ``keys`` is either a scratchpad view whose rows are the keys, or the number of the
-    first of the weight slots whose columns are the keys.
+    instruction. ``keys`` is a scratchpad view with one key in each row, or, if the keys are the
+    columns of weight slots, the number of the first slot.
 
     If several heads share a slot, ``above`` is the number of slot rows above this head's keys. Each
     row of ``query`` must then begin with ``above`` zeros, so that the keys of other heads add
@@ -69,9 +69,9 @@ def softmax(
     """Return the instruction for the softmax of a head's scores.
 
     If ``flags`` contains ``drain``, the scores are sums in the accumulators. Otherwise they are
-    requantized scores in the scratchpad. Shaped attention adds a term to the score of each token
-    with itself. ``row`` is the column of this score in the first row of scores; only shaped
-    attention uses it. The other arguments are as for :meth:`Work.softmax`.
+    requantized scores in the scratchpad. Only shaped attention uses ``row``: such attention adds a
+    term to the score of each token with itself. In the first row of scores, this score is in column
+    ``row``. The other arguments are as for :meth:`Work.softmax`.
     """
     diagonal = op.heads[head].diagonal
     return work.softmax(

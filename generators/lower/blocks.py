@@ -53,10 +53,10 @@ def cut(total: int, marks: Iterable[int]) -> list[Part]:
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
     """Cut the range from 0 to ``total`` at ``marks``, and divide each interval into parts.
 
-    The result is a list with one list of parts (first, count) for each interval between two
-    neighbouring marks. An interval is divided into the fewest equal parts of at most ``most`` times
-    ``unit`` elements. The size of a part is a multiple of ``unit``; only the last part of an
-    interval may be smaller.
+    The result has one list of parts (first, count) for each interval between two neighbouring
+    marks. Each interval is divided into as few equal parts as possible. The size of a part is a
+    multiple of ``unit``, and at most ``most * unit``; only the last part of an interval may be
+    smaller.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -65,10 +65,10 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 
 
 def turn(index: int, count: int) -> int:
-    """Return the place of part ``index`` of ``count`` parts that take places 0 and 1 in turn.
+    """Return the place (number of a buffer) of part ``index``: 0 and 1 alternate.
 
-    Part 0 follows again after the last part. Neighbouring parts have different places, so the last
-    part of an odd count has place 2.
+    The ``count`` parts are used in a cycle, and two successive parts must have different places. So
+    if ``count`` is odd, the last part has place 2.
     """
     return 2 if count % 2 and index == count - 1 else index % 2
 
@@ -174,11 +174,11 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return a tensor's division into blocks of columns.
 
-    A tensor of at most ``most`` bytes is one block. A larger tensor is cut into blocks of a width
-    that is a multiple of a unit. ``units`` is a list of such units (columns), in order of
-    preference. The unit is the first one with at most ``most`` bytes in its columns. The tensor is
-    then cut into the fewest equal blocks of at most ``most`` bytes. If no unit is small enough,
-    each block has the width of the last unit, and more than ``most`` bytes.
+    A tensor of at most ``most`` bytes is one block. The width of the blocks of a larger tensor is a
+    multiple of one of ``units``, numbers of columns in order of preference. The first unit whose
+    columns have at most ``most`` bytes together is used. The tensor is then cut into the fewest
+    equal blocks of at most ``most`` bytes. If no unit is small enough, each block has the width of
+    the last unit, and more than ``most`` bytes.
     """
     step = tensor.columns
     if tensor.bytes > most:

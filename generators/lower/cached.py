@@ -73,10 +73,10 @@ class Cached:
     def again(self) -> None:
         """Add loads of the new tokens' keys and values, although no later instruction reads them.
 
-        In a loop over layers, each layer stores its new keys and values in external memory, and
-        then the next layer loads its keys and values. After the last layer, the loads that this
-        method adds take the place of the next layer's loads. So instructions after the loop need
-        the same kinds of waits as instructions in an iteration.
+        In a loop over layers, the stores of one layer's new keys and values are followed by loads
+        of the next layer's cache. The last layer has no next layer, so this method adds loads of
+        the last layer's new keys and values instead. So instructions after the loop need the same
+        kinds of waits as instructions in an iteration.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -173,9 +173,9 @@ class Cached:
         """Return the parts of a key head's values, a list of (first column, count, operand, flags).
 
         ``count`` is the number of columns. A product uses ``operand`` and ``flags`` to read the
-        part. If values are in weight slots, each tile column is a part, and its operand is the
-        number of its first slot. If values are in the scratchpad, all columns are one part, and its
-        operand is a view of rows.
+        part. If values are in weight slots, each part is one tile column, as wide as the array, and
+        the operand is the number of the part's first slot. If values are in the scratchpad, all
+        columns are one part, and the operand is a view of rows.
         """
         if self.plan.cuts.resident:
             tiles = len(self.kept.values[head])

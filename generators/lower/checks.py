@@ -35,11 +35,12 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
     """Raise an error if a configuration cannot run a decoder with a cache.
 
-    The configuration must have all units that the decoder needs, and must allow the number of
-    products in its sums and the length of its rows. The cache must not have more tokens than the
-    model supports. ``rows``, the number of tokens of a chunk, must be in the supported range. The
-    configuration's operands must have 8 bits, and it must support the formats of keys and values.
-    If the cache needs recomputed keys and values, the decoder must allow them.
+    The configuration must have all units that the decoder needs. Its limits must allow the
+    decoder's longest sum (in products) and longest row of a norm or softmax. The cache must not
+    have more tokens than the model supports. ``rows``, the number of tokens of a chunk, must be in
+    the supported range. The configuration's operands must have 8 bits, and it must support the
+    formats of keys and values. If each run computes all keys and values anew, this must be possible
+    for the decoder.
 
     The error is :class:`InputError`, or :class:`FitError` if other configuration fields may help.
     """

@@ -57,7 +57,7 @@ class Choices:
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_smaller(self, other: "Choices") -> bool:
-        """Return whether a load and a block of these choices are at most as large as in ``other``.
+        """Return whether loads and blocks of these choices are at most as large as in ``other``.
 
         The sizes are the bytes of one load (``blob_bytes``) and of one block of a tensor
         (``block_bytes``). The result is False if the two choices differ in ``compact`` or in their

@@ -217,10 +217,10 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
 def compiled_trial(
     quantized: QuantizedModel, config: Config, trial: EncoderTrial, batch: int
 ) -> CompiledModel:
-    """Return the compiled encoder whose program is that of ``trial``.
+    """Return the compiled encoder with the program of ``trial``.
 
-    The search for a tiling has chosen this program, which computes ``batch`` inputs at once.
-    ``quantized`` is the quantized model for a single input.
+    ``trial`` is the candidate that the search for a tiling has chosen. Its program computes
+    ``batch`` inputs at once. ``quantized`` is the quantized model for a single input.
     """
     placed, program = trial.source, trial.program
     lowered, nodes = placed.lowered, trial.assembly.programs[ENCODE]

@@ -53,9 +53,9 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
     """Return a lowered encoder with buffer addresses.
 
     ``lowered`` was made with ``choices``. Each load precedes its use by at most ``choices.ahead``
-    items. If the scratchpad has no room for all tensors and ``choices.spills`` is true, blocks of
-    tensors are stored to external memory until their next use. Raises :class:`FitError` if the
-    encoder does not fit.
+    items (an item is a group of instructions with its loads). If the scratchpad has no room for all
+    tensors and ``choices.spills`` is true, blocks of tensors are stored to external memory until
+    their next use. Raises :class:`FitError` if the encoder does not fit.
     """
     memory, sizes = lowered.memory, lowered.memory.buffers
     sections = _sections(lowered, choices)
@@ -86,7 +86,7 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
 def assembly(
     placed: Placed, model: ModelDescription, layers: int | None = None
 ) -> Assembly[Placed]:
-    """Return the programs of an encoder, and the runs whose predicted cycles are compared.
+    """Return the programs of an encoder, and the runs whose predicted cycles the search compares.
 
     If ``layers`` is given, the programs end after that number of layers, and the programs that read
     fewer bits of nested weights are omitted.

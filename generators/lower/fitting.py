@@ -36,10 +36,10 @@ class FitError(InputError):
 
     Each of the ``remedies`` is a dictionary from the name of a configuration field to a new value.
     The values of a remedy are the smallest that may suffice. Each remedy alone may suffice, without
-    the others. ``excess`` is the needed size of the memory that is too small, in its unit: bytes
+    the others. ``excess`` is the total size needed in the memory that is too small, in bytes
     (scratchpad, external memory), weight slots, or words (program memory). ``hopeless`` is true if
-    smaller or later loads do not help. Either the program is too long, and such loads make it
-    longer, or the tensors alone do not fit the scratchpad.
+    smaller or later loads cannot help: because the program is too long, and such loads make it
+    longer, or because the tensors alone do not fit the scratchpad.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ def remedy(error: FitError, progress: Progress = lambda done, total: None) -> st
     """Return a clause for a message: the configuration changes with which the model compiles.
 
     Changes are found by compiling the model for larger configurations. The first round tries the
-    remedies of ``error``. Each further round extends the changes that failed by the remedies of
-    their errors. The search ends after the first round with a success, and the clause names the
-    successful changes of this round. If no change helps, it states the number of configurations
-    tried. ``progress`` is called with the number of started tries and the largest possible number
-    of tries.
+    remedies of ``error``. If a change fails with an error, the next round tries the change together
+    with each remedy of that error. The search ends after the first round with a success, and the
+    clause names the successful changes of this round. If no change helps, the clause states the
+    number of configurations tried. ``progress`` is called with the number of started tries and the
+    largest possible number of tries.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"

@@ -56,11 +56,11 @@ class View:
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
     """Return requantization parameters as an array [words, bytes] of words of the parameter memory.
 
-    In a word, each lane of the vector engine has the parameters of one column. The parameters in
+    Each word has the parameters of one column for each lane of the vector engine. The parameters in
     each item of ``rescales`` begin a new word. If ``by_tile`` is true, the parameters of each tile
-    column also begin a new word, because DRAIN begins a new word there. Otherwise the parameters of
-    adjacent columns fill the lanes without gaps. Parameters that all columns share are one word,
-    with the same content in every lane.
+    column (as many columns as the array has) also begin a new word, because DRAIN begins a new word
+    there. Otherwise the parameters of adjacent columns fill the lanes without gaps. Parameters that
+    all columns share are one word, with the same content in every lane.
     """
     words = []
     for rescale in rescales:
@@ -140,8 +140,8 @@ class Work:
         ``opcode`` is DRAIN if the source is sums in the accumulators, or MAP if it is rows in the
         scratchpad. The result has the data type and zero point of ``tensor``. If ``tensor`` is
         None, ``flags`` select the data type, and the zero point is 0. ``table`` is the value of the
-        instruction's operand ``table``, which has a different use with each flag (see
-        :func:`drain`).
+        instruction's operand ``table``; its meaning depends on whether the instruction applies an
+        activation, a rotation or a gate (see :func:`drain`).
 
         ``beside`` is the view of the instruction's second input: rows to add, rotations or
         multipliers. If ``residual`` is true, the instruction adds the old values of the target

@@ -5,9 +5,9 @@ or more heads, a token's keys of these heads are in one column, one head's key b
 query must then be multiplied by only one head's part of the column. So the query begins with zeros,
 one for each slot row above that head's keys.
 
-The zeros are requantized with the queries. They are sums of tile columns to which no product is
-added. If one row is requantized at a time, and a head is one tile column wide, the zeros are
-written only at setup, and later requantizations skip them.
+The zeros are requantized with the queries. They come from accumulators of tile columns to which no
+product is added, so their sums stay zero. If one row is requantized at a time, and a head is one
+tile column wide, the zeros are written only at setup, and later requantizations skip them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,10 +24,10 @@ from celosia.generators.quantize.options import NARROW_BITS
 def most_key_heads(decoder: Decoder, config: Config) -> int:
     """Return the largest number of key heads whose keys can share a weight slot.
 
-    A query begins with zeros for the other heads' keys; these zeros are whole tile columns. So the
-    result is 1 if a head's columns are not whole tile columns. It is also 1 if slots pack keys or
-    values in pairs, or if weights are streamed. It is 1 for an encoder-decoder too, because heads
-    never share the slots of a source text's keys.
+    A query begins with zeros for the other heads' keys. The number of these zeros must be a
+    multiple of a tile's width. So the result is 1 if the number of columns of a head is not such a
+    multiple. It is also 1 if slots pack keys or values in pairs, or if weights are streamed. It is
+    1 for an encoder-decoder too, because heads never share the slots of a source text's keys.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
@@ -37,7 +37,7 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return a list of the first column of each query head in a row of queries.
+    """Return a list of the columns at which the heads' queries begin, after their zeros, in a row.
 
     The list ends with one more number: the number of columns of the row. A slot contains the keys
     of ``key_heads`` heads. Before the queries of a head, the row has a zero for each slot row above

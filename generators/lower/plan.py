@@ -94,9 +94,8 @@ class Matrix:
     def within(self, first: int, count: int) -> tuple[int, int]:
         """Return the layer's tile columns (first, count) in a range of a requantized row.
 
-        The given range is the row's ``count`` tile columns from position ``first`` on. It also
-        includes the tile columns of zeros between queries, which the layer does not compute. In the
-        result only the layer's own tile columns are numbered and counted.
+        The arguments ``first`` and ``count`` are a range of the row, and count its tile columns of
+        zeros too. The result counts only the tile columns that the layer computes.
         """
         if not self.places:
             return first, count
@@ -104,7 +103,7 @@ class Matrix:
         return begin, bisect_left(self.places, first + count) - begin
 
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Divide a range of the layer's tile columns into runs; one product computes each run.
+        """Divide a range of the layer's tile columns into runs that are computed separately.
 
         The range is ``count`` tile columns from ``first`` on. In the accumulators they may be
         separated by tile columns of zeros, but the tile columns of a run are equally far apart.
@@ -171,10 +170,10 @@ class Plan:
         return self.cuts.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
-        """Return whether each weight slot contains two tile columns of values, packed as a pair.
+        """Return whether a weight slot of an attention's values contains two packed tile columns.
 
-        This is so if keys and values have fewer than 8 bits, unless they are those of the source
-        text of an encoder-decoder.
+        This is so if keys and values have fewer than 8 bits. The keys and values of an
+        encoder-decoder's source text are never paired.
         """
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
@@ -222,7 +221,8 @@ class Plan:
         The words are consecutive. The result has the number of words and the location of the first
         word: its index in the parameter memory, or its address in external memory if the plan
         streams parameter words. If ``by_tile`` is true, the parameters of each tile column begin a
-        new word, as DRAIN reads them; otherwise adjacent columns fill the lanes without gaps.
+        new word, as DRAIN requires. Otherwise the parameters of all columns follow each other in
+        the words without gaps.
 
         ``early`` is true for parameters with which SOFTMAX and NORM requantize sums from the
         accumulators. If the machine reserves the first words of the parameter memory for such
@@ -329,10 +329,11 @@ def layer_of(tensor: Tensor) -> int:
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
     """Return a linear layer with an identity matrix as weights, which computes ``op``.
 
-    ``op`` is a conversion. The number of the matrix's columns is ``head_dim`` (the columns of a
-    head), rounded up to whole tile columns, but at most the number of the result's columns. If the
-    matrix has fewer columns than the result, the caller cuts the columns of the source into parts
-    of this size, and multiplies each part by the same matrix.
+    ``op`` is a conversion: it changes the scale or the width of its source. The number of the
+    matrix's columns is ``head_dim`` (the columns of a head), rounded up to whole tile columns, but
+    at most the number of the result's columns. If the matrix has fewer columns than the result, the
+    caller cuts the columns of the source into parts of this size, and multiplies each part by the
+    same matrix.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)

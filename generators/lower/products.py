@@ -59,9 +59,9 @@ class Product:
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
         """Return the instruction that multiplies rows of ``source`` by this product's weights.
 
-        ``sums`` is the view of the sums of the layer's weight matrix; its stride is the distance
-        between adjacent tile columns. The instruction writes only the columns of this product's
-        weights.
+        ``sums`` is the view of the accumulator rows for the product with the layer's whole weight
+        matrix; its stride is the distance between adjacent tile columns. The instruction writes
+        only the columns of this product's weights.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
@@ -105,9 +105,10 @@ class Room:
     ) -> list[Product]:
         """Place parts of weights in the memory, and return a list of one product per placed part.
 
-        ``parts`` together are the matrix ``whole``. If the zero-skip unit multiplies ``height``
-        rows faster than the array does, ``whole`` is stored as one sparse matrix instead. A matrix
-        is always dense if it is stored in weight slots, or if ``height`` is 0.
+        ``parts`` together are the matrix ``whole``. ``height`` is the number of rows that are
+        multiplied by it. If the zero-skip unit multiplies this number of rows faster than the array
+        does, ``whole`` is stored as one sparse matrix instead. A matrix is always dense if it is
+        stored in weight slots, or if ``height`` is 0.
 
         Nested weights are stored as several bit planes, one matrix each. For such a plane,
         ``plane`` is the number of planes with higher bits. For all other weights it is 0.

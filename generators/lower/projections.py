@@ -104,10 +104,9 @@ class Instructions(Rules):
         accumulators have one bank of even rows and one bank of odd rows, so all sums of the product
         are in the same bank. They can be requantized while another product writes the other bank.
 
-        In a run of one token, the output projection of an attention has distance 1, so its sums are
-        in both banks. Its input is the attention's result. The sums of that result are in both
-        banks too, and are requantized while the projection runs, so neither bank is free for the
-        projection.
+        In a run of one token, an attention's output projection has distance 1. Distance 2 would not
+        help it: while it runs, the sums of its input (the attention's result) are requantized from
+        both banks, so no bank is free.
         """
         if self.rows > 1:
             return self.rows
@@ -182,8 +181,8 @@ class Instructions(Rules):
         """Add the instructions that multiply rows by a linear layer's weights.
 
         ``source`` is the view of the rows, by default the layer's source. If ``row`` is true, only
-        one row is multiplied. If ``text`` is given, only the row of that text is multiplied.
-        Otherwise all rows are multiplied.
+        the first row of the source is multiplied. If ``text`` is given, only the row of that text
+        is multiplied. Otherwise all rows are multiplied.
 
         ``tiles`` (first, count) restricts the products to some tile columns of the weights; by
         default all tile columns are multiplied. The rows of the weights may be divided into ranges.
@@ -240,8 +239,8 @@ class Instructions(Rules):
 
         ``tiles`` is (first, count). The sums are in the layer's accumulator rows, or in the rows
         from ``acc`` on. The result is written to ``target``, by default the buffer of the result's
-        tensor. ``flags`` are names of further instruction flags. If ``row`` is true, only one row
-        is requantized; if ``text`` is given, only the row of that text; otherwise all rows.
+        tensor. ``flags`` are names of further instruction flags. If ``row`` is true, only the first
+        row is requantized; if ``text`` is given, only the row of that text; otherwise all rows.
 
         ``behind`` are the operations after the layer. If the first of these is a rotation or a
         gate, the same instruction applies it. A rotation, a gate or an activation table also
@@ -249,9 +248,8 @@ class Instructions(Rules):
         argument ``table``.
 
         A deferred norm stores a factor for each row. If the layer reads rows of such a norm, the
-        instruction also multiplies each row by its factor. If ``text`` is given and is not 0, the
-        row's factor has the number ``text``. Otherwise the first row's factor has the number
-        ``factor``.
+        instruction also multiplies each row by its factor. The first row's factor is the stored
+        factor number ``factor``, or number ``text`` if ``text`` is given and is not 0.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None

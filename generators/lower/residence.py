@@ -177,8 +177,9 @@ class Kept:
         """Return the row or column of a weight slot at which a run's first token is appended.
 
         It is a column if ``register`` is ``Register.KEY_LINE``, for keys, or a row if it is
-        ``Register.VALUE_LINE``, for values. ``register`` is a register of the first text. The
-        result is this text's register with the same purpose, which contains the row or column.
+        ``Register.VALUE_LINE``, for values. ``register`` is a register of the first text. The row
+        or column is returned as the register that contains it: the register with the same purpose
+        for the text of these keys and values.
 
         The result is 0 if no tokens are appended. This is so if each run computes the keys and
         values of all tokens, or if the keys and values are those of a source text.
@@ -189,9 +190,9 @@ class Kept:
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the weight slot to which a run's first token is appended.
 
-        ``first`` is the first slot of the keys or values. For the first text, ``register`` contains
-        the distance in slots from ``first`` to the token's slot. The result is ``first`` plus the
-        value of this text's register with the same purpose.
+        ``first`` is the first slot of the keys or values. Each text has a register with the
+        distance in slots from ``first`` to its token's slot; ``register`` is the one of the first
+        text. The result is ``first`` plus the register of the text of these keys and values.
 
         The result is ``first`` alone if no tokens are appended. This is so if each run computes the
         keys and values of all tokens, or if the keys and values are those of a source text.

@@ -49,10 +49,10 @@ def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
 def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
     """Return the :class:`Rows` of rowwise operations: their instructions, one chunk after another.
 
-    All operations process a chunk before the next chunk begins. Their requantization parameters are
-    in the parameter memory from word ``first_word`` on, counted from the end of the
-    :data:`SPARE_WORDS`. ``label`` is the start of the names of the buffers from which these
-    parameters are copied.
+    All operations process a chunk before the next chunk begins. No operation uses the first
+    :data:`SPARE_WORDS` words of the parameter memory. The requantization parameters of ``ops``
+    begin ``first_word`` words after them. ``label`` is the start of the names of the buffers from
+    which these parameters are copied.
     """
     lowered = Rows()
     if not ops:

@@ -75,10 +75,10 @@ class Rules(ABC):
     ) -> Iterator[Draft]:
         """Yield the instructions of ``products``: each multiplies ``m`` rows by some weights.
 
-        There is one instruction for each product. The rows are those of ``source`` or, by default,
-        of each product's source tensor from ``row`` on. ``sums`` is the view of the accumulators to
-        which the products are added. ``tiles`` (first, count) restricts the products to some tile
-        columns; by default, all are multiplied.
+        There is one instruction for each product. The rows are those of the view ``source``. By
+        default, they are the rows of each product's source tensor from row ``row`` on. ``sums`` is
+        the view of the accumulators to which the products are added. ``tiles`` (first, count)
+        restricts the products to some tile columns; by default, all are multiplied.
         """
         for part in products:
             first, count = tiles or (0, -(-part.held.n // self.config.array.cols) + part.held.tile)
@@ -153,7 +153,8 @@ class Rules(ABC):
     def column_parts(self, op: Norm | Convert) -> list[Part]:
         """Return the parts (first, count) into which an operation's columns are divided.
 
-        Each part is inside one block of the source and one block of the target.
+        Source and target may be stored as several blocks of columns. Each part is inside one block
+        of the source and one block of the target.
         """
         source, target = self.blocks[op.source.buffer], self.blocks[op.target.buffer]
         return cut(op.target.columns, [*source.column_marks, *target.column_marks])
@@ -172,21 +173,22 @@ class Rules(ABC):
     ) -> Work:
         """Return the :class:`Work` of an instruction that writes some rows and columns of a tensor.
 
-        ``rows`` and ``columns`` are (first, count) in the tensor ``target``. They are written to
-        the view ``place`` or, by default, to the tensor's buffer. If ``anew`` is True, the write
-        may discard the buffer's old content (:meth:`defines`); if False, the rest of the old
-        content is kept.
+        It has the addresses, sizes and parameters of the rows that are read and written. ``rows``
+        and ``columns`` are (first, count) in the tensor ``target``. They are written to the view
+        ``place`` or, by default, to the tensor's buffer. If ``anew`` is True, the buffer's old
+        content is not needed after the write (:meth:`defines`). If it is False, the bytes that are
+        not written keep their content.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the name of a view's buffer if a write to the view may discard its old content.
+        """Return the name of a view's buffer if the buffer's old content is useless after a write.
 
-        The content may be discarded if ``anew`` is true and this write is the operation's first to
-        the buffer. Otherwise the result is "". If ``lasting`` is true, no buffers share bytes, and
-        the result is always "".
+        The old content is useless if ``anew`` is true and this write is the operation's first to
+        the buffer. Otherwise the result is "". If ``lasting`` is true, no buffers share bytes, so
+        the name is not needed, and the result is always "".
         """
         if self.lasting:
             return ""
