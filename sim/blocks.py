@@ -57,8 +57,8 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
     - The first field is a byte with two mantissas: that of ``first`` in its low half, and that of
       ``second`` in its high half. In the columns from ``size`` on, the byte is 0.
     - The second field has ``scale_bits`` bits for a scale, which are 0 here.
-    - The third field has ``above`` bits of the number ``exponent - 1``, for the row's exponent.
-      Column 0 holds the lowest ``above`` bits of this number, column 1 the next ones.
+    - The third field has ``above`` bits. It holds a part of the number e - 1, where e is the row's
+      exponent. Column 0 holds the lowest ``above`` bits of this number, column 1 the next ones.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -69,7 +69,7 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponent [...] of each row of words [..., cols] of weight slots.
+    """Return the exponents [...] of the rows of weight slots, given as words [..., cols].
 
     ``above`` and ``scale_bits`` are the arguments with which :func:`both` made the words.
     """

@@ -31,9 +31,9 @@ class Memories:
     """Records, for each cell of every memory, the last step of each engine that read or wrote it.
 
     A step is recorded as its number among the steps of its engine, counted from 1. To save space,
-    units of consecutive cells share a record. In external memory a unit is a word. In any other
-    memory a unit is one cell, unless ``units`` maps the memory to another number of cells. Every
-    row of consecutive cells in a region must begin at the first cell of a unit. Two rows that
+    consecutive cells form a unit, and share one record. In external memory a unit is a word. In any
+    other memory a unit is one cell, unless ``units`` maps the memory to another number of cells.
+    Every row of consecutive cells in a region must begin at the first cell of a unit. Two rows that
     access the same unit then both access its first cell, so a shared record never shows a hazard
     that does not exist.
     """
@@ -44,11 +44,12 @@ class Memories:
         self._histories: dict[Memory, Counts] = {}
 
     def cells(self, region: Region) -> Counts:
-        """Return the numbers of the last steps at a region's units, [2, engines, m, units].
+        """Return the last step of each engine that accessed each unit of a region.
 
-        The first index is 0 for reads and 1 for writes, the third is a row of the region, and the
-        last is a unit of this row. An element is 0 if no step of the engine has accessed the unit.
-        The result is a view: a caller records a step by assigning the step's number to elements.
+        The result [2, engines, m, units] holds numbers of steps. The first index is 0 for reads and
+        1 for writes, the third is a row of the region, and the last is a unit of this row. An
+        element is 0 if no step of the engine has accessed the unit. The result is a view: a caller
+        records a step by assigning the step's number to elements.
         """
         unit = self._units.get(region.memory, 1)
         if region.memory not in self._histories:

@@ -14,9 +14,9 @@ _PLACES = 3 ** np.arange(DIGITS - 1, -1, -1)  # [digits]
 def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = None) -> Bytes:
     """Return codes [k, n] packed in rows of bytes [stored_rows, n], as external memory stores them.
 
-    If ``group`` is not 0, each ``group`` codes of a column share a scale. ``scales`` [groups, n]
-    are then from 0 to 255, and a row of bytes with the scales precedes each group. Without groups
-    ``scales`` is None.
+    If ``group`` is not 0, the codes of a column form groups of ``group`` codes, and each group has
+    a scale. ``scales`` [groups, n] are then from 0 to 255, and a row of bytes with the scales
+    precedes each group. Without groups ``scales`` is None.
     """
     k, n = codes.shape
     rows: list[Bytes] = []
@@ -38,8 +38,8 @@ def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = 
 def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
     """Decode rows of bytes, as :func:`pack` returns them, to 8-bit operands [k, n].
 
-    If ``group`` is not 0, each ``group`` operands of a column share a scale, and are multiplied by
-    it.
+    If ``group`` is not 0, the operands of a column form groups of ``group`` operands. Each operand
+    is already multiplied by the scale of its group.
     """
     n = stored.shape[1]
     operands = np.zeros((k, n), np.int64)

@@ -120,9 +120,9 @@ def held(
 
 
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Return the words that weight slots hold for weights with scales, [rows of weights, n].
+    """Combine weights and their scales into words of weight slots, [rows of weights, n].
 
-    For each slot, ``b`` has one row with the unsigned scale of each column, and then at most
+    For each slot, the input ``b`` has a row of unsigned scales (one per column), and then at most
     ``rows`` rows of weights. The result has one row of n words for each row of weights. A word has
     the weight in its low byte. The next ``scale_bits`` bits are a part of the scale of the word's
     column. The first row of a slot has the lowest bits of the scale, the next row the next bits.
@@ -138,9 +138,9 @@ def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
 def pairs(b: Ints, rows: int) -> Ints:
     """Return 4-bit weights [k, n] packed in bytes, two weights of the same column in each byte.
 
-    In each group of ``2 * rows`` rows, row ``i`` has the low bits and row ``i + rows`` the high
-    bits of the same bytes. The last group is padded with rows of zeros. Each group becomes ``rows``
-    rows of bytes.
+    In each group of ``2 * rows`` rows, row ``i`` is stored in the low bits of bytes, and row ``i +
+    rows`` in the high bits of the same bytes. The last group is padded with rows of zeros. Each
+    group becomes ``rows`` rows of bytes.
     """
     k, n = b.shape
     tile_rows = -(-k // (2 * rows))
@@ -153,10 +153,9 @@ def pairs(b: Ints, rows: int) -> Ints:
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
-    ``transpose`` is true for a PRELOAD with the flag ``b_transpose``, for which the caller has
-    transposed b. Tiles are padded with zeros to ``cols`` columns and, if ``transpose`` is true, to
-    ``rows`` rows. If it is false, rows of a slot after the last row of the matrix keep their
-    content.
+    ``transpose`` is true for a PRELOAD with the flag ``b_transpose``; b is then already transposed.
+    Tiles are padded with zeros to ``cols`` columns and, if ``transpose`` is true, to ``rows`` rows.
+    If it is false, rows of a slot after the last row of the matrix keep their content.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -179,8 +178,9 @@ def append(
     or row of b is written to line ``line``, the next one to the next line. The rest of a written
     line is filled with zeros. Other lines do not change.
 
-    If ``lower`` [count, n] is given, ``transpose`` must be true. The last ``count`` elements of the
-    line of b's column j are then column j of ``lower``, in reverse order.
+    If ``lower`` [count, n] is given, ``transpose`` must be true. Column j of ``lower`` is then
+    written, in reverse order, to the last ``count`` elements of the line that receives column j of
+    b.
     """
     _, rows, cols = slots.shape
     if transpose:
@@ -213,7 +213,7 @@ def accumulate(
 
     ``acc`` does not change. a is [m, k] and tiles [nt, kt, rows, cols]; the caller has subtracted
     their zero points. Row i of the product's tile column j is added to accumulator row ``acc_addr +
-    j * acc_stride + i``, modulo 2**acc_width.
+    j * acc_stride + i``. Sums wrap at ``acc_width`` bits.
     """
     acc = acc.copy()
     m, k = a.shape

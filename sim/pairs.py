@@ -51,8 +51,8 @@ def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
 
     For the first ``whole`` columns of a key, the cache stores all 8 bits of an element. For the
     other columns it stores only the upper ``bits`` bits. The scores are exact if ``whole`` is k,
-    otherwise approximate. A returned 1 stands for a score of ``2**(8 - bits)`` if ``whole`` is 0,
-    otherwise for a score of 1.
+    otherwise approximate. If ``whole`` is 0, the result is in units of ``2**(8 - bits)``, otherwise
+    in units of 1.
     """
     if whole == keys.shape[1]:
         return multiply(queries, keys.T)

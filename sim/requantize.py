@@ -104,11 +104,11 @@ class FactorError(InputError):
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """Return the ``(multiplier, shift)`` nearest to a real factor, as TFLite's QuantizeMultiplier.
+    """Return ``(multiplier, shift)`` nearest to a real factor, as TFLite's QuantizeMultiplier does.
 
-    ``multiplier * 2**(shift - 31)`` is the factor to 31 bits. The multiplier has the factor's sign.
-    A factor below 2**-32 in magnitude gives ``(0, 0)``. Raises :class:`FactorError` if the factor
-    is not finite, or its magnitude is 2**30 or more.
+    ``multiplier * 2**(shift - 31)`` is the factor rounded to 31 significant bits. The multiplier
+    has the factor's sign. A factor below 2**-32 in magnitude gives ``(0, 0)``. Raises
+    :class:`FactorError` if the factor is not finite, or its magnitude is 2**30 or more.
     """
     if not math.isfinite(real):
         raise FactorError(f"Requantization factor must be finite, not {real}")

@@ -22,8 +22,8 @@ def rotate(
     """Rotate pairs of columns of INT16 y [..., n]; round and clamp them to ``low`` and ``high``.
 
     Columns 2j and 2j + 1 are a pair; ``n`` is even. ``pairs`` [..., n] in Q1.15 has the cosine of
-    the pair's angle in column 2j, and its sine in column 2j + 1. If ``wide`` is true, the result
-    has the unit of y, otherwise 256 times this unit. It is rounded to nearest, ties up.
+    the pair's angle in column 2j, and its sine in column 2j + 1. If ``wide`` is false, the result
+    is divided by 256. It is rounded to nearest, ties up.
     """
     y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
     y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]
@@ -57,8 +57,9 @@ def _round(
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
     """Return, for each of ``n`` columns, the index of its cosine or sine in the rotary table, [n].
 
-    An index counts the elements of a row of the table. The first ``period`` elements of the row are
-    the cosines and sines of one head. They are the same for all heads, so the row repeats them.
+    An index is the position of an element in a row of the table, from 0 on. The first ``period``
+    elements of the row are the cosines and sines of one head. They are the same for all heads, so
+    the row repeats them.
 
     The vector engine processes beats of at most ``lanes`` columns, and begins a new beat at each
     tile, that is, at each multiple of ``cols``. For a beat that begins at column b, it reads

@@ -73,8 +73,8 @@ def fixed(mantissa: Ints, shift: Ints) -> Ints:
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
     """Divide softmax weights by the sum of their row; return the probabilities in Q0.24.
 
-    A weight is ``mantissa`` (Q1.16), shifted right by ``shift`` bits. ``inverse * 2**exponent`` is
-    the reciprocal of the sum, where the sum is an integer in units of ``2**-28``. Results are
+    A weight is ``mantissa`` (Q1.16), shifted right by ``shift`` bits. Let the integer S be the sum
+    of a row in units of ``2**-28``. Then ``inverse * 2**exponent`` is about ``1 / S``. Results are
     rounded to nearest, ties up.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties

@@ -47,7 +47,7 @@ def domain_of(m: Module, stages: int) -> Any:
 
 
 def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -> ValueLike:
-    """Return a value after ``stages`` (0 or 1) registers that synthesis does not merge with others.
+    """Return ``value`` delayed by ``stages`` (0 or 1) registers that synthesis never merges.
 
     Place-and-route can then place such a register near the logic that reads it. ``reset`` is as in
     :func:`delay`.
@@ -93,9 +93,9 @@ def spread(m: Module, value: ValueLike, ends: Sequence[Value], *, stages: int = 
 
 
 def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
-    """Return a list: the bit ``valid``, then its values 1 to ``cycles`` cycles ago, latest first.
+    """Return a list: element i is ``valid`` delayed by i cycles, for i from 0 to ``cycles``.
 
-    A reset sets the earlier values to 0.
+    A reset sets all elements except the first to 0.
     """
     found = [Value.cast(valid)]
     for _ in range(cycles):
@@ -104,10 +104,11 @@ def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
 
 
 def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Value:
-    """Return ``value`` delayed by ``cycles`` cycles in which ``en`` is 1, by a ring of registers.
+    """Return ``value`` delayed by ``cycles`` cycles, through a ring of registers.
 
-    In each such cycle the register with the oldest value outputs it, and loads the new value. So
-    fewer registers toggle than in :func:`delay`, at the cost of a multiplexer.
+    Only cycles in which ``en`` is 1 count. In each such cycle the register with the oldest value
+    outputs it, and loads the new value. So fewer registers toggle than in :func:`delay`, at the
+    cost of a multiplexer.
     """
     value = Value.cast(value)
     if cycles < 2:

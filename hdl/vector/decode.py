@@ -35,8 +35,8 @@ def flag_layout() -> data.StructLayout:
 class VectorDecoder(Component):
     """Decodes a command's opcode and flags into one bit each.
 
-    Each flag has the same position in the flags field of every instruction. In an instruction that
-    does not have a flag, the flag's bit is reserved. It is always 0 here, because the sequencer
+    Each flag has the same position in the flags field of every instruction. If an instruction does
+    not have a flag, the flag's bit is reserved. Its output is then always 0, because the sequencer
     stops at a header with a reserved bit at 1. If the configuration lacks an instruction, the bit
     of its opcode is always 0. A flag that only such instructions have is always 0, too.
     """

@@ -16,7 +16,7 @@ from celosia.hdl.vector.walker import Walker
 
 
 class DrainReader(Component):
-    """Reads m rows of n accumulators, tile column by tile column, and outputs ``lanes`` per beat.
+    """Reads m rows of n accumulators by tile columns, and outputs ``lanes`` accumulators per beat.
 
     Tile column nt is in the accumulator rows from ``acc_addr + nt * acc_stride`` on. Reading a row
     through ``port`` also clears it. A row of a tile column makes ``ceil(columns / lanes)`` beats,
@@ -27,10 +27,10 @@ class DrainReader(Component):
     ``asked`` is 1 in the cycle in which the reader requests the last row. From this cycle on,
     ``start`` may be 1 for the next matrix, and the beats of that matrix follow the current ones.
 
-    ``by_row`` exists if the configuration has ``fused``. If it is 1, all tile columns of a row are
-    read before the next row, instead of all rows of a tile column before the next tile column.
-    ``softmax`` exists if the configuration also has more ``softmax_lanes`` than ``lanes``. If both
-    inputs are 1, beats have ``softmax_lanes`` lanes instead of ``lanes``.
+    ``by_row`` exists if the configuration has ``fused``. If it is 1, the order is row by row: all
+    tile columns of row 0, then those of row 1, and so on. ``softmax`` exists if the configuration
+    also has more ``softmax_lanes`` than ``lanes``. If both inputs are 1, beats have
+    ``softmax_lanes`` lanes instead of ``lanes``.
     """
 
     def __init__(self, config: VectorConfig):

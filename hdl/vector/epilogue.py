@@ -42,8 +42,9 @@ class Epilogue(Component):
     ``i`` has a value and a bit of ``keep`` for each lane. If the bit is 0, the output element of
     the lane is the zero point ``zero``. A beat has ``lanes`` values, or ``softmax_lanes`` for a
     softmax. The k-th beat of ``i`` uses the k-th parameter word of ``words``, and its elements are
-    written to the k-th address of ``o_walk``. A parameter word has parameters for ``lanes`` lanes;
-    lane i uses those of lane ``i % lanes``. From lane ``lanes`` on, output elements have 8 bits.
+    written to the k-th address of ``o_walk``, a walk (sequence of addresses). A parameter word has
+    parameters for ``lanes`` lanes; lane i uses those of lane ``i % lanes``. Lane ``lanes`` and
+    higher lanes output only 8-bit elements.
 
     If ``add`` is 1, the 16-bit elements of the k-th beat of ``residual`` are added to the elements
     of the k-th beat of ``i``. If ``rotate`` is 1, ``residual`` has the cosines and sines that

@@ -15,10 +15,10 @@ class Fill(Component):
 
     If ``params`` is 1, each beat is a line of a parameter word; words have ``param_lines`` lines
     and are written from word ``addr`` on. If ``table`` is 1, one byte of each beat is written to
-    the next entry of table slot ``addr``, from entry 0 on. The byte for entry e is byte ``e %
-    scratchpad_align`` of beat e. Beat e is requested from byte e of the table on, but the
-    scratchpad rounds its address down to a multiple of ``scratchpad_align``. Throughput is one beat
-    per cycle. ``start`` loads ``addr``; ``done`` is 1 in the cycle of the last beat.
+    the next entry of table slot ``addr``, from entry 0 on. Beat e is read at the address of entry
+    e, which the scratchpad rounds down to a multiple of ``scratchpad_align``. Entry e is therefore
+    byte ``e % scratchpad_align`` of beat e. Throughput is one beat per cycle. ``start`` loads
+    ``addr``; ``done`` is 1 in the cycle of the last beat.
     """
 
     def __init__(self, config: VectorConfig):

@@ -18,7 +18,7 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
-    """The front ends of MAP, SOFTMAX and NORM, with streams connected to the one that is in use.
+    """Contains the front ends of MAP, SOFTMAX and NORM, and connects streams to the one in use.
 
     A front end turns the inputs of a command into values for the back end. ``opcode`` selects the
     front end that receives the streams ``i`` (the input) and ``r`` (the second input) and drives

@@ -14,8 +14,8 @@ class KeptFactors(Component):
     """Outputs each row factor with its storage index, and reports whether factors are outstanding.
 
     ``command`` is the command that starts next. The output ``first`` is the storage index that this
-    command contains: the index of the factor of row 0. ``norm`` is 1 in the cycle in which the
-    command starts if it is a NORM, and ``softmax`` if it is a SOFTMAX. Factors of a NORM arrive on
+    command contains: the index of the factor of row 0. ``norm`` is 1 in the cycle in which a NORM
+    starts, and ``softmax`` is 1 in the cycle in which a SOFTMAX starts. Factors of a NORM arrive on
     the input ``factor`` in the order of rows. Factors of a SOFTMAX arrive on the input
     ``sum_factor`` with their storage indices. Each of these two inputs exists only if the
     configuration has the instruction whose factors it receives.

@@ -22,11 +22,11 @@ class Overlap(Component):
     ``o`` writes its last beat.
 
     If ``early`` is 1, the engine must accept command ``i`` in this cycle, although its results are
-    not yet written. The command is then stored, and ``behind`` is 1 from the next cycle on. If
-    ``stages`` is 0, ``early`` is 1 in the cycle of ``read`` at the earliest; if ``stages`` is 1,
-    one cycle later. ``follows`` is 1 if ``i`` has the opcode of the stored command. Only then may
-    ``i`` start while the stored command's results are written. If ``fused`` is false, commands
-    never overlap.
+    not yet written. The command is then stored, and ``behind`` is 1 from the next cycle on.
+    ``early`` can be 1 from the cycle of ``read`` on. If ``stages`` is 1, ``read`` passes a
+    register, and ``early`` can be 1 from the next cycle on. ``follows`` is 1 if ``i`` has the
+    opcode of the stored command. Only then may ``i`` start while the stored command's results are
+    written. If ``fused`` is false, commands never overlap.
     """
 
     def __init__(self, *, stages: int, fused: bool):

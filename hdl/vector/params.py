@@ -92,11 +92,11 @@ class ParamMemory(Component):
     word line by line; words beyond ``depth`` are not stored. A word must not be read in the cycle
     in which it is written; the program's dependency tokens prevent this.
 
-    A cycle with ``start`` at 1 begins a walk: a word is read for each beat that a :class:`Walker`
-    generates from ``walk``, at the address of the beat. ``o`` outputs these words, up to one per
-    cycle. The first word follows ``start`` by three cycles, or by four in a ``registered`` machine.
-    If the configuration has ``fused``, ``start`` may be 1 before all words of the current walk have
-    been read. The next walk then begins after the current one; ``owes`` is 1 until it begins, and
+    A cycle with ``start`` at 1 begins a walk: a :class:`Walker` generates beats from ``walk``. For
+    each beat, the word at its address is read. ``o`` outputs these words, up to one per cycle. The
+    first word follows ``start`` by three cycles, or by four in a ``registered`` machine. If the
+    configuration has ``fused``, ``start`` may be 1 before all words of the current walk have been
+    read. The next walk then begins after the current one; ``owes`` is 1 until it begins, and
     ``walk`` must hold meanwhile. If ``marked`` is true, each word on ``o`` also has the fields
     ``count``, ``row_last`` and ``last`` of its beat.
 

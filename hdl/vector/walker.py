@@ -91,8 +91,8 @@ class Walker(Component):
     ``count`` is the number of columns in the beat. ``row_last`` is 1 for the last beat of a tile's
     row, ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the walk.
 
-    If ``wraps`` is true and ``period`` is not 0, the addresses of a matrix row wrap around: each is
-    the address of the row's first beat plus an offset modulo ``period``. ``beat_step`` and
+    If ``wraps`` is true and ``period`` is not 0, the addresses of a matrix row wrap around: the
+    distance of a beat from the row's first beat is taken modulo ``period``. ``beat_step`` and
     ``tile_step`` must then be less than ``period``.
 
     ``m``, ``n``, ``beat`` and ``tile`` must be at least 1. ``walk`` is sampled in the cycle in
