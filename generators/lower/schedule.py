@@ -1,8 +1,8 @@
 """Search for the tiling, order and addresses that make an encoder's program fast.
 
-Loops cost cycles but save program words. The entries of :data:`LOOPS` are in order of preference,
-and the first that fits is used. Then one choice after another is improved
-(:mod:`celosia.generators.lower.search`).
+Loops cost cycles but save program words. The entries of :data:`LOOPS` are kinds of loops, in order
+of preference; the first with which the program fits is used. Then the choices of tiling, order and
+addresses are improved one after another (:mod:`celosia.generators.lower.search`).
 """
 
 from collections.abc import Sequence
@@ -70,12 +70,12 @@ def schedule(
     sparse: bool = False,
     search: bool = True,
 ) -> EncoderTrial:
-    """Return the trial of the fastest program found for an encoder.
+    """Return the fastest program found for an encoder, as a trial.
 
-    ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). If
-    ``sparse`` is true, weights may be stored as sparse matrices for the zero-skip unit; otherwise
-    all are dense. If ``search`` is false, the first program that fits is used, without a search for
-    faster ones.
+    A trial is the program, its addresses and its predicted cycles. ``model`` is for ``batch``
+    inputs at once (:func:`celosia.generators.lower.batch.batched`). If ``sparse`` is true, weights
+    may be stored as sparse matrices for the zero-skip unit; otherwise all are dense. If ``search``
+    is false, the first program that fits is used, without a search for faster ones.
 
     Raises :class:`FitError` if the configuration does not support an operation, or if no program
     fits. The error's message is from the attempt that was closest to fitting.

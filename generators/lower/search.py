@@ -64,13 +64,14 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: FitError) -> bool:
-        """Return whether plans with smaller loads and blocks than ``plan`` cannot help.
+        """Return whether smaller loads and blocks than those of ``plan`` cannot make a program fit.
 
         If the result is true, such plans are not tried. ``refusal`` is the reason why the program
         of ``plan`` does not fit. If the program has too many words, smaller loads and blocks can
-        only help in two cases: if blocks are moved to external memory (``spills``), or if loops
-        load the input again (``reloads``). If the tensors alone do not fit the scratchpad, the
-        result is True, unless ``self.patient`` is true: then smaller plans are tried nevertheless.
+        only make it fit in two cases: if blocks are moved to external memory (``spills``), or if
+        loops load the input again (``reloads``). If the tensors alone do not fit the scratchpad,
+        the result is True, unless ``self.patient`` is true: then smaller plans are tried
+        nevertheless.
         """
         if refusal.stage == Stage.TOO_LONG:
             varied = plan.reloads and plan.loop_parts
@@ -80,8 +81,9 @@ class Search:
     def try_out(self, plan: Choices) -> EncoderTrial:
         """Return the program of an encoder's first layers with the choices ``plan``.
 
-        Each load precedes its use by at most ``plan.ahead`` items. If the buffers do not fit the
-        scratchpad, loads closer to their uses are tried. Raises :class:`FitError` if none fits.
+        Each load is placed at most ``plan.ahead`` items (groups of instructions) before its use. If
+        the buffers do not fit the scratchpad, loads closer to their uses are tried. Raises
+        :class:`FitError` if none fits.
         """
         lowered = self._lower(plan)
         longest = max(len(section) for section in lowered.layers) - 1

@@ -103,9 +103,9 @@ def compile_text(
     If the configuration has two weight slots, weights are streamed from external memory in each
     run, and keys and values stay in the scratchpad. If keys and values, or requantization
     parameters, do not fit the chip, they are streamed as well. The program then has a loop with one
-    iteration for each layer. If external memory cannot hold all streamed data, the embeddings stay
-    in the scratchpad. Then setup programs load the embeddings first, and the host writes the
-    streamed data to external memory afterwards.
+    iteration for each layer. If external memory has no room for both embeddings and streamed data,
+    the embeddings stay in the scratchpad. Then setup programs load the embeddings from external
+    memory, and the host overwrites them there with the streamed data.
 
     A deferred norm stores a factor for each row, and the product that reads the row applies the
     factor. If the model's norms are deferred, its weights must stay on the chip, and tokens are
@@ -201,8 +201,9 @@ def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: in
 
     Each :class:`Way` also has the largest number of tokens in a chunk of a prompt. It is ``rows``,
     or less if the cache or the accumulators have no room for such a chunk. It is 1 if a run has
-    several texts, or if the model has head norms or attends to a source text. It is also 1 if the
-    configuration has ``row_factors`` (stored factors of deferred norms).
+    several texts, or if the model has norms of each query and key head or attends to a source text.
+    It is also 1 if the configuration has ``row_factors``: factors of norms are stored, and the next
+    product applies them.
     """
     alone = decoder.source is not None or decoder.description.head_norms
     if alone or texts > 1 or config.row_factors:

@@ -111,15 +111,16 @@ class TokenAttention:
         third list add the instructions that requantize the resulting sums, which gives the contexts
         (the attention's results). The query heads that share a key head are rows of one product.
 
-        ``drain`` is a function that adds the instructions that requantize values. If ``self.ahead``
-        is true, the products of all heads' scores precede the first softmax, and ``drain`` is
-        called after the first of these products. Otherwise ``drain`` is not called.
+        ``drain`` is a function that adds the instructions that requantize the new token's values
+        (V). If ``self.ahead`` is true, the products of all heads' scores precede the first softmax,
+        and ``drain`` is called after the first of these products. Otherwise ``drain`` is not
+        called.
 
         If softmax reads sums directly, it may be split into two instructions. The first starts
         while the array still computes the scores of other heads. The products with values start
         while the second is executed. If a run has several texts, their softmaxes are executed text
-        by text. Then a softmax waits for scores only in the first text. Products with values wait
-        for a softmax only in the last text, at its last key head.
+        by text. Then only the softmaxes of the first text wait for their scores. Only the products
+        of the last text's last key head wait for their softmax.
         """
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         group, several = self.op.group, self.make.texts > 1

@@ -44,14 +44,14 @@ class Traffic(Rules):
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
         """Return the number of rows that a run processes among ``count`` rows of a tensor.
 
-        The first of these rows is ``first``; the tensor has ``total`` rows. The result is
-        ``count``, unless the model accepts shorter inputs and the tensor has a row for each token.
-        Then the result is an operand that reads a register, to which the host writes the number of
-        rows before each run.
+        The first of these rows is ``first``; the tensor has ``total`` rows. If the model accepts
+        shorter inputs and the tensor has a row for each token, the result is an operand that reads
+        a register. The host writes the number of rows to this register before each run. Otherwise
+        the result is ``count``.
 
         The result is also ``count`` if no register is free, or if the program has loops over heads
-        or parts. The run then also processes rows after the input's last token. Only the number of
-        rows of the whole sequence always has a register.
+        or parts. The run then also processes rows after the input's last token. This does not
+        concern the rows of the whole sequence: their number always has a register.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -132,7 +132,8 @@ class Traffic(Rules):
         """Return the instructions that store a tensor as consecutive bytes of external memory.
 
         The bytes are divided into the longest rows that an instruction can move, so that there are
-        few instructions. If the host sets the number of rows, the rows are those of the tensor.
+        few instructions. However, if the host sets the tensor's number of rows, each moved row is a
+        row of the tensor.
         """
         nodes: list[Node] = []
         for place, addr, size, rows in self._runs(tensor, piece):

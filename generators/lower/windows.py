@@ -1,8 +1,9 @@
 """Windowed attention with global tokens: the keys to which a group of rows attends.
 
-The keys of a group are the columns of its scores. The columns of the global tokens are inserted
-among those of the window's tokens to which every row of the group attends. So the columns of each
-row are one interval. It begins and ends one column later than that of the previous row.
+The keys of a group are the columns of its scores. Every row of the group attends to some tokens of
+the window; the columns of the global tokens are inserted among the columns of these. So each row
+attends to one interval of columns. It begins and ends one column later than the interval of the
+previous row.
 """
 
 import math

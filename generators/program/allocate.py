@@ -76,9 +76,9 @@ def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> 
     layer, occurs once. ``before`` is the result for the program without this part. The result is
     for a program that executes the part 1 + ``times`` times.
 
-    Each execution adds the same counts to ``beside``, which counts accesses to other buffers at
-    about the same time. Lifetimes are those in ``used``, because the buffers of further repetitions
-    overlap in the same way as those of the first.
+    Each execution of the part adds the same counts to :attr:`Use.beside`, the accesses to other
+    buffers at about the same time. Lifetimes are those in ``used``: the buffers overlap in every
+    execution as in the first.
     """
     grown = {}
     for name, use in used.items():

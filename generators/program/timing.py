@@ -50,10 +50,11 @@ class Reads:
 
 
 def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, float]]) -> int:
-    """Return the cycle in which a command has made all of its accesses, one in a cycle.
+    """Return the cycle in which a command has made all its accesses, at most one in a cycle.
 
-    The first access is in cycle ``now``. A span is (first cycle, cycle after the last one, share of
-    its cycles in which the command has access); spans are ordered.
+    The command makes ``accesses`` accesses, from cycle ``now`` on. In a span it has access only in
+    a share of the cycles; outside of ``spans``, in every cycle. A span is (first cycle, cycle after
+    the last one, this share); spans are in ascending order.
     """
     left = float(accesses)
     for begin, end, share in spans:
@@ -124,7 +125,7 @@ def parts(step: Step, config: Config) -> int:
     """Return the number of passes in which the array multiplies each vector of a product.
 
     The number exceeds 1 if a pass multiplies only some bits of each weight, or if the vectors have
-    INT16 elements. A product with the low bytes of INT16 weights takes one pass in both cases.
+    INT16 elements. However, it is always 1 for a product with the low bytes of INT16 weights.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -335,8 +336,8 @@ class MatrixTiming:
     read of each line delays the activations by a cycle.
 
     Weights in a format of fewer bits are stored in fewer lines. Weights that are already in slots
-    need no lines. A PRELOAD only loads weights: each of its tiles takes one cycle, without
-    activations.
+    need no lines. A PRELOAD only loads weights: besides the cycles of its lines, each tile takes
+    one cycle in place of those of activations.
     """
 
     def __init__(self, config: Config):

@@ -120,8 +120,9 @@ class Observer:
     def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
         """Return a :class:`Calibration` with the ranges over all batches so far.
 
-        The observer does not collect the result's fields ``rows``, ``tokens`` and ``sources``;
-        their values are arguments. ``others`` may omit ``tokens`` and ``sources``.
+        The observer does not collect the result's fields ``rows``, ``tokens`` and ``sources``: the
+        caller gives their values. ``others`` are the keyword arguments ``tokens`` and ``sources``;
+        both may be omitted.
         """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}

@@ -4,11 +4,12 @@ A mixture is a model whose matrices have different formats; in a uniform model a
 The quantization scales of tensors do not depend on weight formats. So the matrices of a mixture can
 be taken from uniform models.
 
-First, each matrix is measured alone: all other matrices are INT8, this one has a coarse format.
-This gives the loss that the matrix adds to the INT8 model's. For its other formats the added loss
-is estimated, as proportional to the squared error of the matrix's outputs. The estimated loss of a
-mixture is the sum over its matrices. Then the losses of uniform models, and of the best mixtures by
-this estimate, are measured. The smallest measured model whose loss is within the bound is chosen.
+First, each matrix is measured alone: all other matrices are INT8, this one has a coarse format. The
+increase over the loss of the INT8 model is the loss that the matrix adds in this format. In its
+other formats the added loss is not measured but estimated. It is assumed to be proportional to the
+squared error of the matrix's outputs. The estimated loss of a mixture is the sum over its matrices.
+Then the losses of uniform models, and of the best mixtures by this estimate, are measured. The
+smallest measured model whose loss is within the bound is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -84,8 +85,9 @@ def mix(
     """Return the smallest mixture found whose loss exceeds the loss of INT8 by at most ``bound``.
 
     ``make`` takes a format, and returns the model with all weights in this format. ``measure``
-    takes a model, and returns its loss and an error. The error increases with the loss, but without
-    steps, unlike a share of wrong answers. ``look`` takes a model, evaluates it on some inputs, and
+    takes a model, and returns its loss and an error. The loss may change in steps, as a share of
+    wrong answers does. The error increases with the loss, but changes continuously; it replaces the
+    loss if a matrix is measured alone. ``look`` takes a model, evaluates it on some inputs, and
     returns a dictionary from the name of each tensor to its values. ``progress`` is called with the
     number of measured models and the number of models to measure. Raises :class:`InputError` if the
     bound is negative.

@@ -1,10 +1,11 @@
 """Quantization scales of an encoder's tensors, from the ranges found in calibration.
 
 Weights are symmetric INT8 with one scale per output channel, or one per tensor if the option
-``per_channel`` is false. Activations are INT8 with one scale per tensor (Jacob et al. 2018). In a
-configuration with zero points, the input, the MLPs' hidden tensors and the probabilities may be
-asymmetric; all other activations are symmetric. The residual stream is INT16 (Bondarenko et al.
-2021). It has one scale for the whole model, or one for each layer if the model has no norms.
+``per_channel`` is false. Activations are INT8 with one scale per tensor (Jacob et al. 2018). They
+are symmetric, but three kinds may be asymmetric if the configuration has zero points: the model's
+input, the hidden tensors of the MLPs, and the probabilities. The residual stream is INT16
+(Bondarenko et al. 2021). It has one scale for the whole model, or one for each layer if the model
+has no norms.
 """
 
 from collections.abc import Iterable
@@ -130,10 +131,10 @@ class RangeSteps(Steps[ModelDescription]):
         """Return the scales [n] of a linear layer's weights, one for each of its n outputs.
 
         ``scaled`` [n, k] are the float weights times the scales of their inputs. If the option
-        ``per_channel`` is false, all outputs share the largest scale. If all weights that share a
-        scale are 0, the outputs' scales ``out`` [n] are used, so that the integer bias has the unit
-        of the integer output. Scales are at least ``abs(bias) / 2**30``, so that the integer bias
-        does not exceed 2**30.
+        ``per_channel`` is false, the largest weight scale is returned for all outputs. If all
+        weights that share a scale are 0, their scale is replaced by ``out`` [n], the scales of the
+        output values. The integer bias then has the unit of the integer output. Scales are at least
+        ``abs(bias) / 2**30``, so that the integer bias does not exceed 2**30.
         """
         largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:
@@ -151,7 +152,10 @@ class RangeSteps(Steps[ModelDescription]):
         return scale, round(self.operand_min - bounds.low / scale)
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the scale of the products of queries and keys, and the offset 0; both are [1]."""
+        """Return the scale of the products of queries and keys, and the offset, which is 0.
+
+        Both are arrays of one element.
+        """
         query, key = self.tensor(node.query), self.tensor(node.key)
         # Products of INT16 are in units of 256, equation (19).
         unit = WIDE_UNIT if key.wide else 1

@@ -34,14 +34,14 @@ def score_errors(
 
     A pair is a token and one of the tokens to which it attends. A token of a text attends to itself
     and to earlier tokens. Some attentions are skipped: cross-attentions, attentions with keys of
-    fewer than 8 bits, and attentions with deferred norms. A deferred norm leaves the multiplication
-    by its rows' factors to the next products.
+    fewer than 8 bits, and attentions with deferred norms. A deferred norm does not multiply its
+    rows by their normalization factors; the next product does.
 
     ``inputs`` is a whole text or an encoder's input, and ``tensors`` is the result of
     :func:`evaluate` for it. The scores in ``tensors`` are compared with exact scores. Exact scores
     are computed from the residual stream in ``tensors`` and from the integer weights and
-    parameters, without any rounding. Scores are exponents of 2, and errors have the unit of scores,
-    2**-8.
+    parameters, without any rounding. A score ``s`` stands for the exponential ``2**(s / 256)``.
+    Errors have the same unit as scores.
 
     Exact scores of a text are clamped to the range of INT16 before the comparison. Therefore, low
     scores that saturate do not count as errors.

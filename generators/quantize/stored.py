@@ -38,10 +38,10 @@ def choose(
     [count, k] of the layer's input, in units of the input's scales. If they are None, rounding
     errors are not compensated.
 
-    If ``group`` is not 0, each ``group`` successive weights of an output also share an integer
-    scale, by which the values of their codes are multiplied. If ``group`` is 0 and the model was
-    trained for the format, each weight is already a code's value times its output's scale. Such
-    weights do not change.
+    If ``group`` is not 0, the weights of an output are divided into groups of ``group`` successive
+    weights. Each group has an integer scale: an operand is the value of its code times this scale.
+    If ``group`` is 0 and the model was trained for the format, each weight is already a code's
+    value times its output's scale. Such weights do not change.
     """
     weights = np.array(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape
@@ -77,11 +77,11 @@ def choose(
 
 
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
-    """Return each output's largest scale at which its weights are the scale times codes' values.
+    """Return the largest scale of each output at which each weight is the scale times a value.
 
-    ``weights`` is [n, k], the result [n]. The result is None if an output has no such scale, or if
-    the format has more than ``TRAINED`` values. It is also None if products with the format's group
-    scales are shifted (``fraction`` is not 0).
+    ``weights`` is [n, k], the result [n]. A value is one of ``form.values``. The result is None if
+    an output has no such scale, or if the format has more than ``TRAINED`` values. It is also None
+    if the format shifts the product of a value and its group's scale (``fraction`` is not 0).
     """
     if form.fraction or len(form.values) > TRAINED:
         return None

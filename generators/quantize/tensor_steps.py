@@ -28,8 +28,9 @@ class Steps(abc.ABC, Generic[D]):
 
     ``rows`` is a dictionary from a tensor's name to rows of its values in calibration, [count,
     columns]. The array's operands are integers of ``operand_width`` bits, from ``operand_min`` to
-    ``operand_max``. If the option ``balance`` is None, the argument ``balance`` replaces it: the
-    ``strength`` of :func:`celosia.generators.quantize.balance.column_gains`.
+    ``operand_max``. The option ``balance`` is the ``strength`` of
+    :func:`celosia.generators.quantize.balance.column_gains`. If the option is None, the argument
+    ``balance`` is used.
     """
 
     zeros_in_biases: bool

@@ -26,13 +26,13 @@ class KvCache:
     """Keys (rotated) and values of a growing text, in floats or integers.
 
     If ``slots`` is 0, each token attends to itself and all tokens before it. Otherwise a token
-    attends to the tokens that a cache of ``slots`` slots holds: the first ``sinks`` tokens and the
-    last ``slots - sinks``, including itself (Xiao et al. 2024, "Efficient Streaming Language Models
-    with Attention Sinks"). Token ``t`` is in slot ``t``, or in ``sinks + (t - sinks) % (slots -
-    sinks)`` once the slots are full. A key stays rotated by its token's position in the text, also
-    after earlier tokens are overwritten. This class keeps the rows of all tokens, and masks the
-    rows that the machine would have overwritten. Raises :class:`InputError` if the sinks occupy all
-    slots.
+    attends to the tokens that a cache of ``slots`` slots holds: the first ``sinks`` tokens of the
+    text, and the most recent ``slots - sinks`` tokens. The last of these is the token itself (Xiao
+    et al. 2024, "Efficient Streaming Language Models with Attention Sinks"). Token ``t`` is in slot
+    ``t``, or in ``sinks + (t - sinks) % (slots - sinks)`` once the slots are full. A key stays
+    rotated by its token's position in the text, also after earlier tokens are overwritten. This
+    class keeps the rows of all tokens, and masks the rows that the machine would have overwritten.
+    Raises :class:`InputError` if the sinks occupy all slots.
     """
 
     slots: int = 0

@@ -6,11 +6,11 @@ and logits::
 
     x = embedding[token]                      (2) to INT16, learned positions added
     h = norm(x)                               (4)
-    q, k = rotate(h Wq), rotate(h Wk)         (9); or rotate(norm(h Wq)), (4) for each head
+    q, k = rotate(h Wq), rotate(h Wk)         (9); some models first apply norm (4) to each head
     v = h Wv                                  (1)
     p = softmax(q k')                         (1) to INT16, (3)
     x = x + (p v) Wo                          (1), (2)
-    x = x + cross(norm(x))                    as attention above; k, v are of the source
+    x = x + cross(norm(x))                    encoder-decoder: attention to k, v of the source
     h = norm(x)                               (4)
     x = x + (silu(h Wg) * (h Wu)) Wd          (2), (10); or x + gelu(h Wu) Wd
     logits = norm(x) Wh                       (4), (1) to INT16

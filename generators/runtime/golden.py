@@ -31,9 +31,10 @@ class GoldenModel:
         """Run one input; return the output's real numbers [rows, columns], and a report of the run.
 
         ``values`` is the argument of
-        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. If weights are nested
-        (their upper bits are coarser weights), a run that loads weights reads only the upper
-        ``bits`` bits of each: 8, 4 or 2. Otherwise ``bits`` must be 8.
+        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. The upper bits of
+        nested weights are valid weights of lower precision. Of nested weights, a run that loads
+        weights reads only the upper ``bits`` bits: 8, 4 or 2. If weights are not nested, ``bits``
+        must be 8.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report
@@ -42,9 +43,9 @@ class GoldenModel:
         """Run one input; return a dictionary from the name of each tensor to its integers.
 
         The tensors are those that vector instructions write to the scratchpad. Scores and
-        probabilities are [heads, sequence, sequence], other tensors [rows, columns]. If the input
-        is shorter than the longest one, the machine does not compute the rows after its last row;
-        they are 0 in the result. The arguments are those of :meth:`run`.
+        probabilities are [heads, sequence, sequence], other tensors [rows, columns]. An input may
+        have fewer rows than the longest input. The machine does not compute the missing rows; they
+        are 0 in the result. The arguments are those of :meth:`run`.
         """
         written_order = self.compiled.entries[ENCODE].written
         parts: list[int] = []

@@ -1,4 +1,4 @@
-"""Access to the host port of a circuit or a board, as far as it is equal for all connections."""
+"""Access to the host port of a circuit or a board: the methods that all connections share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class HostPort(ABC):
         self.write_register(f"R{number}", value)
 
     def unbroken(self) -> bool:
-        """Return whether a run has ended since the last call of this method, without any error.
+        """Return whether a run has ended without an error since the last call of this method.
 
         The result is False if the run reported an error, or if a reset came after the run.
         """

@@ -214,7 +214,10 @@ class TextHost(Compiled):
         return min(self.cache.capacity, self.places) - 1
 
     def longest(self, bits: int) -> list[Run]:
-        """Return the runs that process a token of each text at :attr:`last_position`."""
+        """Return the runs that together process a token of each text at :attr:`last_position`.
+
+        If there are two texts, a second run computes the scores of the second text.
+        """
         return self._texts_runs([self.last_position] * self.texts, bits)
 
     def predict_source(self, source: int, latency: int, interval: int = 1) -> int:
@@ -232,7 +235,7 @@ class TextHost(Compiled):
     def run(
         self, position: int, *, rows: int = 1, source: int = 0, bits: int = OPERAND_BITS
     ) -> Run:
-        """Return a run whose cycles can be predicted.
+        """Return the run that processes the token at ``position``, to predict its cycles.
 
         The run omits the registers whose values depend on token numbers.
 
@@ -263,8 +266,9 @@ class TextHost(Compiled):
 
         Tokens attend to a source of ``source`` tokens; 0 stands for the longest source. External
         memory returns the first word ``latency`` cycles after a request, then one every
-        ``interval`` cycles. If weights are nested (their upper bits are coarser weights), the run
-        reads only the upper ``bits`` bits of each: 8, 4 or 2. Otherwise ``bits`` must be 8.
+        ``interval`` cycles. The upper bits of nested weights are valid weights of lower precision.
+        Of nested weights, the run reads only the upper ``bits`` bits: 8, 4 or 2. If weights are not
+        nested, ``bits`` must be 8.
         """
         run = self.run(position, rows=rows, source=source, bits=bits)
         return self.expect(run, latency, interval)

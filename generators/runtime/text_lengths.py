@@ -25,10 +25,10 @@ class Lengths(Protocol):
 def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
     """Raise :class:`InputError` if a model cannot process ``tokens``.
 
-    Every token must be in the model's vocabulary. For an encoder-decoder, ``tokens`` are a source.
-    It must not be empty, and must not have more than ``source_positions`` tokens; ``steps`` and
-    ``places`` have no effect. For a decoder, ``tokens`` are a prompt. The prompt and ``steps``
-    generated tokens must fit ``places`` positions; the last generated token needs no position.
+    Every token must be in the model's vocabulary. For an encoder-decoder, ``tokens`` are a source
+    of 1 to ``source_positions`` tokens. For a decoder, ``tokens`` are a prompt. The prompt and the
+    ``steps`` tokens generated after it must fit ``places`` positions; the last generated token
+    needs no position. ``steps`` and ``places`` are used only for a decoder.
     """
     wrong = next((token for token in tokens if token >= model.vocabulary), None)
     if wrong is not None:

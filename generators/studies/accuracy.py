@@ -55,9 +55,9 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
     """Return the largest error of each nonlinear function, norm and number format.
 
     Errors are measured against float64. The result is a dictionary from name to a dictionary with
-    three entries. ``max_lsb`` is the largest error in steps of the output; an exact value outside
-    of the output's range counts as the nearest bound. ``bound_lsb`` is the bound that the
-    documentation states for this error. ``cases`` is the number of measured inputs, rows or ranges.
+    three entries. ``max_lsb`` is the largest error in steps of the output. Exact values are clamped
+    to the output's range before the comparison. ``bound_lsb`` is the bound that the documentation
+    states for this error. ``cases`` is the number of measured inputs, rows or ranges.
 
     INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``, ``relu``, ``sigmoid``, ``tanh``, ``exp``)
     are measured at all 256 inputs with several scales. Functions of 16-bit operands, for example

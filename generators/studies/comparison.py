@@ -30,11 +30,11 @@ def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[st
     ``path`` is the model's folder or ONNX file. ``tokens`` is the number of tokens for an ONNX
     encoder whose graph does not fix this number; otherwise it may be 0.
 
-    The result is a dictionary. ``difference`` is the largest difference between the two outputs for
-    an input, divided by the largest magnitude in the library's output; it is the maximum over all
-    inputs. ``library`` is the name and version of the original library. ``inputs`` is the number of
-    inputs. ``refused`` is None if the models can be compared. Otherwise it is a sentence with the
-    reason; then ``difference`` and ``library`` are None, and ``inputs`` is 0.
+    The result is a dictionary. For each input, the largest difference between the two outputs is
+    divided by the largest magnitude in the library's output. ``difference`` is the largest of these
+    quotients. ``library`` is the name and version of the original library. ``inputs`` is the number
+    of inputs. ``refused`` is None if the models can be compared. Otherwise it is a sentence with
+    the reason; then ``difference`` and ``library`` are None, and ``inputs`` is 0.
     """
     unknown: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
     try:

@@ -22,8 +22,8 @@ def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape
     """Return a list with the shapes of the matrix products in one encoder layer.
 
     The names of the shapes begin with ``name``. Queries, keys and values are computed by one
-    product. ``tokens`` is the number of input rows, ``dim`` the width of the model, ``ffn`` that of
-    the hidden feed-forward layer, and ``head`` that of an attention head (columns).
+    product. ``tokens`` is the number of input rows. ``dim``, ``ffn`` and ``head`` are widths in
+    columns: of the model, of the hidden feed-forward layer, and of an attention head.
     """
     return [
         Shape(f"{name} qkv", tokens, dim, 3 * dim),
@@ -39,8 +39,8 @@ def decoder(name: str, tokens: int, dim: int, keys: int, ffn: int) -> list[Shape
     """Return a list with the shapes of the linear layers in one decoder layer with a gated MLP.
 
     Linear layers of equal shape are listed once. The names of the shapes begin with ``name``.
-    ``tokens`` is the number of input rows, ``dim`` the width of the model, ``keys`` that of all key
-    heads together, and ``ffn`` that of the hidden feed-forward layer (columns).
+    ``tokens`` is the number of input rows. ``dim``, ``keys`` and ``ffn`` are widths in columns: of
+    the model, of all key heads together, and of the hidden feed-forward layer.
     """
     return [
         Shape(f"{name} query", tokens, dim, dim),

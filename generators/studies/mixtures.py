@@ -51,8 +51,8 @@ def search_formats(
     exceeds its loss with INT8 weights by at most ``bound``. The unit is accuracy points for a
     digits model, and nats per token for a language model. If ``bound`` is None, there is no search:
     the options are returned unchanged, and the summary is empty. Otherwise the summary is a text
-    for the user. An option ``balance`` (of columns' scales) of None is then replaced by the model's
-    default.
+    for the user. If there is a search and the option ``balance`` is None, the returned options have
+    the model's default for it.
 
     ``name`` is the name or path of the model. ``source`` is the model itself if it is a language
     model, otherwise None. ``show`` is called with a title, and shows the progress of the search.

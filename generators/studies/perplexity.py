@@ -60,11 +60,12 @@ class Foresight:
 
 
 def read_texts(path: Path, *, verbatim: bool = False) -> list[str]:
-    """Return a list of the texts in a file, which :data:`SEPARATOR` separates.
+    """Return a list of the texts in a file.
 
-    Whitespace at both ends of a text is removed, and empty texts are omitted. If ``verbatim`` is
-    false, typographic quotes and dashes are replaced by ASCII characters; otherwise they are kept.
-    Raises :class:`InputError` if the file cannot be read or has no text.
+    In the file, :data:`SEPARATOR` stands between two texts. Whitespace at both ends of a text is
+    removed, and empty texts are omitted. If ``verbatim`` is false, typographic quotes and dashes
+    are replaced by ASCII characters; otherwise they are kept. Raises :class:`InputError` if the
+    file cannot be read or has no text.
     """
     content = read_text(path, "text")
     if not verbatim:

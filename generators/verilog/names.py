@@ -265,11 +265,11 @@ _TAKEN = {"std": "SystemVerilog's own package", "TOP": "Verilator's own module"}
 
 
 def check_module_name(label: str, name: str) -> None:
-    """Raise :class:`InputError` if ``name`` cannot be a module's name, or the prefix of such names.
+    """Raise :class:`InputError` if ``name`` is not a valid module name.
 
-    A valid name has only ASCII letters, digits and underscores, and its first character is not a
-    digit. It is not a reserved word of SystemVerilog. ``label`` is the subject of the error
-    message.
+    A prefix of module names is checked in the same way. A valid name has only ASCII letters, digits
+    and underscores, and its first character is not a digit. It is not a reserved word of
+    SystemVerilog. ``label`` is the subject of the error message.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise InputError(
@@ -285,10 +285,10 @@ def check_module_name(label: str, name: str) -> None:
 def check_top_name(label: str, name: str, component: Component) -> None:
     """Raise :class:`InputError` if ``name`` cannot be the name of a component's top module.
 
-    Names that :func:`check_module_name` refuses are invalid. The names of the component's ports,
-    ``clk`` and ``rst`` are invalid too, because Verilator refuses a top module that has the name of
-    one of its ports. ``std`` and ``TOP`` are invalid because SystemVerilog and Verilator use these
-    names. ``label`` is the subject of the error message.
+    Names that :func:`check_module_name` refuses are invalid. ``clk``, ``rst`` and the names of the
+    component's other ports are invalid too, because Verilator refuses a top module that has the
+    name of one of its ports. ``std`` and ``TOP`` are invalid because SystemVerilog and Verilator
+    use these names. ``label`` is the subject of the error message.
     """
     check_module_name(label, name)
     if name in _TAKEN:
