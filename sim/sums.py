@@ -2,8 +2,9 @@
 
 A product with ``n`` columns writes whole rows of ``cols`` accumulators, because a row is one word
 of the memory. The last tile may need fewer than ``cols`` columns. The sums in the other columns of
-its rows are undefined: they depend on old weights in the slots. If the configuration has ``sleep``,
-these columns are disabled, which gives other sums. A program must not read these columns.
+its rows are undefined: they depend on old weights in the slots. With ``sleep`` in the configuration
+these columns are disabled, and their sums differ from those without ``sleep``. A program must not
+read these columns.
 """
 
 import numpy as np
@@ -21,9 +22,9 @@ _PRODUCTS = (Opcode.MATMUL, Opcode.SPARSE)
 class Sums:
     """Records, for each accumulator row, the columns that a program may read.
 
-    A read sets the row's accumulators to zero. A program may read a column only if each MATMUL or
-    SPARSE that has added to the row since its last read has computed this column. It may read all
-    columns of a row to which nothing was added, because they are zero.
+    A read sets the row's accumulators to zero. A program may read a column of a row only if it was
+    computed by every MATMUL and SPARSE that added to this row after the row's last read. It may
+    read all columns of a row to which nothing was added, because they are zero.
     """
 
     def __init__(self, config: Config):

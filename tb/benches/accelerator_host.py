@@ -238,7 +238,8 @@ class Host:
     async def start(self) -> None:
         """Wait until STATUS is not busy, and start a run.
 
-        STATUS may be busy with a run or with the machine's recovery.
+        STATUS reports busy during a run, and while the machine recovers after a reset or a stopped
+        run.
         """
         while await self.read("STATUS") & STATUS_BUSY:
             pass

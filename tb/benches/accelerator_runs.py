@@ -74,8 +74,8 @@ class Runs:
 
     ``enable`` is the current value of INTERRUPT_ENABLE. ``totals`` maps the name of each counter to
     its sum over all runs; it is empty if the configuration has no counters. ``shortest`` is the
-    number of cycles of the fastest run that :meth:`short` has made; before the first one it is
-    ``SHORT``.
+    number of cycles of the fastest run that :meth:`short` has made. Before the first such run it is
+    the time limit ``SHORT``.
     """
 
     def __init__(

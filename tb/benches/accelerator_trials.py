@@ -1,4 +1,4 @@
-"""Trials of the accelerator: each disturbs a run, and a checked undisturbed run follows."""
+"""Trials of the accelerator: each disturbs a run, and then a run without disturbance is checked."""
 
 from collections.abc import Awaitable, Callable
 
@@ -303,7 +303,7 @@ class Trials:
         await self.over(Cause.MEMORY)
 
     async def forget(self) -> None:
-        """Drop external memory's outstanding requests, and report it to the accelerator by FORGET.
+        """Drop external memory's outstanding requests, and report this by the bit FORGET.
 
         The host writes the bit FORGET to CONTROL during a run. The accelerator must then stop the
         run with the cause ABORTED, and must not wait for the dropped requests.

@@ -87,10 +87,9 @@ class LongTrials(Trials):
     async def deadlock(self) -> None:
         """Run a command whose tokens never arrive; the watchdog must report the error DEADLOCK.
 
-        The configuration's field ``watchdog`` is a number of cycles. STATUS must report the error
-        ``watchdog`` cycles after the start of the run at the earliest. The latest time is ``2 *
-        watchdog + SLACK`` cycles, plus the time of the fastest short run, after the start of the
-        run.
+        The configuration's field ``watchdog`` is a number of cycles. Counted from the start of the
+        run, STATUS must report the error after at least ``watchdog`` and at most ``2 * watchdog +
+        SLACK + shortest`` cycles. ``shortest`` is the time of the fastest short run.
         """
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
@@ -105,9 +104,9 @@ class LongTrials(Trials):
         """Stop one channel of external memory; the watchdog must report the error SILENCE.
 
         The first call stops the first channel in ``CHANNELS``, and each later call the one after
-        it. The configuration's field ``watchdog`` is a number of cycles. STATUS must report the
-        error ``watchdog`` cycles after the stop at the earliest. The latest time is ``2 * watchdog
-        + SLACK`` cycles, plus the time of the fastest short run, after the stop.
+        it. The configuration's field ``watchdog`` is a number of cycles. Counted from the stop,
+        STATUS must report the error after at least ``watchdog`` and at most ``2 * watchdog + SLACK
+        + shortest`` cycles. ``shortest`` is the time of the fastest short run.
 
         In about half of the calls, the host requests a new run while the channel is stopped. The
         watchdog must then report SILENCE again.

@@ -356,12 +356,13 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
     """A token may be pushed to a full token counter in the cycle in which a command consumes one.
 
-    A full counter has ``MAX_TOKENS`` tokens. In each trial the bench pushes one more token, in
-    another cycle: before, when or after the command consumes a token. If the push comes too early,
-    the unit must report an overflow, and must not send the command to the engine.
+    A full counter has ``MAX_TOKENS`` tokens. In each trial the bench pushes one more token, in a
+    different cycle: before, in or after the cycle in which the command consumes a token. If the
+    push comes too early, the unit must report an overflow, and must not send the command to the
+    engine.
 
-    If the configuration has ``registered``, the unit reports the overflow one cycle later. If the
-    push is then only one cycle too early, the unit reports the overflow and also sends the command.
+    If the configuration has ``registered``, the unit reports the overflow one cycle later. So it
+    also sends the command if the push is only one cycle too early.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

@@ -8,10 +8,10 @@ points are random. ``stall`` is the probability in each cycle that a scratchpad 
 port ``b``, which reads weights, pauses only before the first line of a tile. If ``alone`` is true,
 each command waits for the end of the previous command.
 
-``report`` is the path of a JSON file to which the bench writes two lists. ``cycles`` has a number
-for each command: the cycles from the first command's acceptance until this command's ``done``. If
-``alone`` is true, they count from this command's acceptance. ``working`` has the lengths (cycles)
-of the intervals in which the output ``working`` is 1.
+``report`` is the path of a JSON file to which the bench writes two lists. ``cycles`` has for each
+command the number of cycles until its ``done``. It is counted from the acceptance of the first
+command, or of the command itself if ``alone`` is true. ``working`` has the lengths (cycles) of the
+intervals in which the output ``working`` is 1.
 
 At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
 and counters are checked. With ``random`` and INT8 weights, products must take the cycles stated in

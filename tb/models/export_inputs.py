@@ -36,8 +36,8 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
 
     The first ``count`` inputs from ``files`` are exported. If ``count`` is None, the first
     ``COUNT`` inputs are exported, or all if there are fewer. The column names are the model's
-    labels. A model of the package that has no labels gets class numbers as column names, but only
-    if ``files`` has neither inputs nor calibration inputs.
+    labels. A model without labels has no column names. Exception: if ``files`` has no inputs and no
+    calibration inputs, a model that comes with the package gets class numbers as names.
 
     If ``files`` has calibration inputs but no inputs, the calibration inputs are exported as
     inputs. If it has neither, the inputs depend on the model. A model that comes with the package

@@ -193,8 +193,8 @@ def infer(
 
     Tensors and outputs are compared with those of the golden machine. If the machine has no trace
     port, only the outputs are compared. If ``machine`` is the golden machine itself, its tensors
-    are compared with the integer reference. The integer reference needs the model: if only the
-    model's programs are known, the golden machine's tensors are not compared.
+    are compared with the integer reference, which computes the quantized model without its
+    programs. If only the programs are known, not the model, there is no such comparison.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

@@ -1,4 +1,4 @@
-"""A picture of the digits demonstration: recognized images, shares of cycles, and a timeline."""
+"""A picture of the digits demonstration: recognized images, cycles by activity, and a timeline."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -60,11 +60,11 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the indices of the images to show; the last ones are up to four errors.
+    """Return the indices of the images to show; up to four errors (wrong predictions) come last.
 
     An error is an image whose predicted class is not its label. At most ``IMAGES`` images are
-    shown. The last places are for the first four errors, or for all if there are fewer. The places
-    before them are for the first of all remaining images, even if some of these are further errors.
+    shown. The last places are for the first four errors, or for all if there are fewer. The other
+    places are filled with the first of the remaining images, errors or not.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

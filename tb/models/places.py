@@ -49,12 +49,11 @@ def places(commands: Sequence[Command], written: Sequence[Written], config: Conf
     place of the command is this tensor with this part. A vector command that writes no tensor of
     the model has the place of the next command that reads its result. A command of the matrix
     engine or the load engine also has the place of the next command that reads its result. The
-    place of a STORE is the tensor of the last earlier command that wrote the stored data. If no
-    such command is found, the place is empty.
+    place of a STORE is the tensor of the last earlier command that wrote the stored data. A command
+    for which these rules find no tensor has an empty place.
 
-    If the program was not compiled from a model, the number of entries of ``written`` is not the
-    number of vector commands. Then the place of a vector command has the name of its opcode instead
-    of a tensor.
+    If ``written`` does not have one entry for each vector command, the program was not compiled
+    from a model. Then the place of a vector command has the name of its opcode instead of a tensor.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     fits = len(written) == len(vector)

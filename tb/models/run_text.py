@@ -206,9 +206,10 @@ def run_figures(
 ) -> dict[str, Any]:
     """Return the figures of a run of one or more texts, a dictionary by name.
 
-    ``turns`` has the measurements of each step in which the machine processed a token of every
-    text. ``compared`` has the measurements of all runs whose mismatches are counted. ``where`` and
-    ``engines`` are empty if the machine has no counters.
+    ``turns`` lists the measurements of the steps that processed a token of every text; cycles and
+    counters are those of these steps. ``compared`` lists the measurements of all runs;
+    ``mismatches`` and ``tensors`` are summed over them. In the result, ``where`` and ``engines``
+    are empty if the machine has no counters.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

@@ -65,11 +65,10 @@ _ROWS = 64  # at least, of a decoder's sums and norms
 def run(case: Case) -> dict[str, Any]:
     """Run a case: compile several programs of one random model for a random machine.
 
-    Each program is compiled with other random choices of tiling, loops and placement. They are
-    among the choices that the compiler's search tries, whether the program is fast with them or
-    not. The checker must accept each program, and the tensors that the golden machine computes with
-    it must equal the integer reference's. In one case of seven the model is a decoder; in the
-    others it is an encoder.
+    For each program, tiling, loops and placement are chosen at random from the choices that the
+    compiler's search tries. Slow choices are also used. The checker must accept each program, and
+    the tensors that the golden machine computes with it must equal the integer reference's. In one
+    case of seven the model is a decoder; in the others it is an encoder.
 
     The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none.
     ``programs`` is the number of different programs. ``refused`` is the number of refusals by the

@@ -85,9 +85,10 @@ def random_options(
 def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str:
     """Run a prompt and ``STEPS`` further tokens, and return the names of wrong tensors.
 
-    ``context`` is the number of tokens that are processed in all. ``numbers`` are token numbers:
-    the prompt takes its tokens from the beginning, and the further tokens are the last ``STEPS``.
-    An encoder-decoder's source text also consists of the first ones.
+    ``context`` is the number of tokens that are processed in all. ``numbers`` are token numbers.
+    The prompt consists of the first ``context - STEPS`` numbers, and the further tokens are the
+    last ``STEPS`` numbers. An encoder-decoder's source text also consists of the first numbers, one
+    for each source position.
 
     A session compares its machine's tensors with the golden machine's. If its machine is the golden
     machine, the session compares logits and chosen tokens with the integer reference's. A tensor

@@ -32,8 +32,8 @@ def run(case: Case) -> dict[str, Any]:
     """Run a case of a mutation campaign: run a unit's bench on at most ``GROUP`` mutants.
 
     The case's field ``unit`` selects the unit, and the case's index selects these mutants from all
-    mutants of the unit. If the bench does not detect a mutant, a proof by induction is tried that
-    the mutant's outputs equal the unit's. The case's field ``prove`` is the time limit of this
+    mutants of the unit. If the bench does not detect a mutant, the case tries to prove by induction
+    that the mutant's outputs equal the unit's. The case's field ``prove`` is the time limit of this
     proof (seconds) for one mutant.
 
     The result is a dictionary. ``mutants`` is the number of mutants in the case. ``killed`` is the

@@ -1,4 +1,4 @@
-"""Mutation testing of circuits at the pins of devices, such as memory controllers.
+"""Mutation testing of circuits that drive the pins of devices, such as memory controllers.
 
 The modelled chips have fewer rows and columns than real chips, and wait less time after power-on.
 So a short bench reaches all rows, refreshes and every step of the start sequence. Most other times
