@@ -115,8 +115,8 @@ class AccumulatePort(wiring.Signature):
 
     The port has no ``ready``. If weight slots store a scale for each column (the argument
     ``scaled`` is true), the port has the members ``scaled`` and ``scales``. In a cycle in which the
-    member ``scaled`` is 1, the receiver multiplies each column's ``data`` by the column's scale
-    before it adds it. Each ``data`` then fits in 18 bits.
+    member ``scaled`` is 1, the receiver adds each column's ``data`` times the column's scale. In
+    such a cycle each ``data`` fits in 18 bits.
     """
 
     def __init__(self, accumulators: Accumulators, cols: int, *, scaled: bool):
@@ -216,8 +216,9 @@ class EventPort(wiring.Signature):
     """A trace of each cycle: commands sent, begun and completed, and the array's activity.
 
     If ``word_valid`` is 1, ``word`` enters a command queue. These words are the headers and
-    operands of the commands, in program order. ``engines`` has an ``ENGINE_EVENT`` for each engine.
-    ``array`` has a bit for each counter with a name ARRAY_..., in the order of
+    operands of the commands, in program order. ``engines`` has a field for each engine (layout
+    ``ENGINE_EVENT``). It reports commands that are offered, accepted or completed, and tokens that
+    are awaited. ``array`` has a bit for each counter with a name ARRAY_..., in the order of
     ``celosia.arch.registers``. At most one bit is 1: it shows how
     :class:`celosia.hdl.control.account.ArrayAccount` classified the previous cycle.
     """

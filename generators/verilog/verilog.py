@@ -58,13 +58,13 @@ def to_verilog(
 ) -> str:
     """Return the Verilog of a component and all its subcomponents, the top module first.
 
-    The top module's name is ``name``; by default it is the name of the component's class. Every
-    distinct subcomponent becomes one module. The name of this module is ``prefix``, an underscore
-    and the name of the subcomponent's class; by default, ``prefix`` is the top module's name. Equal
-    components give the same text, byte for byte. If ``places`` is true, each expression has the
-    attribute ``src``: the Python file and line that created it. Otherwise there are no such
-    attributes. If the name of a port or signal is a reserved word of SystemVerilog, an underscore
-    is added to it.
+    The top module's name is ``name``; by default it is the name of the component's class.
+    Subcomponents of one class with equal circuits share one module. Its name is ``prefix``, an
+    underscore and the name of the class; by default, ``prefix`` is the top module's name. If a
+    class has several modules, the names of all but the first also have a number. Equal components
+    give the same text, byte for byte. If ``places`` is true, each expression has the attribute
+    ``src``: the Python file and line that created it. Otherwise there are no such attributes. If
+    the name of a port or signal is a reserved word of SystemVerilog, an underscore is added to it.
 
     Raises :class:`InputError` if ``name`` or ``prefix`` cannot be a module's name.
     """
@@ -105,7 +105,7 @@ def _through_yosys(rtlil: str, places: bool) -> dict[str, ModuleText]:
 def read_modules(text: str) -> dict[str, ModuleText]:
     """Return a dictionary with all modules of ``text``, Verilog that Yosys has written.
 
-    The keys are the names of the modules, the values their readable texts.
+    The keys are the names of the modules. The values are the modules, rewritten as readable texts.
     """
     text = _ATTRIBUTE.sub("", text).replace(_UNORDERED, "(* no_rw_check *)")
     modules = (ModuleText(match[1], match[2], match[3]) for match in _MODULE.finditer(text))

@@ -113,9 +113,10 @@ class PackedMultiplier(Component):
     operand would be wider than ``factor_width`` (:func:`overlaps`), ``b[1]`` is shifted by fewer
     bits, and the two products overlap. The second operand is then the sum of
     ``b[1] * 2**(factor_width - b_width)`` and the unsigned ``b[0] + 2**(b_width - 1)``. The lowest
-    bits of ``p[1]`` overlap the high bits of ``p[0]``. Adders also compute these bits of ``p[1]``;
-    subtracting them separates the products. A further register then delays both products by one
-    cycle. Raises :class:`InputError` if the products overlap and ``b_width`` is more than half of
+    bits of ``p[1]`` overlap the high bits of ``p[0]``. Adders compute these bits of ``p[1]`` a
+    second time. Subtracting them from the multiplier's product gives the high bits of ``p[0]``,
+    which separates the products. A further register then delays both products by one cycle. Raises
+    :class:`InputError` if the products overlap and ``b_width`` is more than half of
     ``factor_width``.
     """
 
@@ -209,9 +210,9 @@ class MultiplierPair(Component):
     """Two signed 8-bit multipliers with enables at the operand registers.
 
     Operands ``a_0`` and ``a_1`` are loaded in cycles with ``a_en`` at 1, ``b_0`` and ``b_1`` in
-    cycles with ``b_en`` at 1. Output ``p_i`` is the product that the loaded ``a_i`` and ``b_i`` had
-    in the previous cycle. No register is reset. The pair is a separate module so that a build can
-    replace it by hardware multipliers.
+    cycles with ``b_en`` at 1. Output ``p_i`` is the product of the values that the registers of
+    ``a_i`` and ``b_i`` held in the previous cycle. No register is reset. The pair is a separate
+    module so that a build can replace it by hardware multipliers.
     """
 
     def __init__(self) -> None:

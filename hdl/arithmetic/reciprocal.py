@@ -146,9 +146,9 @@ class Reciprocal(_Inverse):
     ``mantissa`` and ``exponent`` equal :func:`celosia.sim.reciprocal.reciprocal` bit for bit. The
     operand is first normalized: divided by the power of two that makes it at least 1 and less than
     2. The mantissa is ``2**17`` divided by this number, approximated by a piecewise polynomial and
-    rounded. A mantissa of ``2**17``, which has a bit too many, is halved, and the exponent is
-    raised by one. The relative error is at most ``1.13 * 2**-17``. The reciprocals of powers of two
-    are exact. For an operand of 0, both outputs are 0.
+    rounded. The mantissa has 17 bits. If it would be ``2**17``, which needs one bit more, it is
+    halved, and the exponent is raised by one. The relative error is at most ``1.13 * 2**-17``. The
+    reciprocals of powers of two are exact. For an operand of 0, both outputs are 0.
 
     ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles with ``en`` at 1; all registers hold in
     other cycles. Throughput is one operand per enabled cycle; ``valid_o`` is ``valid_i`` after this

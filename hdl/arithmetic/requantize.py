@@ -101,11 +101,11 @@ def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
 class Requantizer(Component):
     """Requantize one 32-bit sum per cycle by equation (1) of docs/numerics.md.
 
-    Inputs: ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30) are
-    sampled together and may change every cycle. ``bounds`` holds the zero point and the clamp
-    bounds ``low <= high``, which limit the result to 8 or 16 bits. Because bounds rarely change,
-    no registers delay them: the bounds of a sum are sampled ``bounds_delay`` cycles with ``en`` at
-    1 after the sum.
+    Inputs: ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30, positive
+    to the left) are sampled together and may change every cycle. ``bounds`` holds the zero point
+    and the clamp bounds ``low <= high``, which limit the result to 8 or 16 bits. Because bounds
+    rarely change, no registers delay them: the bounds of a sum are sampled ``bounds_delay`` cycles
+    with ``en`` at 1 after the sum.
 
     Output: ``y`` is the result, clamped to the bounds. ``x + bias`` and its left shift wrap at 32
     bits; later steps do not wrap. A result is rounded twice, as in TFLite. First, the product with
@@ -115,9 +115,9 @@ class Requantizer(Component):
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
     registers hold in other cycles. A requantizer has four hardware multipliers of 17x17 bits. If
     ``multiplier_width`` is 16, it has only two, and the low 16 bits of ``multiplier`` count as 0.
-    If ``registered`` is true, there is a further register between the left shift and the hardware
-    multipliers, which are far apart on large devices. If ``sleep`` is true, a sum, its bias, its
-    multiplier and its shift are sampled only if ``take`` is 1; otherwise the input registers hold.
+    If ``registered`` is true, a further register follows the left shift, because on large devices
+    the hardware multipliers are far from it. If ``sleep`` is true, a sum, its bias, its multiplier
+    and its shift are sampled only if ``take`` is 1; otherwise the input registers hold.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone"]
 
 
 class CycleType(enum.Enum, shape=unsigned(3)):
-    """The cycle types (CTI) that the master sends; it sends CLASSIC only before the first burst."""
+    """The cycle types (CTI) that the master sends; CLASSIC only until the first burst begins."""
 
     CLASSIC = 0b000
     INCREMENTING = 0b010
@@ -47,12 +47,12 @@ def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member
 
 
 class BurstCutter(Component):
-    """Cuts a memory request into bursts of at most ``longest`` words.
+    """Cuts a memory request into bursts of at most ``longest`` words, for a bridge to a bus.
 
-    The next ``request`` is accepted when the bridge has taken all bursts of the previous one. While
-    ``valid`` is 1, the current burst has ``words`` words from byte address ``addr`` on; ``final``
-    is 1 for the last burst of the request. The bridge takes the current burst by ``take`` at 1,
-    and in the next cycle the next burst of the request follows, if there is one.
+    While ``valid`` is 1, the current burst has ``words`` words from byte address ``addr`` on;
+    ``final`` is 1 for the last burst of the request. The bridge sets ``take`` to 1 to take the
+    current burst. In the next cycle the next burst of the request follows, if there is one. The
+    next ``request`` is accepted when the bridge has taken all bursts of the previous one.
     """
 
     def __init__(self, memory: Memory, longest: int):

@@ -22,8 +22,8 @@ class ArrayAccount(Component):
     wait_NAME    the next command lacks a dependency token from engine NAME (``lacking``);
                  of several such engines, the first in the order of ``Engine`` is reported
     fill         sums are still in the array's pipeline (``busy``)
-    queue        there is no command, and the next instruction, for another engine, waits for
-                 room in the queue of that engine (``blocked``)
+    queue        the matrix engine has no command: the next instruction is for another engine,
+                 and waits for room in the queue of that engine (``blocked``)
     over         there is no command, and the program has ended (``halted``)
     fetch        there is no command yet
     ============ ==========================================================================

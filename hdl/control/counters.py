@@ -20,8 +20,8 @@ class Counters(Component):
     for each counter accumulates increments. One adder adds these registers to the counters in a
     memory, one counter per cycle in turn: separate wide counters would cost more than all other
     control logic. So a counter is complete ``len(widths) + 3`` cycles after its last increment.
-    ``hold`` must be 1 during a run. ``settled`` is 0 from the next cycle until the run has ended
-    and all counters are complete; then it is 1. Increments may be nonzero only in a cycle with
+    ``hold`` must be 1 during a run. ``settled`` is 0 from one cycle after ``hold`` becomes 1 until
+    ``hold`` is 0 and all counters are complete. Increments may be nonzero only in a cycle with
     ``hold`` at 1 and in the cycle after it. ``clear`` sets all counters to 0.
 
     ``index`` is the position (a number) of the counter to read; one cycle later, ``value`` is the

@@ -184,9 +184,9 @@ class StagedCommandQueue(CommandQueue):
     An entry of the queue accepts a command only while it is empty, not in the cycle in which its
     previous command leaves. So its logic does not depend on other entries. The operand to which a
     word belongs is determined one cycle before the word arrives, and stored in registers. If a
-    memory stores the commands (``stored``), at most one command leaves in two cycles. It is known
-    only late in a cycle whether a command leaves the queue. So the queue's counters change one
-    cycle after a command has left, which is early enough for the next command.
+    memory stores the commands (``stored``), at most one command leaves in two cycles. Whether a
+    command leaves the queue is known only late in a cycle. So the memory's read position changes
+    one cycle later, which is early enough for the next command.
     """
 
     stages = 1

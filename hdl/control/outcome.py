@@ -12,13 +12,14 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 class Outcome(Component):
     """Begins and ends runs; implements the bits of the registers CONTROL, STATUS and INTERRUPT.
 
-    If ``control_en`` is 1, the host writes ``control`` to the register CONTROL, and can so request
-    a run. The run begins once the input ``recovered`` reports that recovery has finished; ``start``
-    is then 1 for one cycle. The run ends when the input ``working`` is 0, which reports that the
-    core has no work left and the counters are complete. ``faults`` has a bit for each
-    :class:`celosia.arch.registers.Cause`. If a bit is 1, or the host aborts the run, the run stops
-    and ``abort`` is 1. ``outside`` is 1 while the program counter is not in the program memory: a
-    requested run then ends with the fault PROGRAM instead of beginning.
+    If ``control_en`` is 1, the host writes ``control`` to the register CONTROL. It requests a run
+    if bit START of this value is 1. The run begins once the input ``recovered`` reports that
+    recovery has finished; ``start`` is then 1 for one cycle. The run ends when the input
+    ``working`` is 0, which reports that the core has no work left and the counters are complete.
+    ``faults`` has a bit for each :class:`celosia.arch.registers.Cause`. If a bit is 1, or the host
+    aborts the run, the run stops and ``abort`` is 1. ``outside`` is 1 while the program counter is
+    not in the program memory: a requested run then ends with the fault PROGRAM instead of
+    beginning.
 
     ``busy`` is 1 from the request of a run to its end, and during recovery. If external memory does
     not answer, recovery may never finish. The fault SILENCE reports this case: it cancels a run

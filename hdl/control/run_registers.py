@@ -31,7 +31,10 @@ class RunRegisters(Component):
         return self.host.write_en & (self.host.addr == REGISTER_MAP[name].addr)
 
     def runs(self, m: Module, outcome: Outcome) -> dict[str, Value | int]:
-        """Connect ``outcome``, and return a dictionary from register name to readable value."""
+        """Connect ``outcome`` to the ports of this component, and return the registers to read.
+
+        The result is a dictionary from the name of each register to the value that the host reads.
+        """
         host = self.host
         m.submodules.outcome = outcome
         outside, enable = Signal(), Signal.like(outcome.enable)

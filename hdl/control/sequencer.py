@@ -119,7 +119,7 @@ class Sequencer(Component):
     sets ``halted`` to 1 and waits until the input ``idle`` is 1 (no engine works). An instruction
     is a header word and its operand words. Headers are sent unchanged. An operand word contains an
     immediate and the number of a register; it is sent as the sum of the immediate and the
-    register's value, in the low 28 bits.
+    register's value, modulo ``2**28``.
 
     There are two stages, so that memory reads and decisions are in different cycles. The first
     stage reads a word from memory. It does not know yet whether the word is an operand or a header,
@@ -139,11 +139,11 @@ class Sequencer(Component):
     ``cause`` is the :class:`celosia.arch.registers.Cause` of the latest error. ``error`` is 1 from
     the second cycle after the wrong word was executed until the next start. In the cycle before
     ``error`` becomes 1, no word is sent and no instruction writes a register. ``advance`` is 1 in a
-    cycle in which a word is executed. Register 0 must be 0, and is stored in a memory: it is set to
-    0 in a cycle with ``scrub`` at 1 and ``register_en`` at 0. The host writes the program through
-    the ports ``program_*`` and registers through ``register_*`` while no program runs; registers
-    keep their values from run to run. If the program memory has the protection level ``correct``, a
-    corrected word takes one cycle more (``celosia.hdl.memory.late_ram``).
+    cycle in which a word is executed. Register 0 must be 0, but a memory stores it like the others:
+    a cycle with ``scrub`` at 1 and ``register_en`` at 0 writes 0 to it. The host writes the program
+    through the ports ``program_*`` and registers through ``register_*`` while no program runs;
+    registers keep their values from run to run. If the program memory has the protection level
+    ``correct``, a corrected word takes one cycle more (``celosia.hdl.memory.late_ram``).
     """
 
     def __init__(self, control: Control, instructions: Sequence[Definition]):

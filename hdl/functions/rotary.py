@@ -29,9 +29,9 @@ class RotaryUnit(Component):
     flight.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one beat per cycle with ``en`` at 1.
-    All registers hold while ``en`` is 0. Each pair of lanes needs three multipliers of at most
-    17x17 bits, because the product ``c * (y0 + y1)`` is part of both results (Gauss). Raises
-    :class:`InputError` if ``lanes`` is not positive and even.
+    All registers hold while ``en`` is 0. Each pair of lanes needs only three multipliers of at most
+    17x17 bits. The reason is that the cosine times the sum of both elements is part of both results
+    (Gauss). Raises :class:`InputError` if ``lanes`` is not positive and even.
     """
 
     latency = ROTARY_LATENCY

@@ -60,10 +60,10 @@ class DivideLane(Component):
 
 
 class RowDivide(Component):
-    """Multiplies a row's weights by the reciprocal of their sum, which gives probabilities.
+    """Multiplies a softmax row's exponentials (weights) by the reciprocal of their sum.
 
-    A probability is rounded to nearest in unsigned Q0.24. Latency is ``DIVIDE_LATENCY`` cycles,
-    throughput one beat per cycle.
+    The results are probabilities, rounded to nearest in unsigned Q0.24. Latency is
+    ``DIVIDE_LATENCY`` cycles, throughput one beat per cycle.
     """
 
     i: stream.Interface

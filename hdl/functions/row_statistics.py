@@ -31,7 +31,7 @@ class RowStatistics(Component):
     The result leaves ``latency`` cycles after the last beat of a row. ``valid_o`` is then 1 for one
     cycle, ``total`` is the sum, and ``mantissa`` and ``right`` represent the inverse root. To
     multiply a number by the inverse root, multiply it by ``mantissa`` and shift the product right
-    by ``right``; the result has 16 fraction bits. The number below the root is an exact integer;
+    by ``right``; the result has 16 fraction bits. The argument of the root is an exact integer;
     :class:`celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt` computes the inverse root.
 
     Throughput is one beat per cycle, even for rows of one beat; inputs are never refused.

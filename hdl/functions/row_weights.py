@@ -166,7 +166,7 @@ class DeferredWeights(Component):
     """Turns scores into exponentials (weights), and outputs the reciprocal of each row's sum.
 
     The weights are not divided by their sum. Instead the reciprocal is output as the row's factor.
-    A later command multiplies the results of the undivided weights by this factor: equation (23) of
+    A later command multiplies the sums computed with the weights by this factor: equation (23) of
     docs/numerics.md. ``o`` has weights in unsigned Q0.24, lower bits dropped, in the layout of
     probabilities; the largest weight of a row is ``2**24``. The port ``factor`` outputs the factor
     together with ``number``, the index at which the factor will be stored. ``number`` is below

@@ -78,8 +78,9 @@ NEAR_COLUMNS = 2
 def is_far(config: MatrixConfig) -> bool:
     """Return whether the columns of a configuration's array are far apart on a device.
 
-    It is true for ``registered`` adder trees with a weight memory in each column. A value that goes
-    to all of these columns is copied to several registers.
+    It is true for adder trees in ``registered`` machines (more registers, for faster clocks) if
+    each column has a weight memory. A value for all columns is then held in several registers, each
+    for one or more columns.
     """
     return (
         config.array.kind == "tree"
@@ -176,9 +177,9 @@ def enter(
     """Subtract the zero point ``zero`` from ``elements``; drive ``operands`` one cycle later.
 
     Operands whose index is ``count`` or more become 0. An element has ``operand_width`` bits, and
-    one bit more if it may be a byte of INT16 (:mod:`celosia.hdl.matrix.wide`). A register delays
-    the results by this cycle. In a ``registered`` systolic array it instead delays the elements
-    before the subtraction, because a register of the array's edge follows.
+    one bit more if it may be a byte of INT16 (:mod:`celosia.hdl.matrix.wide`). The register that
+    gives this delay comes after the subtraction. In a ``registered`` systolic array it comes before
+    the subtraction, because the array's edge has a register after it.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)

@@ -23,9 +23,9 @@ class ElementColumn(Component):
     weight slots to multiply them by. If ``gating`` is true, ``live_i`` has a bit for each
     activation, which is 0 if the activation is zero. If a row's bit of ``row_strobe_i`` is 1, the
     element of this row writes ``column_data`` to its weight slot ``row_slot_i``. If ``transpose``
-    is true, ``column_strobe_i`` moves down the column and writes ``row_data`` to slot
-    ``column_slot_i``. The element of row r adds its product one cycle after the element above it.
-    The new sum has ``sum_widths[r]`` bits.
+    is true, ``column_strobe_i`` moves down the column by one row per cycle. Each element that it
+    reaches writes its row's ``row_data`` to slot ``column_slot_i``. The element of row r adds its
+    product one cycle after the element above it. The new sum has ``sum_widths[r]`` bits.
 
     If the column shares multipliers with a neighbour, ``side`` is its position in this pair of
     columns, ``left`` or ``right``. The ports ``beside`` (weights for the right column) and

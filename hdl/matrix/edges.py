@@ -146,10 +146,10 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: delays sums so that those of all columns leave in the same cycle.
 
-    If a vector's sum of column 0 arrives in cycle ``late[0]``, its sum of column c arrives in cycle
-    ``c + late[c]``, which is at most ``cols - 1``. All sums of this vector leave in cycle
-    ``cols - 1``. ``o_valid`` is ``valid`` of ``latency`` cycles before. ``latency`` is the number
-    of cycles from activations at the left edge to their sums at the output of this edge.
+    A vector's sum of column c arrives ``c + late[c]`` cycles after a cycle 0 that is common to all
+    columns. All sums of the vector leave in cycle ``cols - 1``; none arrives later. ``o_valid`` is
+    ``valid``, delayed by ``latency`` cycles. ``latency`` is the number of cycles from activations
+    at the left edge to their sums at the output of this edge.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

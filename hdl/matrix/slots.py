@@ -17,11 +17,11 @@ class SlotGuard(Component):
 
     ``free`` is 1 if line ``line`` may be requested for weight slot ``slot``. ``hold`` is 1 in a
     cycle in which the tile of ``slot`` is sent to the streamer: its products will use the slot.
-    ``freed`` is 1 in a cycle in which the oldest of the sent tiles requests its last vector; the
-    oldest tile may be sent in the same cycle. Its slot is free from the next cycle on, unless
-    products of another sent tile use the slot. ``late`` is the number of register stages that a
-    sent tile passes before its vectors are requested. So up to ``2 + 2 * late`` sent tiles have not
-    requested their last vector yet. For a systolic array there are two more conditions.
+    ``freed`` is 1 in a cycle in which the oldest sent tile requests its last vector; this may be
+    the cycle in which it is sent. Its slot is free from the next cycle on, unless products of
+    another sent tile use the slot. ``late`` is the number of register stages that a sent tile
+    passes before its vectors are requested. At most ``2 + 2 * late`` sent tiles have not requested
+    their last vector yet. For a systolic array there are two more conditions.
 
     First, row r of the array receives vectors r cycles after row 0. So after ``freed`` line r must
     wait r cycles longer than line 0. Second, rows of weights enter the array at the left and

@@ -30,10 +30,10 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
     of them. ``k`` and ``n`` are the numbers of used rows and columns. Lines ``line`` to ``end - 1``
     of the tile's weights are loaded. Products that load weights use slots 0 and 1 alternately.
 
-    ``onward`` is 1 if later tiles' lines are stored after the lines of this tile. The address of a
-    tile's first line is its ``b_addr`` plus the size of all lines of earlier tiles with ``onward``
-    at 1. These are earlier tiles of the same tile column (same columns of B) if the command is
-    :func:`stacked`, else of the whole command.
+    ``onward`` is 1 if later tiles' lines are stored after the lines of this tile. ``b_addr`` is
+    then only a base: the first line of a tile is stored at ``b_addr`` plus the size of all lines of
+    earlier tiles with ``onward`` at 1. These are earlier tiles of the same tile column (same
+    columns of B) if the command is :func:`stacked`, else of the whole command.
 
     The other fields are flags. ``last`` is 1 for the last tile of a command; ``parity`` alternates
     between commands. ``product`` is 1 for a tile of a MATMUL, and ``loads`` is 1 if the tile's
@@ -273,9 +273,9 @@ class TileWalker(Component):
 class StagedTileWalker(TileWalker):
     """A :class:`TileWalker` whose tiles pass a register slice, which delays them by one cycle.
 
-    If ``moves`` is 0, the tile on ``o`` stays in the next cycle. If ``moves`` is 1, ``o`` outputs
-    in the next cycle the tile that the output ``following`` has now, or no valid tile if there is
-    no other tile yet.
+    If ``moves`` is 0, the tile on ``o`` stays in the next cycle. If ``moves`` is 1, the tile that
+    is now on the output ``following`` is on ``o`` in the next cycle. If there is no such tile yet,
+    ``o`` is then not valid.
     """
 
     def _more_members(self):
@@ -336,10 +336,10 @@ def second_of_pair(config: MatrixConfig, command):
 
 
 def lower_bits(config: MatrixConfig, command):
-    """Return 1 if a command's weights are attention keys, and their slots also store lower bits.
+    """Return 1 if a command's weights are attention keys with eight bits for some of the elements.
 
-    The first rows of such a slot have the upper four bits of the keys' elements. Its last rows have
-    the lower four bits of each key's first elements. The result is 0 for other commands.
+    The first rows of a slot with such keys have the upper four bits of all elements. The last rows
+    have the lower four bits of each key's first elements. The result is 0 for other commands.
     """
     return flag_if(config.low_rows, command, "lower")
 

@@ -61,8 +61,9 @@ class TreeColumn(Component):
     mantissas, and ``part`` selects one of them. The activation is then multiplied by
     ``2 * mantissa + 1``. If ``block`` is 0, it is multiplied by the stored weight itself.
 
-    A column with ``side`` ``left`` has no multipliers. Its right neighbour, with ``side``
-    ``right``, receives its weights through ``beside`` and computes its ``product``.
+    A column with ``side`` ``left`` has no multipliers. It sends its weights on ``beside`` to the
+    next column, which has ``side`` ``right``. That column also computes the left column's products,
+    and returns them on ``product``.
     """
 
     def __init__(self, config: MatrixConfig, side: str = "", exponent_width: int = 0):

@@ -89,9 +89,9 @@ class WeightFetcher(Component):
     is 1 if the tile on ``o`` has resident weights, so that its activations may be requested at
     once. ``named`` is 1 while there is a tile to load or to output.
 
-    A line in a weight format needs new bytes from ``b`` only in some cycles. A group's scales are
-    read in a separate cycle before the tile's first line. If the configuration has weight formats,
-    all weights arrive one cycle later than stated above.
+    If weights have a format of less than 8 bits, only some lines need new bytes from ``b``. A
+    group's scales are read in a separate cycle before the tile's first line. If the configuration
+    has weight formats, all weights arrive one cycle later than stated above.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -66,8 +66,8 @@ def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> li
 def flag_of(command: Any, name: str) -> Value:
     """Return the flag ``name`` of a matrix engine command, a MATMUL or PRELOAD.
 
-    Both instructions have their common flags at the same bits. The result is the bit of MATMUL's
-    flag ``name``. This bit is 0 in an instruction that does not have the flag.
+    The flag is read at its position in MATMUL, also for a PRELOAD: flags that both instructions
+    have are at the same positions. The result is 0 if the instruction does not have the flag.
     """
     flag: Value = command.flags[DEFINITIONS[Opcode.MATMUL].flag_bit(name)]
     return flag

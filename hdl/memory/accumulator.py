@@ -38,10 +38,10 @@ class AccumulatorMemory(Component):
     between the block RAM and the adder.
 
     A drain request reads a row's new sum if it comes at least ``acc_settle`` cycles (a value of the
-    configuration) after the accumulation. A drained row is zero for accesses ``ACC_SETTLE`` cycles
-    (a constant) or more after the accepted drain request. The result of an access before these
-    times is undefined; the matrix engine's ``status.done`` and the program's dependency tokens
-    prevent such accesses. Addresses must be below ``acc_depth``.
+    configuration) after the accumulation. An access finds a drained row at zero if it comes at
+    least ``ACC_SETTLE`` cycles (a constant) after the accepted drain request. The result of an
+    access before these times is undefined; the matrix engine's ``status.done`` and the program's
+    dependency tokens prevent such accesses. Addresses must be below ``acc_depth``.
     """
 
     accumulate: wiring.PureInterface

@@ -32,10 +32,9 @@ class MemoryGuard(Component):
     then does not answer earlier requests.
 
     ``waits`` reports cycles in which memory is the cause of a delay. Bit 0 is for reading: it is 1
-    if memory offers no word while words are outstanding or a read request is not accepted. Bit 1 is
-    for writing: it is 1 if memory does not accept an offered word. It is also 1 if the core has
-    sent all words, and memory has not yet accepted a write request or not yet reported a burst as
-    written.
+    if memory offers no word, although words are outstanding or a read request waits. Bit 1 is for
+    writing: it is 1 if memory does not accept an offered word. It is also 1 if the core has sent
+    all words, but a write request waits or a burst is not yet reported as written.
     """
 
     def __init__(self, memory: Memory, *, bank_bytes: int):

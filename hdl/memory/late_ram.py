@@ -13,9 +13,10 @@ class LateRam(Component):
     """A :class:`Ram` whose check bits add no gates to its read path: words are corrected later.
 
     ``read_data`` is the stored word, uncorrected. The reader sets ``take`` to 1 if it consumes the
-    word, and must drive ``taken`` with that word in the next cycle. In this cycle, if the word was
-    wrong, ``repair`` is 1, ``corrected`` is the right word, and ``errors`` reports the error. A
-    word is checked in the cycle of ``take``, even if it was read earlier.
+    word, and must drive ``taken`` with that word in the next cycle. If the word was wrong,
+    ``repair`` is 1 in this cycle after ``take``, ``corrected`` is the right word, and ``errors``
+    reports the error. The word is checked as it is in the cycle of ``take``, even if it was read
+    earlier.
     """
 
     def __init__(self, width: int, depth: int):

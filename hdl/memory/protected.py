@@ -63,10 +63,11 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 
 
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
-    """Return, for a word whose syndrome is ``found``, a mask of its wrong bits, and its error bits.
+    """Return the correction mask and the error bits of a word with the syndrome ``found``.
 
-    The word XOR the mask is the right word. If two bits are wrong, which is an uncorrectable error,
-    the mask is arbitrary. The error bits are those of :func:`errors_found`.
+    The mask is 1 at each wrong bit: the word XOR the mask is the right word. If two bits are wrong,
+    which is an uncorrectable error, the mask is arbitrary. The error bits are those of
+    :func:`errors_found`.
     """
     flipped = [
         _picked(found, wrong).all() & ~_picked(found, right).any()
@@ -142,11 +143,11 @@ class ProtectedRam(Component):
     whole word. Words are initially 0, with right check bits.
 
     If ``held`` is false, ``errors`` reports an error one cycle after the word first appears in
-    ``read_data``, because the syndrome of each part has a register. If ``held`` is true, an error
-    is reported in the cycle in which the word appears. If a bit of a right word flips later, while
-    the word is still on ``read_data``, the error is then reported in the cycle of the flip. In both
-    cases errors are reported once for each read, for one cycle. If a word was written in the cycle
-    of its read, the data read are undefined, and their errors are not reported.
+    ``read_data``, because the syndrome of each part has a register. Bits that flip later are not
+    reported. If ``held`` is true, an error is reported at once. This is in the cycle in which the
+    word appears, or in which a bit flips while the word is on ``read_data``. In both cases errors
+    are reported once for each read, for one cycle. If a word was written in the cycle of its read,
+    the data read are undefined, and their errors are not reported.
     """
 
     def __init__(

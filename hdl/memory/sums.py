@@ -46,8 +46,9 @@ class DirectSums:
 
         If the first bit is 1, the operand is the last sum of this adder. If only the second bit is
         1, it is the column's element of the row that :meth:`read` returns. If both bits are 0, it
-        is 0. ``marks`` is the pair of these bits in the cycle of the addition. ``early`` is the
-        same pair one cycle earlier, for subclasses that delay the bits by a register.
+        is 0. The argument ``marks`` has the two bits in the cycle of the addition; this class
+        returns it. The argument ``early`` has them one cycle earlier; a subclass can return it
+        through a register.
         """
         return marks
 
@@ -59,11 +60,11 @@ class DirectSums:
         them. ``adds`` and ``drains`` are the numbers of the banks that output the row for the adder
         and the row for a drain. ``add_1`` is 1 if a row is output for the adder, ``drained_1`` if a
         row is output for a drain; ``add_2`` is ``add_1`` one cycle later. ``total`` is the row of
-        sums that the adders computed last. The row in the bank is outdated if the result of an
-        earlier addition to it has not been written yet; this result is then returned as the row for
-        the adder. ``before`` is a list of bits: bit i is 1 if the addition requested i + 2 cycles
-        earlier is to the same row. If several bits are 1, the result of the latest of these
-        additions is returned.
+        sums that the adders computed last. If the result of an earlier addition to the adder's row
+        has not been written yet, the row in the bank is outdated. That result is then returned as
+        the row for the adder. The list ``before`` marks such additions: bit i is 1 if the addition
+        requested i + 2 cycles before this one is to the same row. If several bits are 1, the result
+        of the latest of these additions is returned.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)

@@ -37,14 +37,16 @@ class MicroAlu(Component):
 
     === ============================================================================================
     0   ``sum``
-    1   if ``extreme`` is 1: the smaller of ``a`` and ``b`` if ``logic_0`` is 0, else the larger
-        (``subtract`` and ``carry`` must be 1); if ``extreme`` is 0: ``a & b``, ``a | b``, ``a`` or
-        ``b`` for the numbers 0 to 3 that ``logic_1`` and ``logic_0`` form (``subtract`` must be 0
-        for the first two and 1 for ``b``)
+    1   if ``extreme`` is 1, the smaller of ``a`` and ``b``, or the larger if ``logic_0`` is 1; if
+        ``extreme`` is 0, the result of a logic operation
     2   ``a`` shifted by the low 5 bits of ``b``, to the left if ``left`` is 1, else to the right,
         with copies of the sign if ``arithmetic`` is 1
     3   ``less``
     === ============================================================================================
+
+    If ``extreme`` is 1, ``subtract`` and ``carry`` must be 1. The bits ``logic_1`` and ``logic_0``
+    form the number of the logic operation: 0 is ``a & b``, 1 is ``a | b``, 2 is ``a`` and 3 is
+    ``b``. ``subtract`` must be 0 for operations 0 and 1, and 1 for operation 3.
     """
 
     a: In(32)

@@ -39,10 +39,10 @@ def outputs(**fields: Any) -> dict[str, Any]:
 
 
 def has(record: Any, name: str) -> bool:
-    """Return whether a payload has a field ``name``, or a component or interface a port ``name``.
+    """Return whether a payload has a field ``name``, or a component or interface has such a port.
 
-    A name that was given to :func:`present` before is optional. Raises :class:`AttributeError` if
-    any other name is absent.
+    Only names that were given to :func:`present` before may be absent. Raises
+    :class:`AttributeError` if any other name is absent.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members

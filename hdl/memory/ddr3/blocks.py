@@ -136,9 +136,9 @@ class BlockReader(Component):
 class BlockWriter(Component):
     """Joins written words to blocks, and offers a block on ``o_block`` when it is complete.
 
-    ``data`` and ``mask`` (1 for each byte to write) are those of the oldest block that was accepted
-    from ``o_block``; ``take`` removes this block. A word is accepted in each cycle except the cycle
-    in which a burst begins.
+    A block on ``o_block`` is only an address. ``data`` are the bytes of the oldest block that was
+    accepted from ``o_block``, and ``mask`` is 1 for each byte to write. ``take`` removes this
+    block. A word is accepted in each cycle except the cycle in which a burst begins.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):
