@@ -157,9 +157,9 @@ async def bytes_pass_both_ways(dut: Any) -> None:
 async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
     """Send the request ``frame`` to the link over SPI, and return the whole answer.
 
-    The host then reads byte by byte until the answer begins; the link sends bytes of 0 before it.
-    If the first four bytes are all 0, the host pauses for ``quiet_ns`` nanoseconds. In this time
-    the link can detect an incomplete request. Then the host continues to read.
+    After the request, the host reads byte by byte. The link sends bytes of 0 until its answer
+    begins. If the first four bytes read are all 0, the host pauses for ``quiet_ns`` nanoseconds and
+    then continues to read. In the pause the link can detect an incomplete request.
     """
     await host.transfer(_bits(frame))
     reply = b""
@@ -186,9 +186,9 @@ def _bytes(bits: list[int]) -> bytes:
 async def a_link_answers(dut: Any) -> None:
     """A host link over SPI answers requests; it answers incomplete requests with CORRUPT.
 
-    Parameters: ``identity``, a list of the words in the answer to the request HELLO; ``timeout``,
-    the number of cycles without a byte after which the link drops a request. ``half_ns``,
-    ``wire_ns`` and ``setup_ns`` are those of the peripheral's bench.
+    Parameters: ``identity``, a list of the words in the answer to the request HELLO; ``timeout``:
+    if the link receives no byte for this number of cycles, it answers the incomplete request with
+    CORRUPT. ``half_ns``, ``wire_ns`` and ``setup_ns`` are those of the peripheral's bench.
     """
     settings, random = parameters(), rng()
     await start_clock(dut)

@@ -3,9 +3,9 @@
 Vectors and lines of weights often arrive in the first cycle that :class:`Schedule` allows.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``, the number of
-cycles; ``latency`` of the array (cycles); ``rate``, a probability in each cycle. With this
-probability the bench sends a vector, and also a line of weights if the array allows one in this
-cycle.
+cycles; ``latency`` of the array (cycles); ``rate``, the probability that the bench sends a vector
+in a cycle. Independently, with the same probability, it sends a line of weights if the array allows
+one in this cycle.
 """
 
 from typing import Any
@@ -37,15 +37,16 @@ class Schedule:
 
     ``vectors``, ``lines``, ``sums`` and ``zeros`` are lists with an entry for each cycle. An entry
     of ``vectors`` or ``lines`` is a dictionary from field to value. An entry of ``sums`` has the
-    sums of the cycle's vector. These entries are None if nothing is sent in the cycle. An entry of
-    ``zeros`` is the number of zero elements in the vector (0 without a vector).
+    sums of the cycle's vector. Entries of ``vectors`` and ``sums`` are None in a cycle without a
+    vector, those of ``lines`` in a cycle without a line. An entry of ``zeros`` is the number of
+    zero elements in the vector (0 without a vector).
 
     A line is a row or a column of a tile of weights. The schedule often uses the earliest cycles
     that the array allows. The first line of a tile may be sent one cycle after the last vector that
     uses the weight slot to which the tile is written. A vector may be sent one cycle after the last
-    line of its tile. If the lines are sent in consecutive cycles, a vector may be sent already one
-    cycle after the first line. In a tree array, a line may be sent in any cycle in which no vector
-    uses the line's slot.
+    line of its tile. If the lines are sent in consecutive cycles, one cycle after the first line is
+    enough. In a tree array, a line may be sent in any cycle in which no vector uses the line's
+    slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

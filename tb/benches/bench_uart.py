@@ -34,7 +34,7 @@ def _baud(divisor: float) -> int:
 
 @cocotb.test()
 async def bytes_are_received(dut: Any) -> None:
-    """The receiver receives the golden model's bytes from a line with gaps and glitches.
+    """The receiver outputs the golden model's bytes, despite gaps and glitches on its line.
 
     Some bytes have a stop bit of 0; with these the receiver must set bit 8 of its output.
     """

@@ -85,7 +85,7 @@ class Surroundings:
         self._row_layout = DrainPort(config.accumulators, config.array.cols).members["data"].shape
 
     def drive(self, name: str, value: int) -> None:
-        """Drive the engine's input ``name``, unless it is driven with this value already."""
+        """Drive the engine's input ``name`` with ``value``, unless it has this value already."""
         if self._driven.get(name) != value:
             self._driven[name] = value
             self._handle(name).value = value
@@ -199,7 +199,7 @@ class Surroundings:
         """Run a chain of commands on the engine, and return the number of cycles.
 
         All commands but the last must have the flag ``followed``, which lets the next command begin
-        before this one ends. The cycles count from the offer of the first command until the last
+        before this one ends. Cycles are counted from the offer of the first command to the last
         command's ``done``. Each command is offered as soon as the previous command was accepted, or
         a random number of cycles later.
         """

@@ -84,8 +84,8 @@ class StreamDriver:
 
     Before it offers a payload, the driver pauses in each cycle with probability ``stall``. An
     offered payload stays until it is accepted. While no payload is offered the port's payload is
-    random, unless coverage is measured. A payload wider than the port loses its upper bits, so that
-    negative numbers may be given.
+    random, unless coverage is measured. Payloads may be negative: the driver sends only as many of
+    their lowest bits as the port has.
     """
 
     def __init__(self, dut: Any, name: str, rng: np.random.Generator, stall: float = 0.0):

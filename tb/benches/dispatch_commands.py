@@ -19,9 +19,9 @@ def no_tokens() -> Tokens:
 def random_program(random: np.random.Generator, count: int) -> list[dict[str, Any]]:
     """Return ``count`` random commands, which pop only tokens that earlier commands pushed.
 
-    Each command is a dictionary: ``engine`` executes it, ``pop`` lists the engines whose tokens it
-    pops, and ``fields`` is a dictionary from the name of a field of the command to its value. The
-    last 20 commands pop no tokens.
+    Each command is a dictionary with three keys. ``engine`` is the engine that executes the
+    command. ``pop`` lists the engines from which it must take a token before it starts. ``fields``
+    is a dictionary from field name to value. The last 20 commands pop no tokens.
     """
     held = no_tokens()
     program = []

@@ -29,7 +29,7 @@ def random_command(
 ) -> dict[str, int]:
     """Return a random LOAD or STORE, a dictionary from field to value.
 
-    All rows are inside both memories, and inside one bank of the scratchpad. ``shape`` is the pair
+    All rows fit in external memory, and in one bank of the scratchpad. ``shape`` is the pair
     (number of rows, bytes of a row); without ``shape`` they are random.
     """
     word = config.mem_bytes
@@ -71,10 +71,10 @@ def random_command(
 def fixed_shapes(config: Config) -> list[tuple[int, int]]:
     """Return pairs (number of rows, bytes of a row) for commands of fixed sizes.
 
-    For each power of two p from 1 to ``2**(SIZES - 1)``, there are two commands that move a single
-    row: one of p bytes, and one of p + 1 words of external memory. The last pairs are the large
-    shapes in ``MOST``. A row that is longer than a scratchpad bank is shortened to the bank's
-    length.
+    For each of the ``SIZES`` powers of two p from 1 on, there are two commands that move a single
+    row: one of p bytes, and one of p + 1 words of external memory. The last pairs are those in
+    ``MOST``: a single long row, and many short rows. A row that is longer than a scratchpad bank is
+    shortened to the bank's length.
     """
     word, room = config.mem_bytes, config.bank_bytes
     sizes = [1 << bit for bit in range(SIZES)]

@@ -15,10 +15,10 @@ Start = Callable[[Sequence[str], Path, Mapping[str, str]], None]
 
 
 class Started(Runner):
-    """A runner that executes its commands with the function ``start``.
+    """A runner that executes its commands (a build or a simulation) by calling ``start``.
 
-    If ``dumps`` is true, the simulation writes waveforms. The commands do not depend on whether
-    pytest or make called the runner.
+    If ``dumps`` is true, the simulation writes waveforms. The commands and their environment do not
+    depend on whether pytest or make called the runner.
     """
 
     def __init__(self, start: Start, dumps: bool):

@@ -77,12 +77,12 @@ def simulate(
 
     If ``waves`` is given, waveforms are written to this file, as FST if its extension is ``.fst``,
     otherwise as VCD. If ``coverage`` is given, Verilator measures line and toggle coverage, and
-    writes it to this file. If ``verilog`` is given, it is simulated instead of the component's
-    Verilog; its top module must be named ``top`` and have the same ports.
+    writes it to this file. If the Verilog text ``verilog`` is given, it is simulated instead of the
+    component's Verilog; its top module must be named ``top`` and have the component's ports.
 
-    ``mutants`` is only for a netlist with mutations in ``verilog``. It is a folder whose file
-    ``mutants.json`` lists the numbers of the mutations to simulate. The results for each mutation
-    are stored in this folder (see :mod:`celosia.tb.verify.mutation.forks`).
+    ``mutants`` may be given only if ``verilog`` is a netlist that contains mutations. It is a
+    folder; its file ``mutants.json`` lists the numbers of the mutations to simulate. The results
+    for each mutation are stored in this folder (see :mod:`celosia.tb.verify.mutation.forks`).
 
     Raises :class:`RunError` with the log's end if a test fails, and :class:`InputError` if the
     simulator is unknown or missing.

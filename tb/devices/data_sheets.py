@@ -1,4 +1,4 @@
-"""Timing and sizes of memory chips, copied from data sheets independently of ``arch``."""
+"""Timing and sizes of memory chips, copied from data sheets and not from the package ``arch``."""
 
 import tomllib
 from dataclasses import dataclass

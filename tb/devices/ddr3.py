@@ -20,11 +20,12 @@ class Bus:
     At a delay outside the range, either one bit of one word is wrong, or the strobe of one of the
     two bursts is missing. The delay and the bit slip determine which of these errors occurs.
 
-    ``late``, ``wrong`` and ``silent`` are tuples of the indices of bad lanes. During the circuit's
-    search for a delay, these lanes behave as ``windows`` describes. They are bad only in the final
-    test, which follows the search. A ``late`` lane then reads the right data at any delay, as if
-    the chip had warmed up; the circuit must still reject a lane for which the search found no
-    delay. A ``wrong`` lane then returns a wrong byte, and a ``silent`` lane returns no strobe.
+    ``late``, ``wrong`` and ``silent`` are tuples of the indices of lanes. During the circuit's
+    search for a delay, these lanes behave as ``windows`` describes. They behave differently only in
+    the final test, which follows the search. In this test a ``late`` lane reads the right data at
+    any delay, as if the chip had warmed up. The circuit must reject the lane nevertheless if the
+    search found no delay for it. In the same test, a ``wrong`` lane returns a wrong byte, and a
+    ``silent`` lane returns no strobe.
     """
 
     def __init__(

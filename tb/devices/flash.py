@@ -24,8 +24,8 @@ class FlashModes:
     ``commands`` is the number of data lines on which commands arrive. ``dummy`` is the number of
     clocks between address and data.
 
-    Power-on resets all these modes except ``four_at_power_on``. If this is true, the chip starts
-    with addresses of four bytes.
+    A reset of the chip ends all these modes except ``four_at_power_on``. If this field is true, the
+    chip expects addresses of four bytes after a reset, as after power-on.
     """
 
     asleep: bool = False

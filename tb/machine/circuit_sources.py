@@ -54,8 +54,8 @@ def circuit_digest(module: str = _MACHINE) -> str:
     """Return a digest that changes whenever the Verilog of circuits may change.
 
     ``module`` is the name of the Python module that defines the circuits. The digest is made from
-    the text of all source files that :func:`circuit_files` returns, from the tables in ``arch`` and
-    ``hdl``, and from the versions of Amaranth, Yosys and NumPy.
+    the text of all source files that :func:`circuit_files` returns, from the data files (``.toml``,
+    ``.s``, ``.rdl``) in ``arch`` and ``hdl``, and from the versions of Amaranth, Yosys and NumPy.
     """
     kinds = (".toml", ".s", ".rdl")
     files = [path for room in ("arch", "hdl") for path in sorted((PACKAGE / room).rglob("*"))]

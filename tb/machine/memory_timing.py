@@ -61,7 +61,7 @@ class MemoryTiming:
         return cycle % self.refresh_period >= self.refresh_period - self.refresh_cycles
 
     def fields(self) -> dict[str, int]:
-        """Return a dictionary from field name to value, as the constructor accepts them."""
+        """Return the constructor's keyword arguments, a dictionary from field name to value."""
         return asdict(self)
 
 

@@ -54,9 +54,10 @@ class Recording:
     """A recorded run: the commands, the engines' waits, and counts for each window of cycles.
 
     The run is divided into windows, intervals of ``window`` cycles. ``sums`` is a dictionary from
-    each name in ``SUMS`` to a list with one count for each window. For each entry of
-    ``ARRAY_CAUSES`` (a use of the array, or a cause of its idleness), the count is the number of
-    its cycles. ``loaded`` and ``stored`` count the words read from and written to external memory.
+    each name in ``SUMS`` to a list with one count for each window. ``SUMS`` contains the names in
+    ``ARRAY_CAUSES`` in lower case, uses of the array and causes of its idleness. Their counts are
+    numbers of cycles. ``loaded`` and ``stored`` count the words read from and written to external
+    memory.
     """
 
     cycles: int
@@ -77,8 +78,8 @@ def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Re
     is instead the index of the count's name in ``SUMS``, and the value is the count. The recording
     has counts for each window, an interval of ``window`` cycles.
 
-    Raises :class:`RunError` if the numbers of commands sent to an engine's queue, offered to the
-    engine and completed by it differ.
+    Raises :class:`RunError` if three counts of an engine's commands are not equal: those sent to
+    its queue, those offered to it, and those that it completed.
     """
     sent: list[tuple[int, Engine, list[int]]] = []
     offered: dict[Engine, list[int]] = {engine: [] for engine in Engine}

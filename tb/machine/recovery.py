@@ -82,8 +82,8 @@ class Campaign:
     """Trials on one machine, which starts with random contents of its memories and registers.
 
     Each trial starts one of ``programs`` random programs and disturbs its run in a random cycle.
-    Then the trial starts another randomly chosen program, in the way in which a host starts any
-    program. The results of this second run must equal the golden machine's results. Unless the
+    Then the trial starts another randomly chosen program as a host always does, without extra steps
+    for recovery. The results of this second run must equal the golden machine's results. Unless the
     machine is microcoded, the second run must also take as many cycles as an undisturbed run. The
     disturbances are:
 

@@ -74,13 +74,13 @@ def selftest(
     All random numbers depend on ``seed``. The test is divided into steps. If ``progress`` is given,
     it is called after each step with the number of completed steps and the number of all steps.
 
-    First, all of external memory is written with random bytes and read back, then with the inverted
-    bytes. Then random programs run on the machine and on the golden machine. There are ``programs``
-    programs for each unit in ``UNITS`` that the configuration has. They use only this unit, the
-    units that it needs, and the ``core`` (the units that every machine has). The same number of
-    programs use only the core, and again the same number use ``all`` units. A program fails if the
-    two machines differ afterwards in external memory, the scratchpad, the counter of
-    multiply-accumulates (if there is one), or the result of argmax.
+    First, random bytes are written to all of external memory and read back. Then the inverted bytes
+    are written and read back. After that, random programs run on the machine and on the golden
+    machine. There are ``programs`` programs for each unit in ``UNITS`` that the configuration has.
+    They use only this unit, the units that it needs, and the ``core`` (the units that every machine
+    has). The same number of programs use only the core, and again the same number use ``all``
+    units. A program fails if the two machines differ afterwards in external memory, the scratchpad,
+    the counter of multiply-accumulates (if there is one), or the result of argmax.
 
     The results are a dictionary with these keys:
 
@@ -161,8 +161,9 @@ def only(config: Config, unit: str) -> Config:
     """Return ``config`` without the units in ``UNITS`` that ``unit`` does not need.
 
     The result keeps ``unit`` itself, and the units that every machine has. If ``unit`` is ``core``,
-    it keeps only the latter. If ``unit`` is ``all``, the result is ``config`` itself. A program for
-    the reduced configuration gives the same results on a machine with ``config``.
+    the result has only the units that every machine has. If ``unit`` is ``all``, the result is
+    ``config`` itself. A program for the reduced configuration gives the same results on a machine
+    with ``config``.
     """
     if unit == "all":
         return config

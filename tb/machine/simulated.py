@@ -45,7 +45,7 @@ class SimulatedMachine(HostPort):
     """A simulation of ``celosia.hdl.accelerator`` with an external memory.
 
     External memory has ``memory_bytes`` bytes, or fewer if the configuration's addresses reach
-    fewer. ``timing`` are keyword arguments, fields of
+    fewer. All other keyword arguments (``timing``) are fields of
     :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run fails if it takes more than
     ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists the recordings of all runs that
     were recorded (see :meth:`record`). The simulation ends when :meth:`close` is called or the
@@ -113,7 +113,7 @@ class SimulatedMachine(HostPort):
         self._send(f"h {REGISTER_MAP[name].addr:x} {value % (1 << 32):x}\n")
 
     def read_registers(self, names: Sequence[str]) -> list[int]:
-        """Return the values of registers of the host port."""
+        """Return the values of the host port's registers ``names``, in the same order."""
         commands = "".join(f"g {REGISTER_MAP[name].addr:x}\n" for name in names)
         return [int(line, 16) for line in self._ask(commands, len(names))]
 
@@ -167,10 +167,10 @@ class SimulatedMachine(HostPort):
     def record(self, window: int = 256) -> None:
         """Record all later runs in ``recordings``, with counts for windows of ``window`` cycles.
 
-        The counts are the array's cycles for each entry of ``ARRAY_CAUSES`` (its uses and causes of
-        idleness), and the words read from external memory and written to it. If ``window`` is 0,
-        later runs are not recorded. Raises :class:`InputError` if the configuration has no trace
-        ports, or is microcoded.
+        Cycles are counted for each entry of ``ARRAY_CAUSES`` (a use of the array, or a cause of its
+        idleness). The words read from external memory and written to it are also counted. If
+        ``window`` is 0, later runs are not recorded. Raises :class:`InputError` if the
+        configuration has no trace ports, or is microcoded.
         """
         if not self.config.control.trace:
             raise InputError(

@@ -133,8 +133,8 @@ class SimulatedBoard:
     PSRAM or DDR3 memory, and ``image`` is a file with the content of its flash. ``divisor`` is the
     number of clock cycles per bit of the serial line. If the board has SPI instead, it is the
     number of clock cycles per half bit. ``timeout`` is the number of cycles after which the link of
-    ``top`` drops an incomplete request. The simulation ends at :meth:`close`, at the end of a
-    ``with`` block, or with this process.
+    ``top`` drops an incomplete request. The simulation ends when :meth:`close` is called, when a
+    ``with`` block ends, or when this Python process ends.
 
     Raises the errors of :func:`build_board`, and :class:`RunError` if the simulation does not
     start.
@@ -181,10 +181,11 @@ class SimulatedBoard:
         """Return counts of the SDRAM's traffic in the last run, a dictionary from name to count.
 
         ``cycles`` is the number of cycles of the run. ``reading_cycles`` is the number of cycles
-        with pending reads and no pending writes. Cycles in which the machine does not accept an
-        available word are not counted. ``reading_columns`` is the number of SDRAM columns (words of
-        the chip) transferred in the counted cycles. ``other_cycles`` and ``other_columns`` count
-        all other cycles with pending reads or writes. Without an SDRAM the dictionary is empty.
+        with pending reads and no pending writes. They do not include cycles in which the machine
+        does not accept an available word. ``reading_columns`` is the number of SDRAM columns (words
+        of the chip) transferred in these ``reading_cycles``. ``other_cycles`` is the number of all
+        other cycles with pending reads or writes, and ``other_columns`` the number of columns
+        transferred in them. Without an SDRAM the dictionary is empty.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
         counts: dict[str, int] = json.loads(lines[-1]) if lines else {}

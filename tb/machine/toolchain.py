@@ -164,8 +164,8 @@ class Runtime:
     """Verilator's runtime library, compiled once and shared by the simulations of all circuits.
 
     It consists of the object files of Verilator's C++ sources, and a precompiled header. ``make``
-    lists the options of make with which the library is compiled. ``options`` are texts, such as
-    ``coverage``, that only name a way to compile it. The cache has separate object files for each
+    lists the options of make with which the library is compiled. ``options`` are labels, such as
+    ``coverage``. They are not passed to make, but the cache has separate object files for each
     combination of ``options`` and ``make``.
     """
 
@@ -182,9 +182,10 @@ class Runtime:
         """Copy the compiled runtime from the cache to a build's folder; return options for make.
 
         If the cache lacks the runtime, nothing is copied. The result is the list of options with
-        which make compiles the other files of the simulation. It depends on the length of
-        ``verilog``, the circuit's Verilog. The C++ of a small circuit is compiled in one piece,
-        which takes half the processor time. The C++ of a large circuit is compiled in parallel.
+        which make compiles the other files of the simulation. These options depend on the length of
+        ``verilog``, the circuit's Verilog. The C++ of a small circuit is compiled as one file, in
+        half the processor time that several files take. The C++ of a large circuit is compiled as
+        several files in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)

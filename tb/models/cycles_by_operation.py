@@ -1,4 +1,4 @@
-"""Cycles, products and external bytes of each operation of a model, from a recorded run."""
+"""Cycles, products and external memory traffic of a model's operations, from a recorded run."""
 
 import itertools
 from collections.abc import Sequence
@@ -56,11 +56,11 @@ class Operation:
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
     """Return the operations of a recorded run, in the order in which they begin.
 
-    Each cycle is counted for one operation. If the matrix engine executes a command, this is the
-    command's operation. If only the vector engine executes a command, it is that command's
-    operation. If both engines are idle, it is the operation that begins next, or the last operation
-    at the end of the run. ``places`` lists a :class:`Place` for each recorded command: the tensor
-    of the model that the command helps to compute.
+    A cycle belongs to the operation of the command that the matrix engine executes, or else of the
+    command that the vector engine executes. If both engines are idle, the cycle belongs to the
+    operation that begins next. After the last operation has ended, it belongs to the last
+    operation. ``places`` lists a :class:`Place` for each recorded command: the tensor of the model
+    that the command helps to compute.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):
