@@ -2,10 +2,11 @@
 
 import pytest
 
+from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS
 from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.engines import scratchpad
-from celosia.hdl.memory.scratchpad import READERS, WRITERS
+from celosia.hdl.memory.scratchpad import READERS, WRITERS, Scratchpad
 from celosia.tb.benches.simulate import simulate
 from tests.support.longer import longer
 
@@ -55,3 +56,12 @@ def test_ports_left_out_vanish():
     assert "read_a__data" in text
     for name in ("read_b", "read_store", "write_load", "write_s"):
         assert name not in text
+
+
+def test_a_scratchpad_that_no_configuration_has_is_refused() -> None:
+    """Addresses select a bank by their upper bits, and memories have three levels of protection."""
+    access, banks = PRESETS["tiny"].access, {"banks": 3, "bank_bytes": 64}
+    with pytest.raises(InputError, match="Scratchpad banks must be a power of two, not 3"):
+        Scratchpad(access, {"load": 4}, **banks)
+    with pytest.raises(InputError, match="must be none, detect, correct, not 'corect'"):
+        Scratchpad(access, {"load": 4}, **banks | {"banks": 2}, level="corect")

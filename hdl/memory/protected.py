@@ -7,7 +7,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.protection import check_bits, code_columns, column_patterns
+from celosia.arch.errors import InputError
+from celosia.arch.protection import LEVELS, check_bits, code_columns, column_patterns
 from celosia.hdl.component import Component
 from celosia.hdl.memory.ram import Ram
 from celosia.hdl.stream.pipeline import delay
@@ -20,8 +21,11 @@ def error_port(level: str) -> dict:
     """Return the port ``errors`` of a component whose memories have the protection ``level``.
 
     The result is a dictionary from name to port; it is empty if the level is ``none``. Bit 0 of the
-    port is 1 if a word was corrected, bit 1 if a word was wrong and could not be corrected.
+    port is 1 if a word was corrected, bit 1 if a word was wrong and could not be corrected. Raises
+    :class:`InputError` if there is no such level.
     """
+    if level not in LEVELS:
+        raise InputError(f"Level of protection must be {', '.join(LEVELS)}, not {level!r}")
     return {} if level == "none" else {"errors": Out(ERRORS)}
 
 

@@ -6,6 +6,7 @@ from amaranth.hdl import C, Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.access import Access, next_power_of_two
+from celosia.arch.errors import InputError
 from celosia.hdl.component import Component
 from celosia.hdl.memory.bank import Bank, rotate, together
 from celosia.hdl.memory.protected import error_port, errors_of, gather
@@ -98,6 +99,8 @@ class Scratchpad(Component):
         level: str = "none",
         throttle: bool = False,
     ):
+        if banks < 1 or banks & (banks - 1):
+            raise InputError(f"Scratchpad banks must be a power of two, not {banks!r}")
         self.access = access
         self.writers, self._widths = tuple(writers), tuple(writers.values())
         self.readers = tuple(readers)
