@@ -96,8 +96,8 @@ def held(
     - If ``half`` is not None, each slot holds tiles of two matrices. The low four bits of its bytes
       are of one matrix, and the high four bits of the other. The function returns the matrix in
       the low bits if ``half`` is 0, and that in the high bits if it is 1.
-    - If ``block`` is true, the weights in the slots are mantissas. The function converts them with
-      the exponents of their rows to the operands that products use: equation (22).
+    - If ``block`` is true, the weights in the slots are mantissas. The function applies the
+      exponent of its row to each mantissa. The results are the operands of products: equation (22).
     - If ``scaled`` is true, the tiles are multiplied by the scales: equation (16).
     """
     _, rows, cols = slots.shape
@@ -172,11 +172,11 @@ def append(
     """Append rows or columns of b [k, n] to the matrix in weight slots from ``slot`` on.
 
     ``slots`` is [depth, rows, cols]. If ``transpose`` is true, each column of b becomes a column of
-    the matrix, which spans the tiles in ceil(k / rows) consecutive slots. If it is false, each row
-    of b becomes a row of a slot; n is at most cols. Such columns or rows are called lines. Line 0
-    is the first one in ``slot``, and the numbers continue in the slots after it. The first column
-    or row of b is written to line ``line``, the next one to the next line. The rest of a written
-    line is filled with zeros. Other lines do not change.
+    the matrix. Such a column spans the tiles in ceil(k / rows) consecutive slots. If it is false,
+    each row of b becomes a row of a slot; n is at most cols. Such columns or rows are called lines.
+    Line 0 is the first one in ``slot``, and the numbers continue in the slots after it. The first
+    column or row of b is written to line ``line``, the next one to the next line. The rest of a
+    written line is filled with zeros. Other lines do not change.
 
     If ``lower`` [count, n] is given, ``transpose`` must be true. Column j of ``lower`` is then
     written, in reverse order, to the last ``count`` elements of the line that receives column j of

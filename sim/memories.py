@@ -13,7 +13,7 @@ Ints = NDArray[np.int64]
 
 
 class Memories:
-    """The golden machine's memories, from external memory to weight slots; all are zero at first.
+    """The golden machine's memories, including external memory; all are zero at first.
 
     ``argmax`` and ``argmax_value`` are the values of host registers ARGMAX and ARGMAX_VALUE.
     """

@@ -25,9 +25,10 @@ class Report:
         """Dictionary from activities of the array to cycles; these numbers add up to ``cycles``.
 
         ``compute``: a vector entered the array. ``memory``: a scratchpad port was busy.
-        ``dependency``: the next command waited for another engine. ``fill``: weights or sums were
-        in flight. ``idle``: there was no command, because another engine's queue was full,
-        instructions were fetched, or the program had ended.
+        ``dependency``: the next command waited for another engine. ``fill``: the array did not hold
+        the next weights yet, or sums were still in its pipeline. ``idle``: there was no command,
+        because another engine's queue was full, instructions were fetched, or the program had
+        ended.
 
         If the machine has no clock, the dictionary is empty. If it has a clock but was built
         without counters, all numbers are 0.
@@ -86,7 +87,7 @@ def signature(addresses: NDArray[np.int64], values: NDArray[np.uint8]) -> int:
     """Return the signature of written bytes: the sum of their hashes, modulo 2**64.
 
     Each hash is that of a byte and its address. The sum does not depend on the order of the bytes.
-    If a byte or an address of two runs differs, their signatures are equal only with probability
+    If two runs differ in a byte or an address, their signatures are equal only with probability
     2**-64.
     """
     keys = (addresses.astype(np.uint64).ravel() << np.uint64(8)) | values.astype(np.uint64).ravel()

@@ -23,7 +23,7 @@ def rotate(
 
     Columns 2j and 2j + 1 are a pair; ``n`` is even. ``pairs`` [..., n] in Q1.15 has the cosine of
     the pair's angle in column 2j, and its sine in column 2j + 1. If ``wide`` is false, the result
-    is divided by 256. It is rounded to nearest, ties up.
+    is divided by 256. In both cases it is rounded to nearest, ties up.
     """
     y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
     y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]
@@ -93,8 +93,8 @@ def rotary_table(
 def speeds_table(positions: ArrayLike, speeds: ArrayLike) -> NDArray[np.int16]:
     """Return cosines and sines of rotations at given speeds, [positions, 2 * pairs], in Q1.15.
 
-    Pair j is rotated by ``position * speeds[j]`` (radians). Its cosine is in column 2j, its sine in
-    column 2j + 1.
+    Pair j is rotated by the angle ``position * speeds[j]`` (radians). The cosine of this angle is
+    in column 2j, its sine in column 2j + 1.
     """
     places = np.asarray(positions, np.float64)  # [positions]
     angle = places[:, None] * np.asarray(speeds, np.float64)  # [positions, pairs]

@@ -119,7 +119,7 @@ class Runs:
         """Load a short program and its data into the accelerator and the golden machine.
 
         Both get identical program words, register values and external memory: the program's image
-        from address 0 on, then one random value in all remaining bytes. Return the program's
+        from address 0 on, and the same random value in every byte after it. Return the program's
         address in the accelerator's program memory.
         """
         host, pc = self.host, self.place(program.words)

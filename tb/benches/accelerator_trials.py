@@ -125,8 +125,8 @@ class Trials:
 
         STATUS must stop being busy within ``cycles`` cycles (by default the attribute ``bound``).
         After the recovery, STATUS must report the error's ``cause``, and INTERRUPT must report the
-        error. External memory must have completed all requests. :meth:`stored` checks the bytes in
-        it.
+        error. External memory must have completed all requests. :meth:`stored` checks the bytes of
+        external memory.
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)

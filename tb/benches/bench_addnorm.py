@@ -1,9 +1,9 @@
 """Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
 
 Parameters: ``lanes``, the number of lanes of the unit; ``max_row``, the length of the longest row
-that the unit accepts; ``commands``, the number of commands; ``beats``: all rows of a command except
-its first row have together at most ``beats * lanes`` elements; ``stall``, the probability of a
-stall on each stream in each cycle.
+that the unit accepts; ``commands``, the number of commands; ``beats``, which limits a command: its
+rows after the first have at most ``beats * lanes`` elements in total; ``stall``, the probability of
+a stall on each stream in each cycle.
 
 Optional parameters: ``n``, the length of all rows (default: random); ``latency``, the expected
 latency of the unit in cycles (default: the latency is not checked).

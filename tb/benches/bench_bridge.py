@@ -141,9 +141,10 @@ def check_errors(
 ) -> None:
     """Check that the bridge reports all bus errors, and that words read without errors are right.
 
-    ``reads`` and ``writes`` are the bursts that the bench has requested; all addresses of
-    ``writes`` answer with errors. ``answers`` are the words that the bridge returned for ``reads``.
-    With AXI4, a read error and a write error in the same cycle may be reported as one.
+    ``reads`` and ``writes`` are the bursts that the bench has requested; the bus memory answers
+    every write to an address of ``writes`` with an error. ``answers`` are the words that the bridge
+    returned for ``reads``. With AXI4, a read error and a write error in the same cycle may be
+    reported as one.
     """
     config = around.config
     places = [addr + word * config.mem_bytes for addr, words in reads for word in range(words)]

@@ -89,7 +89,7 @@ class Drawn:
     def others(self) -> Work:
         """Return a random vector engine command that is not a MAP, SOFTMAX or NORM.
 
-        No front end executes such a command, so that no stream may transfer a beat during it.
+        No front end executes such a command. Therefore no stream may transfer a beat during it.
         """
         fronts = {"map", "softmax", "norm"}
         names = sorted(set(opcode_layout().members) - fronts)

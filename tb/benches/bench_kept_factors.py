@@ -77,10 +77,10 @@ async def factors_have_their_numbers(dut: Any) -> None:
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
     """``softmaxes`` stays 1 until all row factors of a softmax have arrived at the unit.
 
-    The numbers of rows are all powers of two that fit in the command's operand ``m``. If a softmax
-    has at most ``2 * row_factors`` rows, the bench sends all factors, and ``softmaxes`` must be 0
-    after the last. If it has more rows, the bench sends only the first ``2 * row_factors`` factors,
-    and ``softmaxes`` must still be 1 after them.
+    The bench tries each power of two that fits in the command's operand ``m`` as the number of
+    rows. If a softmax has at most ``2 * row_factors`` rows, the bench sends all factors, and
+    ``softmaxes`` must be 0 after the last. If it has more rows, the bench sends only the first
+    ``2 * row_factors`` factors, and ``softmaxes`` must still be 1 after them.
     """
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)

@@ -9,9 +9,9 @@ port ``b``, which reads weights, pauses only before the first line of a tile. If
 each command waits for the end of the previous command.
 
 ``report`` is the path of a JSON file to which the bench writes two lists. ``cycles`` has for each
-command the number of cycles until its ``done``. It is counted from the acceptance of the first
-command, or of the command itself if ``alone`` is true. ``working`` has the lengths (cycles) of the
-intervals in which the output ``working`` is 1.
+command the number of cycles until its ``done``. The count begins when the first command is
+accepted, or, if ``alone`` is true, when the command itself is accepted. ``working`` has the lengths
+(cycles) of the intervals in which the output ``working`` is 1.
 
 At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
 and counters are checked. With ``random`` and INT8 weights, products must take the cycles stated in

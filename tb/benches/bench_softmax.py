@@ -116,9 +116,9 @@ async def test_rows(dut):
 async def test_no_beat_waits(dut):
     """Without stalls the unit outputs a beat per cycle, for rows of 1 and of ``max_row`` values.
 
-    The bench offers a beat and accepts a beat in every cycle. The total number of cycles must be
-    the parameter ``latency``, plus the number of all beats, plus two for each beat of a row except
-    the first. If ``latency`` is not given, nothing is tested.
+    The bench offers a beat and accepts a beat in every cycle. For rows of b beats each, the total
+    number of cycles must be the parameter ``latency``, plus ``2 * (b - 1)``, plus the number of
+    beats of all rows. If ``latency`` is not given, nothing is tested.
     """
     settings, random = parameters(), rng()
     lanes, latency = settings["lanes"], settings.get("latency")

@@ -44,9 +44,9 @@ class Schedule:
     A line is a row or a column of a tile of weights. The schedule often uses the earliest cycles
     that the array allows. The first line of a tile may be sent one cycle after the last vector that
     uses the weight slot to which the tile is written. A vector may be sent one cycle after the last
-    line of its tile. If the lines are sent in consecutive cycles, one cycle after the first line is
-    enough. In a tree array, a line may be sent in any cycle in which no vector uses the line's
-    slot.
+    line of its tile. If the lines are sent in consecutive cycles, the vector may already be sent
+    one cycle after the first line. In a tree array, a line may be sent in any cycle in which no
+    vector uses the line's slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

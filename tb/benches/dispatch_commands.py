@@ -20,8 +20,8 @@ def random_program(random: np.random.Generator, count: int) -> list[dict[str, An
     """Return ``count`` random commands, which pop only tokens that earlier commands pushed.
 
     Each command is a dictionary with three keys. ``engine`` is the engine that executes the
-    command. ``pop`` lists the engines from which it must take a token before it starts. ``fields``
-    is a dictionary from field name to value. The last 20 commands pop no tokens.
+    command. ``pop`` lists the engines from which the command must take a token before it starts.
+    ``fields`` is a dictionary from field name to value. The last 20 commands pop no tokens.
     """
     held = no_tokens()
     program = []

@@ -30,7 +30,7 @@ def random_command(
     """Return a random LOAD or STORE, a dictionary from field to value.
 
     All rows fit in external memory, and in one bank of the scratchpad. ``shape`` is the pair
-    (number of rows, bytes of a row); without ``shape`` they are random.
+    (number of rows, bytes of a row); if it is None, both numbers are random.
     """
     word = config.mem_bytes
     if shape is None:

@@ -15,10 +15,10 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 class Bus:
     """A model of the registers with which a circuit starts LiteDRAM's core and two byte lanes.
 
-    ``windows`` is a list with one dictionary for each lane, from bit slip to the range of read
-    delays at which the lane reads the right data. The circuit tests a delay by reading two bursts.
-    At a delay outside the range, either one bit of one word is wrong, or the strobe of one of the
-    two bursts is missing. The delay and the bit slip determine which of these errors occurs.
+    ``windows`` has one dictionary for each lane. It maps a bit slip to the range of read delays at
+    which the lane reads the right data. The circuit tests a delay by reading two bursts. At a delay
+    outside the range, either one bit of one word is wrong, or the strobe of one of the two bursts
+    is missing. The delay and the bit slip determine which of these errors occurs.
 
     ``late``, ``wrong`` and ``silent`` are tuples of the indices of lanes. During the circuit's
     search for a delay, these lanes behave as ``windows`` describes. They behave differently only in
