@@ -61,7 +61,7 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
     ``values`` and the result are dictionaries from short names of configuration fields to values.
     The result has no older field. A field that replaced older ones gets the option (see
     :data:`CHOICES`) that stands for their values. If ``values`` has only some of these older
-    fields, the values of the others are taken from the newer field's option in ``values``.
+    fields, the option that ``values`` has for the newer field gives the values of the others.
     Raises :class:`InputError` if no option stands for the values, and :class:`InputTypeError` if an
     older field's value has the wrong type.
     """
@@ -78,8 +78,8 @@ def check_agreement(changes: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if an older field in ``changes`` contradicts a newer one there.
 
     ``changes`` maps short names of configuration fields to values. A field of :data:`CHOICES`, such
-    as ``multiplier``, has replaced older fields. The two contradict each other if the newer field's
-    option implies another value of the older field than ``changes`` gives.
+    as ``multiplier``, has replaced older fields. An older field contradicts the newer one if its
+    value in ``changes`` differs from the value that the newer field's option stands for.
     """
     for name, value in changes.items():
         choice = EARLIER.get(name, "")

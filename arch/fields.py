@@ -55,7 +55,7 @@ class Fields(MatrixSizes, VectorSizes):
     micro: Micro | None = None
 
     def part(self, kind: type[Part]) -> Part:
-        """Return this configuration's values for one engine: an instance of the class ``kind``."""
+        """Return a ``kind``, a class of one engine's fields, with this configuration's values."""
         return kind(**{each.name: getattr(self, each.name) for each in dataclasses.fields(kind)})
 
     @property

@@ -2,8 +2,8 @@
 
 A matrix of codes [k, n] is stored as rows of n bytes. Byte j of each row holds codes of column j.
 The first code of a column begins at the highest bit of the column's byte in row 0. The next codes
-are in the bits below it, then in the byte of the next row. A byte holds five ternary codes: the
-first five digits after the point of byte / 256, written in base 3.
+are in the bits below it, then in the byte of the next row. A byte holds five ternary codes. They
+are the first five digits after the point if byte / 256 is written in base 3.
 
 Codes of a column may be divided into groups of ``weight_group`` codes that share a scale. Each
 group begins in a new row. The row before the group holds the group's unsigned scales, one byte for

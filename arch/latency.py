@@ -245,9 +245,10 @@ def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int
     The sparse matrix has ``n`` columns, and ``beats`` entries for each of the ``lanes`` lanes. The
     first row is loaded before the products, and each further row during the products of the
     previous row. Each lane has a sum for one column at a time. The finished sums of all lanes are
-    added to accumulators one after another. All lanes stall while a lane would finish a column
-    before its previous sum is added. After each row, the lanes' last sums are added in the same
-    way. The result is exact if no lane stalls, otherwise the instruction takes more cycles.
+    added to accumulators one after another. A lane cannot finish a column until its previous
+    sum has been added; meanwhile all lanes stall. After each row, the lanes' last sums are added in
+    the same way. The result is exact if no lane stalls, otherwise the instruction takes more
+    cycles.
     """
     load = -(-k // load_bytes(config.access))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

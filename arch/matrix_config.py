@@ -16,7 +16,7 @@ class MatrixSizes(Datapath):
 
     @property
     def low_rows(self) -> int:
-        """Number of last rows, in a weight slot with attention keys, that hold lower key bits.
+        """Number of rows with lower key bits, at the end of a weight slot with attention keys.
 
         An element of a key has 8 bits, but a packed KV cache (record ``packed_cache``) may store
         only its upper four. Each of these rows holds the lower four bits of one element. The number
@@ -108,7 +108,7 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Number of first rows, in a weight slot with attention keys, that hold upper key bits.
+        """Number of rows with upper key bits, at the start of a weight slot with attention keys.
 
         Each of these rows holds the upper four bits of one element of the keys. The number is a
         power of two.

@@ -32,10 +32,11 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
     ``micro`` if the file has a table ``micro``, otherwise ``small``. If a group is ``false``
     instead of a table, the machine does not have the unit that this group configures.
 
-    ``overrides`` are texts such as ``rows=4``: a field's name and its new value. Older field names
-    are accepted. A file may also have fields outside of tables. In both cases the function prints
-    on standard error how to write the field now. Raises :class:`InputError` if the source is
-    neither a preset nor a TOML file, or its content is invalid.
+    ``overrides`` are texts such as ``rows=4``: a field's name and its new value. Both
+    ``overrides`` and a file may have older field names, and a file may have fields outside of
+    tables. The function prints on standard error how to write each such field now. Raises
+    :class:`InputError` if the source is neither a preset nor a TOML file, or its content is
+    invalid.
     """
     if source in PRESETS:
         config = PRESETS[source]

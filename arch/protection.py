@@ -48,9 +48,9 @@ def code_columns(width: int, level: str) -> list[int]:
     bits that it covers. The mask of a data bit is its column in the code's matrix. At level
     ``detect`` there is one check bit, which covers all data bits. At level ``correct`` all masks
     differ, and each has an odd number of ones, at least three. The decoder can therefore
-    distinguish a wrong data bit, a wrong check bit and two wrong bits: the code of Hsiao (1970).
-    All check bits cover about the same number of data bits. This keeps the logic shallow: the depth
-    of a check bit's logic grows with the number of data bits that it covers.
+    distinguish a wrong data bit, a wrong check bit and two wrong bits. This is the code of Hsiao
+    (1970). All check bits cover about the same number of data bits. This keeps the logic shallow:
+    the depth of a check bit's logic grows with the number of data bits that it covers.
     """
     if level == "detect":
         return [1] * width

@@ -222,8 +222,8 @@ def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     """Return a dictionary from the short name of each field to its value after some changes.
 
     ``values`` has the present value of every field, ``changes`` the new values of some fields; both
-    are dictionaries from short names to values. If a change removes a unit, all fields of the unit
-    that ``changes`` does not set get their values from :data:`ABSENT`. Some fields, such as
+    are dictionaries from short names to values. If a change removes a unit, the unit's fields get
+    their values from :data:`ABSENT`, except those that ``changes`` sets. Some fields, such as
     ``multiplier``, have replaced older fields (:mod:`celosia.arch.choices`). Raises
     :class:`InputError` if ``changes`` has such a field and also an older field with a contradicting
     value.

@@ -175,10 +175,10 @@ class Program(Shown):
         without its model, each input is a matrix [tokens, features] that the machine reads without
         preprocessing. ``on`` names the machine: ``golden``, the simulators ``verilator`` and
         ``icarus``, or the port of a board, such as ``/dev/ttyUSB0``. If ``on`` is ``golden``, the
-        golden machine runs the program, and its tensors are compared with those of the quantized
-        model. NumPy computes these without the program. A simulated machine has a trace port, which
-        reports every written tensor. A board has no such port, so only its outputs are compared.
-        ``timing`` is the timing of external memory in a simulation.
+        golden machine runs the program, and its tensors are compared with those that NumPy
+        computes for the quantized model, without the program. A simulated machine has a trace port,
+        which reports every written tensor. A board has no such port, so only its outputs are
+        compared. ``timing`` is the timing of external memory in a simulation.
 
         Raises :class:`InputError` if an input does not fit or the machine is unknown, and
         :class:`RunError` if a run fails.

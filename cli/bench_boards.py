@@ -122,8 +122,8 @@ def recount(case: Case, folder: Path) -> None:
     ``configuration`` or ``design`` as in the report. Otherwise the old cycles are kept, with a
     warning. The report's field ``sources`` names the version of the source files; :data:`TODAY`
     means the present version. If ``design`` differs, :data:`TODAY` is replaced by the commit that
-    added the report. Nothing else is done for a unit built alone, or for a machine that does not
-    fit its device. Without a report, nothing is done at all.
+    added the report. For a unit built alone, or a machine that does not fit its device, only this
+    replacement is made. Without a report, nothing is done at all.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

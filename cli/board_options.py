@@ -71,7 +71,7 @@ def resolve_board(
 
 
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
-    """Return (board, configuration): at power-on the board runs the model stored in its flash.
+    """Return the board that runs a model from flash at power-on, and its machine's configuration.
 
     ``target`` is the pair of the original board and its machine's configuration. If this
     configuration is the board's default, it is replaced by one that leaves room for the circuit

@@ -59,7 +59,7 @@ def fuzz(
     the case again.
 
     \b
-    model    a random model: the golden machine (in 1 of 8 also the circuit) must equal a reference
+    model    a random model: golden machine (in 1 of 8 cases also circuit) must equal a reference
     schedule a random model, compiled into several programs that must compute the same integers
     onnx     a random ONNX graph: it must be imported exactly, and then pass the check of `model`
     program  a random program, in half of the cases damaged: circuit and golden machine must agree

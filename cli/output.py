@@ -202,10 +202,12 @@ def exit_code() -> int:
 def cycles_table(result: Mapping[str, Any]) -> None:
     """Print a table of a run's cycles by the array's activity, and a table of the engines' cycles.
 
-    The first table has a line for each activity. Its cycles are the entries ``where`` and
-    ``counters`` of the result, as in :class:`celosia.sim.report.Report`. The second table has a
-    line for each engine. It is printed only if the result has the entry ``engines``. Nothing is
-    printed if ``--json`` is given, or if the machine counts no cycles, such as the golden machine.
+    The first table has a line for each activity, with its cycles from the result's entry
+    ``where``. If an activity has several counters, each counter above 0 has a line too, with its
+    cycles from the entry ``counters``. :class:`celosia.sim.report.Report` describes both entries.
+    The second table has a line for each engine. It is printed only if the result has the entry
+    ``engines``. Nothing is printed if ``--json`` is given, or if the machine counts no cycles, such
+    as the golden machine.
     """
     if as_json() or not result.get("where"):
         return
