@@ -40,7 +40,7 @@ def interface(config: Config) -> dict[str, int]:
 
     The result is a dictionary from the name of a C++ macro to its value. Most values are widths or
     positions in bits; ``ENGINES`` is the number of engines, and ``CAUSES`` is the number of entries
-    in ``ARRAY_CAUSES`` (the array's uses and causes of idleness).
+    in ``ARRAY_CAUSES``: uses of the array's cycles, and causes of idle cycles.
     """
     burst, trace = burst_layout(config.memory), write_layout(config.access)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
@@ -76,7 +76,7 @@ def accelerator_verilog(config: Config) -> str:
 
 
 def uninitialized(verilog: str) -> str:
-    """Return Verilog without the initial values of its registers and its writable memories."""
+    """Return ``verilog`` without the initial values of registers and writable memories."""
     for pattern in (_INITIAL_VALUE, _INITIAL_ZEROS):
         verilog = pattern.sub("", verilog)
     return _DECLARED_VALUE.sub(r"\1;", verilog)
@@ -120,8 +120,8 @@ def build_verilator(
 
     If ``faults`` is true, the simulation can flip bits (``tb/machine/harness/faults.h``). The file
     ``sites.json`` in the returned folder then lists the registers and memories that contain these
-    bits; ``celosia.tb.verify.faults.sites`` finds them. If ``coverage`` is true, the simulation
-    measures Verilator's line and toggle coverage.
+    bits, with the fields of ``celosia.tb.verify.faults.sites.Site``. If ``coverage`` is true, the
+    simulation measures Verilator's line and toggle coverage.
     """
     check_simulator("verilator")
     initial = "unique" if random_start else "fast"

@@ -55,9 +55,9 @@ class Recording:
 
     The run is divided into windows, intervals of ``window`` cycles. ``sums`` is a dictionary from
     each name in ``SUMS`` to a list with one count for each window. ``SUMS`` contains the names in
-    ``ARRAY_CAUSES`` in lower case, uses of the array and causes of its idleness. Their counts are
-    numbers of cycles. ``loaded`` and ``stored`` count the words read from and written to external
-    memory.
+    ``ARRAY_CAUSES`` in lower case, which count cycles: uses of the array's cycles, and causes of
+    idle cycles. It also contains ``loaded`` and ``stored``, which count the words read from and
+    written to external memory.
     """
 
     cycles: int

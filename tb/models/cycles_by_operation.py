@@ -58,7 +58,7 @@ def operations(recording: Recording, places: Sequence[Place], config: Config) ->
 
     A cycle belongs to the operation of the command that the matrix engine executes, or else of the
     command that the vector engine executes. If both engines are idle, the cycle belongs to the
-    operation that begins next. After the last operation has ended, it belongs to the last
+    operation that begins next. A cycle after the end of the last operation belongs to the last
     operation. ``places`` lists a :class:`Place` for each recorded command: the tensor of the model
     that the command helps to compute.
     """

@@ -34,8 +34,8 @@ def run_answers(
     most likely one.
 
     An answer ends with a token that ends a text, or when all positions are used. The answer to a
-    prompt also ends when it has more characters than the right answer, or as many if the tokenizer
-    has no token that ends a text.
+    prompt also ends when it has more characters than the right answer. If the tokenizer has no
+    token that ends a text, it ends when it has as many.
 
     ``accuracy`` is the share of answers in which every character is right. Spaces at both ends of
     the answer to a prompt are not compared. ``float_accuracy`` is the accuracy of the float model

@@ -207,9 +207,9 @@ def run_figures(
     """Return the figures of a run of one or more texts, a dictionary by name.
 
     ``turns`` lists the measurements of the steps that processed a token of every text; cycles and
-    counters are those of these steps. ``compared`` lists the measurements of all runs;
-    ``mismatches`` and ``tensors`` are summed over them. In the result, ``where`` and ``engines``
-    are empty if the machine has no counters.
+    counters are those of these steps. ``compared`` lists the measurements of all runs. In the
+    result, ``tensors`` is the number of tensors compared in all runs, and ``mismatches`` is the
+    number of those that differ. ``where`` and ``engines`` are empty if the machine has no counters.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

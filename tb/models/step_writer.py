@@ -31,8 +31,8 @@ class StepWriter:
         """Return the content of external memory before the first step, as bytes.
 
         It begins with the bytes that the host wrote before it loaded the first program. Zeros
-        follow, up to ``size`` bytes. If ``size`` is not a multiple of the memory's word, zeros fill
-        the last word.
+        follow, up to ``size`` bytes. If ``size`` is not a multiple of the bytes of a memory word,
+        zeros fill the last word.
         """
         padded = self._image + bytes(size - len(self._image))
         return padded + bytes(-size % self._config.mem_bytes)

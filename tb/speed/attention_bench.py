@@ -30,11 +30,11 @@ def bench_attention(
 
     ``seq`` is the number of tokens, ``head_dim`` the number of columns of a head. The result is a
     dictionary from the names of measurements to values. ``cycles`` is the number of cycles for the
-    scores, softmax and context of all heads. It counts the cycles in which the matrix engine
-    computes scores and context. While the matrix engine is idle, it also counts the cycles in which
-    the vector engine works on attention. A cycle in which both engines are idle is counted if the
-    operation that begins next belongs to attention. ``ideal_cycles`` is the number of attention's
-    multiplications divided by the number of array elements.
+    scores, softmax and context of all heads. These are the cycles in which the matrix engine
+    computes scores or context, or is idle while the vector engine works on attention. A cycle in
+    which both engines are idle is counted if the operation that begins next is attention.
+    ``ideal_cycles`` is the number of attention's multiplications divided by the number of array
+    elements.
 
     ``whole`` is a dictionary with three measurements of the whole model. ``cycles`` is the measured
     number of cycles, ``predicted_cycles`` the predicted number. ``where`` is a dictionary from each

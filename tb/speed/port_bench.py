@@ -29,8 +29,8 @@ class PortFigures:
 
     ``mismatches`` is the number of wrong bytes read, ``ready`` the number of cycles from power-on
     until the memory could be used. The sequential read at the end took ``cycles`` cycles for
-    ``words`` words. ``told`` contains the lines that the simulated Verilog printed, for example its
-    model of a memory chip.
+    ``words`` words. ``told`` contains the lines that the simulated Verilog printed, such as
+    messages of its model of a memory chip.
     """
 
     mismatches: int

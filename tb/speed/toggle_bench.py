@@ -27,9 +27,9 @@ def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> d
     The result is a dictionary. Its entry ``units`` is a list of dictionaries, one for each unit.
     The list ends with two dictionaries of sums: ``engines`` for the matrix engine, vector engine
     and accumulators together, and ``all`` for all units. In each dictionary of the list, ``unit``
-    is this name. ``awake`` is the number of toggles of register bits on the machine without
-    ``sleep``, and ``asleep`` is the number on the machine with ``sleep``. ``fewer`` is the share of
-    toggles that ``sleep`` saves.
+    is the unit's name, ``engines`` or ``all``. ``awake`` is the number of toggles of register bits
+    on the machine without ``sleep``, and ``asleep`` is the number on the machine with ``sleep``.
+    ``fewer`` is the share of toggles that ``sleep`` saves.
 
     ``cycles_awake`` and ``cycles_asleep`` are the cycles of the two runs. ``mismatches`` is the
     number of wrong elements in the results of both runs.

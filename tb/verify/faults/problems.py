@@ -26,9 +26,9 @@ BEFORE, CONTEXT = 6, 32
 class Problem(ABC):
     """A machine that runs inferences of a model, and the results of one run without a fault.
 
-    The run belongs to the last call of :meth:`infer`; faults are then injected into repetitions of
-    this run. ``cycles`` is the number of cycles that it took. ``expected`` contains the bytes of
-    its result, and ``choice`` is the class or token with the largest output.
+    The run is that of the last call of :meth:`infer`. Faults are injected into repetitions of this
+    run. ``cycles`` is the number of cycles that it took. ``expected`` contains the bytes of its
+    result, and ``choice`` is the class or token with the largest output.
     """
 
     machine: FaultMachine

@@ -112,8 +112,8 @@ def prove(proof: Property, *, broken: bool = False) -> str | None:
 
     If ``broken`` is false, the circuit itself is examined; if it is true, the property's mutant is
     examined instead. The text has the assertion's position in the source, and the cycle (``step``)
-    in which it fails. Cycles are counted from power-on. If the induction fails, the text has the
-    words ``induction step``; its cycles are counted from any state in which the assertions hold.
+    in which it fails, counted from power-on. If the induction fails, the text ends with the words
+    ``induction step 0`` instead of a cycle.
 
     The outcome is stored in the cache of builds. It is used again while the circuit, the property
     and the tools' versions are the same.

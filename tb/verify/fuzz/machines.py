@@ -77,7 +77,7 @@ def _roomy(rng: np.random.Generator) -> Config:
 def simulated(config: Config) -> Config:
     """Return ``config`` with the field ``throttle`` limited to 3, to shorten simulations.
 
-    While the machine is hot, it moves data in one cycle out of this number.
+    With a ``throttle`` of n, a hot machine moves data only in one of n cycles.
     """
     cycles = config.throttle.cycles if config.throttle else 0
     return config.replace(throttle=min(cycles, _HOTTEST))
