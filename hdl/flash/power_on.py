@@ -54,9 +54,9 @@ class PowerOn(Component):
     ``celosia.arch.power_on.REFUSALS`` for the reason.
 
     A record that starts a run may be followed by a record WAIT, which reads ``status`` to find the
-    end of the run. So ``status`` must report the new run before WAIT reads it. After the link's
-    answer to the record that starts the run, the link has time until the flash has delivered the
-    header of WAIT (``RECORD_HEADER`` bytes).
+    end of the run. So ``status`` must report the new run before WAIT reads it. The link reads
+    STATUS again after its answer to the record that starts the run. It does so before the flash has
+    delivered the header of WAIT (``RECORD_HEADER`` bytes).
 
     ``configuration`` is the fingerprint of the machine's configuration, and ``size`` the number of
     readable bytes of the flash.

@@ -65,14 +65,15 @@ def _larger(a: Value, b: Value) -> Value:
 
 
 class RowMaximum(Component):
-    """Outputs each beat of a row together with the largest score of the row's unmasked columns.
+    """Outputs each beat of a row together with the largest score of the row.
 
-    The maximum of a row without unmasked columns is -32,768. Latency from the last input beat of a
-    row to the first output beat is ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle.
-    If ``factors`` is not 0, each beat on ``i`` also has ``number``, the index at which the row's
-    factor will be stored (:func:`score_layout`); ``o`` then outputs ``number`` together with the
-    maximum. If ``parity`` is true, words of the row buffer have parity bits, and bit 1 of the
-    output ``errors`` reports that a wrong word was read.
+    Only columns whose bit of ``mask`` is 1 count. If a row has no such column, its maximum is
+    -32,768. Latency from the last input beat of a row to the first output beat is
+    ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle. If ``factors`` is not 0, each
+    beat on ``i`` also has ``number``, the index at which the row's factor will be stored
+    (:func:`score_layout`); ``o`` then outputs ``number`` together with the maximum. If ``parity``
+    is true, words of the row buffer have parity bits, and bit 1 of the output ``errors`` reports
+    that a wrong word was read.
     """
 
     i: stream.Interface

@@ -178,8 +178,8 @@ def enter(
 
     Operands whose index is ``count`` or more become 0. An element has ``operand_width`` bits, and
     one bit more if it may be a byte of INT16 (:mod:`celosia.hdl.matrix.wide`). The register that
-    gives this delay comes after the subtraction. In a ``registered`` systolic array it comes before
-    the subtraction, because the array's edge has a register after it.
+    gives this delay comes after the subtraction. Only in a ``registered`` systolic array does it
+    come before, because the array's edge has a register after the subtraction.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)

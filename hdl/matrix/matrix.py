@@ -34,11 +34,11 @@ class MatrixEngine(Component):
     of A takes one cycle for each part.
 
     PRELOAD takes one cycle for each line that it writes. Two lines that are packed into one line of
-    a slot take two or three cycles (:class:`celosia.hdl.matrix.weights.WeightFetcher`). It writes
-    all lines of a tile, or only some lines if the command has the flag ``append``. The engine reads
-    these lines while products that use other slots run; each tile of the PRELOAD delays these
-    products by one cycle. A tile of the PRELOAD waits until no product uses its slot. In a systolic
-    array it waits r cycles more if its first line is line r.
+    a slot take two or three cycles (:class:`celosia.hdl.matrix.weights.WeightFetcher`). PRELOAD
+    writes all lines of a tile, or only some lines if the command has the flag ``append``. The
+    engine reads these lines while products that use other slots run; each tile of the PRELOAD
+    delays these products by one cycle. A tile of the PRELOAD waits until no product uses its slot.
+    In a systolic array it waits r cycles more if its first line is line r.
 
     From first request to last accumulated sum, a product of T tiles with L lines each takes
     ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles. If the array

@@ -52,9 +52,8 @@ class ActivationStreamer(Component):
     if no job is left. In a ``registered`` machine a register delays each request by one cycle.
 
     If weights are multiplied in parts, or elements have two bytes, the vectors of a job are sent
-    once for each part or byte. In machines for INT16 activations each of ``elements`` is a byte
-    with nine bits. The reason is that a high byte plus the carry of its signed low byte may need
-    nine bits.
+    once for each part or byte. In machines for INT16 activations each of ``elements`` has nine
+    bits, because a high byte plus the carry of its signed low byte may not fit in eight.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -375,7 +375,7 @@ def stacked(config: MatrixConfig, command):
 
 
 def grouped(command):
-    """Return 1 if each group of rows has a scale in each column of a command's weights, else 0."""
+    """Return 1 if each column of a command's weights has a scale for each group of rows, else 0."""
     return _flags_of(command, "grouped")
 
 

@@ -31,9 +31,9 @@ from celosia.hdl.stream.flow import Flow
 def job_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a job for the streamer: a tile, and fields of the tile's command.
 
-    A job is the work of the array on one tile. ``a_stride`` is the distance between the addresses
-    of two rows of A, ``a_zero`` is the zero point of A, and ``m`` is the number of its rows.
-    ``push`` is a mask of engines that receive a dependency token when the command is done.
+    A job is the work of the array on one tile. ``m`` is the number of rows of A, ``a_stride`` the
+    distance between the addresses of two rows, and ``a_zero`` the zero point of A. ``push`` is a
+    mask of engines that receive a dependency token when the command is done.
 
     The other fields are absent if the machine lacks the unit that reads them. ``parts`` is the
     number of passes through the array for each vector, minus one. ``wide`` is 1 if activations are
@@ -84,10 +84,10 @@ class WeightFetcher(Component):
     ``sram_latency`` cycles after theirs. The other lines are also in time: line r arrives r cycles
     after line 0, and row r of the array receives activations r cycles after row 0. This relies on
     ``b``: **once it has accepted the first line of a tile it must accept the others without a
-    wait.** Before a tile ``b`` may wait for any time. In an adder tree all rows receive activations
-    in the same cycle: for a tree, ``o`` outputs a tile when its last line is requested. ``placed``
-    is 1 if the tile on ``o`` has resident weights, so that its activations may be requested at
-    once. ``named`` is 1 while there is a tile to load or to output.
+    wait.** Before it accepts the first line, ``b`` may wait for any time. In an adder tree all rows
+    receive activations in the same cycle: for a tree, ``o`` outputs a tile when its last line is
+    requested. ``placed`` is 1 if the tile on ``o`` has resident weights, so that its activations
+    may be requested at once. ``named`` is 1 while there is a tile to load or to output.
 
     If weights have a format of less than 8 bits, only some lines need new bytes from ``b``. A
     group's scales are read in a separate cycle before the tile's first line. If the configuration

@@ -21,12 +21,13 @@ class Bank(Component):
 
     ``read_data`` holds the bytes from ``read_addr`` on, two cycles after ``read_en``: byte 0 is the
     byte at ``read_addr``. The writer must rotate the bytes itself: if bit ``i`` of ``write_mask``
-    is 1, byte ``i`` of ``write_data`` is written to byte ``i`` of a row. Bytes from the offset of
-    ``write_addr`` in its row on are written to this row, bytes below the offset to the next row. A
-    read in a later cycle than a write returns the written bytes; these bytes are undefined for a
-    read in the same cycle. Throughput is one read and one write per cycle. An access past the last
-    byte continues at the first. If ``level`` is not ``none``, words have check bits, and ``errors``
-    reports wrong words that were read (:class:`celosia.hdl.memory.protected.ProtectedRam`).
+    is 1, byte ``i`` of ``write_data`` is written to byte ``i`` of a row. If f is the offset of
+    ``write_addr`` in its row, bytes f and higher are written to this row, bytes below f to the next
+    row. A read in a later cycle than a write returns the written bytes; these bytes are undefined
+    for a read in the same cycle. Throughput is one read and one write per cycle. An access past the
+    last byte continues at the first. If ``level`` is not ``none``, words have check bits, and
+    ``errors`` reports wrong words that were read
+    (:class:`celosia.hdl.memory.protected.ProtectedRam`).
 
     Raises :class:`InputError` if ``align``, ``line_bytes`` or ``size`` is not a power of two. It is
     also raised if ``line_bytes`` is less than ``align``, or ``size`` less than two rows.

@@ -15,8 +15,8 @@ class LateRam(Component):
     ``read_data`` is the stored word, uncorrected. The reader sets ``take`` to 1 if it consumes the
     word, and must drive ``taken`` with that word in the next cycle. If the word was wrong,
     ``repair`` is 1 in this cycle after ``take``, ``corrected`` is the right word, and ``errors``
-    reports the error. The word is checked as it is in the cycle of ``take``, even if it was read
-    earlier.
+    reports the error. The check applies to ``read_data`` in the cycle of ``take``, even if the word
+    was read earlier.
     """
 
     def __init__(self, width: int, depth: int):

@@ -148,10 +148,11 @@ class ProtectedRam(Component):
 
     If ``held`` is false, ``errors`` reports an error one cycle after the word first appears in
     ``read_data``, because the syndrome of each part has a register. Bits that flip later are not
-    reported. If ``held`` is true, an error is reported at once. This is in the cycle in which the
-    word appears, or in which a bit flips while the word is on ``read_data``. In both cases errors
-    are reported once for each read, for one cycle. If a word was written in the cycle of its read,
-    the data read are undefined, and their errors are not reported.
+    reported. If ``held`` is true, an error is reported in the cycle in which the wrong word
+    appears. If a bit flips while the word is on ``read_data``, the error is reported in the cycle
+    of the flip. In both cases errors are reported once for each read, for one cycle. If a word was
+    written in the cycle of its read, the data read are undefined, and their errors are not
+    reported.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ engine."""
 
 
 class WriteLine(Component):
-    """Rotates the bytes of a write, at most ``width``, to their positions in a row of a bank.
+    """Rotates the bytes of a write (at most ``width`` bytes) to their positions in a row of a bank.
 
     ``mask`` has a bit for each byte of the row; it is 1 if ``write`` writes that byte. ``data`` is
     the row with the written bytes at their positions; its other bytes have any value. Both outputs

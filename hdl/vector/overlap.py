@@ -9,7 +9,7 @@ from celosia.hdl.ports import command_layout
 
 
 class Overlap(Component):
-    """Stores a vector command whose results are being written while the next command is read.
+    """Stores a vector command while its results are written and the next command reads its input.
 
     Only a command with the flag ``followed`` can overlap with the next one. ``i`` is the command
     whose inputs the front end reads. ``o`` is the command whose results the back end writes. While
