@@ -61,15 +61,15 @@ class Source:
     def encode(self, text: str) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], or its token numbers and types, [n, 2].
 
-        A text with a tab is a pair of texts. The types are returned if the text is a pair, and both
-        the tokenizer and the model have token types. Texts of more than ``longest`` tokens are
+        A text with a tab is a pair of texts. The types are returned only for a pair, and only if
+        both the tokenizer and the model have token types. Texts of more than ``longest`` tokens are
         truncated; if ``longest`` is 0, the limit is the number of tokens that the model accepts.
 
         Raises :class:`InputError` in these cases:
 
         - the model has no tokenizer;
         - the text has more than one tab, or is a pair and the model does not accept pairs;
-        - the tokenizer returns token types, but the import has left out the model's token types;
+        - the tokenizer returns token types, but the model was imported without its token types;
         - the model accepts fewer than ``longest`` tokens, and the truncated text has more than the
           model accepts;
         - :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` refuses the text.

@@ -108,7 +108,7 @@ class TextTokenizer:
         return clean(text) if self.cleaned else text
 
     def settled(self, tokens: list[int]) -> str:
-        """Decode tokens; return the beginning of the text that no later token can change."""
+        """Decode tokens, and return only the part of the text that later tokens cannot change."""
         tokens = [token for token in tokens if not self._is_mark(token)]
         while tokens and self._pieces.is_open(tokens[-1]):
             del tokens[-1]

@@ -35,8 +35,9 @@ class Embedding:
 class Linear:
     """A linear layer: ``source @ weight`` is requantized (``rescale``) and written to ``target``.
 
-    Row 0 of the result is written to row ``row`` of the target. An activation may follow the
-    requantization (``relu`` or ``table``), or the target's old value is added (``residual``).
+    Row 0 of the result is written to row ``row`` of the target. After the requantization,
+    an activation may be applied (``relu`` or ``table``), or the target's old value may be added
+    (``residual``).
     """
 
     source: Tensor

@@ -140,8 +140,8 @@ class Graph(Generic[D]):
     def kv_bits(self) -> int:
         """Number of bits that store each element of an attention's values.
 
-        Elements of keys have the same number of bits, but the first columns of each head (their
-        number is ``whole``) have 8 bits.
+        Elements of keys have the same number of bits, except that the first ``whole`` columns of
+        each key head have 8 bits.
         """
         return self.attentions[0].kv_bits
 
@@ -149,7 +149,7 @@ class Graph(Generic[D]):
     def key_bits(self) -> int:
         """Number of bits of a key element, outside the 8-bit columns.
 
-        The 8-bit columns are the first columns of each head; their number is ``whole``. The number
+        The 8-bit columns are the first columns of each head; their number is ``whole``. The result
         is 8 if all columns of a head are 8-bit columns.
         """
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits

@@ -1,4 +1,4 @@
-"""Weights of fewer than 8 bits: each is a code for a value of its format; bytes store the codes."""
+"""Weights of fewer than 8 bits, stored as codes for the values of a format."""
 
 import math
 from dataclasses import dataclass, field

@@ -147,10 +147,10 @@ def first_fit(
 ) -> Result | None:
     """Return ``make(choices)`` for the first choices that fit, or None if none do.
 
-    Each entry of ``series`` has choices that are tried in order. ``make`` raises :class:`FitError`
-    for choices that do not fit. ``ends(choices, error)`` is true if smaller choices (method
-    ``is_smaller``) are not expected to fit either. They are then skipped in the same entry. Choices
-    smaller than one of ``known`` are skipped in all entries.
+    ``series`` has lists of choices; the choices of a list are tried in order. ``make`` raises
+    :class:`FitError` for choices that do not fit. ``ends(choices, error)`` is true if smaller
+    choices (method ``is_smaller``) are not expected to fit either. The smaller choices in the same
+    list are then skipped. Choices smaller than one of ``known`` are skipped in all lists.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -173,8 +173,9 @@ def fastest(
 ) -> Trial[Source]:
     """Return the trial with the lowest ``cost`` that ``make`` makes from one of ``choices``.
 
-    The result is ``best`` if none costs less. ``make`` raises :class:`FitError` for choices that do
-    not fit. If no choices fit and ``best`` is None, the first of these errors is raised.
+    If none costs less than the trial ``best``, the result is ``best``. ``make`` raises
+    :class:`FitError` for choices that do not fit. If no choices fit and ``best`` is None, the first
+    of these errors is raised.
     """
     errors = list[FitError]()
     for each in choices:
@@ -193,8 +194,8 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
-    ``least`` is true if ``words`` does not count the SET instructions of loops. The error is then
-    ``hopeless``: even the other words are too many.
+    ``least`` is true if ``words`` does not count the SET instructions of loops. The
+    error's ``hopeless`` is then true, because even the other words are too many.
     """
     config = memory.config
     if words > config.control.program_depth:

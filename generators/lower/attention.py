@@ -70,8 +70,8 @@ def softmax(
 
     If ``flags`` contains ``drain``, the scores are sums in the accumulators. Otherwise they are
     requantized scores in the scratchpad. Only shaped attention uses ``row``: such attention adds a
-    term to the score of each token with itself. In the first row of scores, this score is in column
-    ``row``. The other arguments are as for :meth:`Work.softmax`.
+    term to the score of each token with itself. In the first row of scores, the token's score with
+    itself is in column ``row``. The other arguments are as for :meth:`Work.softmax`.
     """
     diagonal = op.heads[head].diagonal
     return work.softmax(

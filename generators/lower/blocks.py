@@ -67,8 +67,8 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 def turn(index: int, count: int) -> int:
     """Return the place (number of a buffer) of part ``index``: 0 and 1 alternate.
 
-    The ``count`` parts are used in a cycle, and two successive parts must have different places. So
-    if ``count`` is odd, the last part has place 2.
+    The ``count`` parts are used in turn, the first again after the last, and successive parts must
+    have different places. So if ``count`` is odd, the last part has place 2.
     """
     return 2 if count % 2 and index == count - 1 else index % 2
 
@@ -174,11 +174,11 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return a tensor's division into blocks of columns.
 
-    A tensor of at most ``most`` bytes is one block. The width of the blocks of a larger tensor is a
-    multiple of one of ``units``, numbers of columns in order of preference. The first unit whose
-    columns have at most ``most`` bytes together is used. The tensor is then cut into the fewest
-    equal blocks of at most ``most`` bytes. If no unit is small enough, each block has the width of
-    the last unit, and more than ``most`` bytes.
+    A tensor of at most ``most`` bytes is one block. A larger tensor is cut into the fewest equal
+    blocks of at most ``most`` bytes whose width is a multiple of a unit. ``units`` are numbers of
+    columns, in order of preference. The first of them whose columns have at most ``most`` bytes
+    together is the unit. If no unit is small enough, each block has the width of the last unit, and
+    more than ``most`` bytes.
     """
     step = tensor.columns
     if tensor.bytes > most:

@@ -91,8 +91,8 @@ class Cached:
     def target(self, name: str) -> View:
         """Return the scratchpad view to which instructions write the new tokens' rows of ``name``.
 
-        ``name`` is ``keys``, ``values`` or ``inputs``. Keys and values are written there before
-        they are appended to weight slots, if the cache is in weight slots.
+        ``name`` is ``keys``, ``values`` or ``inputs``. If the cache is in weight slots, keys
+        and values are first written to this view, and then appended to the slots.
         """
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])

@@ -69,9 +69,9 @@ class Layers(Instructions):
         ``first``.
 
         If the model has learned positions, the instruction also adds the embedding of the token's
-        position. Register ``place`` holds the byte offset, in the table of positions, of the row of
-        the first token that the run looks up for this text. The token's row is ``behind`` rows
-        after it.
+        position. Register ``place`` holds the byte offset of a row in the table of positions: the
+        row of the first token that the run looks up for this text. The row that this instruction
+        adds is ``behind`` rows later.
 
         If the tables do not stay in the scratchpad, loads of these rows are added first.
         """

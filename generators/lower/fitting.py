@@ -36,10 +36,11 @@ class FitError(InputError):
 
     Each of the ``remedies`` is a dictionary from the name of a configuration field to a new value.
     The values of a remedy are the smallest that may suffice. Each remedy alone may suffice, without
-    the others. ``excess`` is the total size needed in the memory that is too small, in bytes
-    (scratchpad, external memory), weight slots, or words (program memory). ``hopeless`` is true if
-    smaller or later loads cannot help: because the program is too long, and such loads make it
-    longer, or because the tensors alone do not fit the scratchpad.
+    the others. ``excess`` is the whole size needed in the memory that is too small, not only the
+    missing part. Its unit is bytes for the scratchpad and external memory, words for the program
+    memory, and otherwise weight slots. ``hopeless`` is true if smaller or later loads cannot help.
+    This is so if the program is too long, because such loads make it longer, or if the tensors
+    alone do not fit the scratchpad.
     """
 
     def __init__(

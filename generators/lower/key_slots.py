@@ -37,7 +37,7 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return a list of the columns at which the heads' queries begin, after their zeros, in a row.
+    """Return a list of the columns of a row at which the heads' queries begin, after their zeros.
 
     The list ends with one more number: the number of columns of the row. A slot contains the keys
     of ``key_heads`` heads. Before the queries of a head, the row has a zero for each slot row above
@@ -74,8 +74,9 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
     """Return requantization parameters for a row of tile columns of queries and of zeros.
 
-    ``rescale`` has the parameters of the tile columns of queries alone, and ``places`` the indices
-    of these tile columns in the row. Tile columns of zeros get parameters that map zero to zero.
+    ``rescale`` has the parameters of only the tile columns of queries, and ``places`` has the
+    indices of these tile columns in the row. Tile columns of zeros get parameters that map zero to
+    zero.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []

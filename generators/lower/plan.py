@@ -94,8 +94,8 @@ class Matrix:
     def within(self, first: int, count: int) -> tuple[int, int]:
         """Return the layer's tile columns (first, count) in a range of a requantized row.
 
-        The arguments ``first`` and ``count`` are a range of the row, and count its tile columns of
-        zeros too. The result counts only the tile columns that the layer computes.
+        The range is ``count`` tile columns from ``first`` on, including tile columns of zeros. The
+        result includes only the tile columns that the layer computes.
         """
         if not self.places:
             return first, count

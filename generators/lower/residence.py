@@ -177,9 +177,9 @@ class Kept:
         """Return the row or column of a weight slot at which a run's first token is appended.
 
         It is a column if ``register`` is ``Register.KEY_LINE``, for keys, or a row if it is
-        ``Register.VALUE_LINE``, for values. ``register`` is a register of the first text. The row
-        or column is returned as the register that contains it: the register with the same purpose
-        for the text of these keys and values.
+        ``Register.VALUE_LINE``, for values. ``register`` is a register of the first text. The
+        result is the register with the same purpose for the text to which these keys and values
+        belong.
 
         The result is 0 if no tokens are appended. This is so if each run computes the keys and
         values of all tokens, or if the keys and values are those of a source text.
@@ -191,8 +191,9 @@ class Kept:
         """Return the weight slot to which a run's first token is appended.
 
         ``first`` is the first slot of the keys or values. Each text has a register with the
-        distance in slots from ``first`` to its token's slot; ``register`` is the one of the first
-        text. The result is ``first`` plus the register of the text of these keys and values.
+        distance, in slots, from ``first`` to the slot for its first token in the run. ``register``
+        is the register of the first text. The result is ``first`` plus the register of the text to
+        which these keys and values belong.
 
         The result is ``first`` alone if no tokens are appended. This is so if each run computes the
         keys and values of all tokens, or if the keys and values are those of a source text.

@@ -64,14 +64,14 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: FitError) -> bool:
-        """Return whether smaller loads and blocks than those of ``plan`` cannot make a program fit.
+        """Return True if smaller loads and blocks than those of ``plan`` cannot make a program fit.
 
         If the result is true, such plans are not tried. ``refusal`` is the reason why the program
         of ``plan`` does not fit. If the program has too many words, smaller loads and blocks can
         only make it fit in two cases: if blocks are moved to external memory (``spills``), or if
         loops load the input again (``reloads``). If the tensors alone do not fit the scratchpad,
-        the result is True, unless ``self.patient`` is true: then smaller plans are tried
-        nevertheless.
+        the result is True. If ``self.patient`` is true, it is False even then, so that smaller
+        plans are tried.
         """
         if refusal.stage == Stage.TOO_LONG:
             varied = plan.reloads and plan.loop_parts

@@ -95,9 +95,9 @@ def tiles_held(
 
     ``used`` [k, n] is False for weights that are zero; if it is None, the only part is ``whole``.
     Each further part needs one more product instruction. So a rectangle of zero tiles is omitted
-    only if a product of ``height`` rows saves at least ``ratio`` cycles per program word of the
-    added instruction. A whole tile column of zeros is always omitted, because its sums stay zero.
-    In weights with scales of groups, only whole groups are omitted.
+    only if this makes a product of ``height`` rows faster by at least ``ratio`` cycles per program
+    word of that instruction. A whole tile column of zeros is always omitted, because its sums stay
+    zero. In weights with scales of groups, only whole groups are omitted.
     """
     if used is None:
         return [whole]

@@ -1,9 +1,9 @@
 """Windowed attention with global tokens: the keys to which a group of rows attends.
 
 The keys of a group are the columns of its scores. Every row of the group attends to some tokens of
-the window; the columns of the global tokens are inserted among the columns of these. So each row
-attends to one interval of columns. It begins and ends one column later than the interval of the
-previous row.
+the window. The columns of the global tokens are inserted among the columns of the window's tokens,
+so that each row attends to one interval of columns. This interval begins and ends one column later
+than that of the previous row.
 """
 
 import math
