@@ -58,8 +58,8 @@ def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
 
     The machine's counters count the cycles, in a simulation of the board's complete top level at
     ``clock_mhz``. External memory is block RAM of the FPGA, or a chip with the timing of its data
-    sheet. The simulated board has no flash: a board runs the model that its flash holds only once,
-    at power-on, so the flash does not change these cycles.
+    sheet. The simulated board has no flash. A real board runs the model in its flash only at
+    power-on, so the flash does not change these cycles.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """
@@ -106,9 +106,9 @@ def token_rates(config: Config, board: Board) -> dict[str, Any]:
     The entries ``cycles_per_token`` and ``tokens_per_second`` are for the token after
     :data:`POSITION` earlier tokens. Some machines can also continue two texts together: each run
     then processes one token of each text. For them the dictionary also has the entries named in
-    :data:`PAIR_RATES`, whose cycles per token are half the cycles of such a run. Weights are
-    random, since cycles do not depend on them. The dictionary is empty if the model does not fit
-    the machine, or the array has no weight slots in which weights stay between runs.
+    :data:`PAIR_RATES`. Their cycles per token are half the cycles of a run with two texts. Weights
+    are random, since cycles do not depend on them. The dictionary is empty if the model does not
+    fit the machine, or the array has no weight slots in which weights stay between runs.
 
     Raises :class:`RunError` if a token's scores differ from the golden model's scores.
     """

@@ -80,8 +80,8 @@ def run(
 ) -> None:
     """Run MODEL on a machine.
 
-    MODEL is the name of a model, the path of an ONNX file, a llama2.c file or a Hugging Face
-    folder, or a folder that celosia compile wrote.
+    MODEL is the name of a model, or a path. The path is that of an ONNX file, a llama2.c file, a
+    Hugging Face folder or a folder that celosia compile wrote.
 
     An encoder runs on the inputs of --inputs. Without --inputs, an encoder that recognizes digits
     runs on test images; any other encoder needs --inputs. A language model continues the prompt; an

@@ -177,7 +177,7 @@ def compiled_text(
 
 
 def tell(program: Program) -> None:
-    """Print notes on a compiled program on standard error, if there are any.
+    """Print the notes about a compiled program to standard error, if there are any.
 
     The first note has the weight formats that the compiler's search chose. The second one is a
     warning if the quantized model's outputs are far from those of the float model.

@@ -85,8 +85,8 @@ class Board:
     def peak_bytes(self) -> int:
         """Peak bandwidth of the memory chip (bytes per machine cycle); 0 without such a chip.
 
-        A DDR3 chip's clock is twice the machine's clock, and a PSRAM chip's clock half of it. Both
-        move data at both clock edges.
+        A DDR3 chip's clock is twice the machine's clock. A PSRAM chip's clock is half the machine's
+        clock. Both chips move data at both clock edges.
         """
         if self.psram is not None:
             return self.psram.dies

@@ -75,8 +75,8 @@ class Device(HostPort):
     the constructor raises :class:`RunError`.
 
     Raises :class:`RunError` if nothing answers, or if the board uses another version of the
-    protocol than this program. The error is also raised if the board's configuration is not
-    ``config``, or is unknown and ``config`` is None.
+    protocol than this program. The error is also raised if the board has another configuration than
+    ``config``. Without ``config``, it is raised if the board's configuration is unknown.
     """
 
     def __init__(

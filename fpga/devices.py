@@ -23,9 +23,10 @@ class Family:
     netlist cell that uses the resource to the number of units that one such cell uses. ``placed``
     has such dictionaries for the cell types that nextpnr reports after place-and-route.
     ``block_ram_shapes`` are the pairs (width in bits, depth in words) that a block RAM can have.
-    From these pairs, the number of block RAMs of each memory is computed, to choose the memories to
-    build from LUTs instead. The list is empty for a family in which LUTs cannot replace block RAM.
-    If ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
+    These pairs give the number of block RAMs that each memory needs. With these numbers the build
+    chooses the memories that it makes of LUTs instead. The list is empty for a family in which LUTs
+    cannot replace block RAM. If ``output_registers`` is true, nextpnr supports the output registers
+    of block RAMs.
     """
 
     name: str

@@ -88,7 +88,7 @@ def _name(axes: Axes, name: str, x: int, y: int) -> None:
 
 
 def densest(tiles: NDArray[np.int64]) -> Tile:
-    """Return the tile of ``tiles`` that has the most other tiles of ``tiles`` near it.
+    """Return the element of ``tiles`` that has the most other elements near it.
 
     ``tiles`` [count, 2] has the device's column and row of each tile. Two tiles are near each other
     if they are at most six columns and at most six rows apart.

@@ -37,9 +37,9 @@ class Hierarchy:
         ``variants`` maps a module's name to (number of copies to replace, Verilog of the variant).
         The name of a variant is the module's name and ``_tables``. A module that contains a
         replaced copy must change too. Its instances that contain replaced copies use a changed
-        duplicate of the module; its other instances use the old module. Instances with equal
-        numbers of each variant share one duplicate. The top module is not duplicated but changed.
-        The names of duplicates end in ``_tables``, ``_tables_2`` and so on.
+        duplicate of the module; its other instances use the old module. Instances that contain
+        equal numbers of each variant share one duplicate. The top module is not duplicated but
+        changed. The names of duplicates end in ``_tables``, ``_tables_2`` and so on.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

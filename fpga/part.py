@@ -109,8 +109,8 @@ def _writes(text: str) -> int:
 def surplus(wanted: Needs, device: Device) -> Surplus:
     """Return a :class:`Surplus`: multipliers and memories to make of LUTs so that a design fits.
 
-    ``wanted`` is the result of :func:`needs`. The narrowest multipliers are chosen first. Of the
-    memories, those that need the fewest LUTs for each block RAM that they free are chosen first.
+    ``wanted`` is the result of :func:`needs`. The narrowest multipliers are chosen first. The
+    memories that need the fewest LUTs per saved block RAM are chosen first.
     """
     left: Fraction | int = device.capacity["multipliers"]
     products: dict[str, int] = {}

@@ -168,9 +168,9 @@ def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
 
     ``clocks`` maps the name of each clock to a dictionary with its target frequency ``constraint``
     and its reached frequency ``achieved`` (MHz). The machine's clock is the clock whose target is
-    nearest to ``mhz``. Other clocks whose targets are at most 0.1 % of ``mhz`` farther from ``mhz``
-    can be the machine's clock too. The result is the lowest reached frequency of all these clocks.
-    If there is no clock, the result is infinity.
+    nearest to ``mhz``. Another clock can be the machine's clock too, if its target is farther from
+    ``mhz`` by at most 0.1 % of ``mhz``. The result is the lowest reached frequency of all these
+    clocks. If there is no clock, the result is infinity.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

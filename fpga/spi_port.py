@@ -53,8 +53,8 @@ class SpiPort:
     byte; the board ignores zero bytes between requests, because no request begins with one.
 
     If a request is incomplete, the board drops it and reports an error after some time without
-    input. So that this time can pass, the port waits between zero bytes while the board has no
-    answer, longer after each one.
+    input. While the board has no answer, the port waits between zero bytes so that this time can
+    pass. The waits become longer, up to a limit.
     """
 
     timeout: float | None = None

@@ -70,8 +70,8 @@ def exported(verilog: str, family: str, device: Device | None = None) -> str:
     """Return a design's Verilog, changed for plain synthesis by Yosys for a family.
 
     Plain synthesis (:func:`plain_needs`) is Yosys's command for the family, such as ``synth_ecp5``.
-    From the result it makes a circuit with as many multipliers and RAMs as the bitstream that this
-    project builds from ``verilog``.
+    The circuit that it makes from the result has as many multipliers and RAMs as the bitstream that
+    this project builds from ``verilog``.
 
     For ``ecp5`` the result instantiates multipliers, and block RAMs with output registers. For
     ``ice40`` it instantiates SB_MAC16 for pairs of products, and large memories become

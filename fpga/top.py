@@ -69,7 +69,8 @@ class BoardTop(Component):
     A bit takes ``divisor`` cycles or, if ``divisor`` is None, the number of cycles for ``baud``
     bits per second. For ``spi`` the lines are ``sck`` (the host's clock), ``cs_n``, ``copi`` and
     ``cipo``. The frequency of ``sck`` must be at most a twelfth of ``clock``. An incomplete request
-    is dropped if its next byte does not arrive within ``timeout`` cycles (by default 20 ms).
+    is dropped if its next byte does not arrive within ``timeout`` cycles (by default the cycles of
+    20 ms).
 
     Three outputs are for LEDs. ``heartbeat`` blinks about twice a second. ``busy`` is 1 during a
     run. ``error`` is 1 if the register STATUS reports an error of the last run. If the power-on

@@ -37,10 +37,11 @@ class Ddr3:
     """A board's DDR3 chip and the wiring of the chip.
 
     ``termination`` is the chip's nominal termination (RTT_NOM). Each byte of the chip's data has a
-    group of FPGA pins. If ``swapped_masks`` is true, the data-mask pins of bytes 0 and 1 are each
-    in the other byte's group. To reduce noise, the board connects some outputs of the FPGA to the
-    board's supply or ground. ``high`` is the number of these outputs on the supply, which the FPGA
-    drives to 1. ``low`` is the number of those on ground, which the FPGA drives to 0.
+    group of FPGA pins. If ``swapped_masks`` is true, the data-mask pin of byte 0 is in the group of
+    byte 1, and that of byte 1 in the group of byte 0. To reduce noise, the board connects some
+    outputs of the FPGA to the board's supply or ground. ``high`` is the number of these outputs on
+    the supply, which the FPGA drives to 1. ``low`` is the number of those on ground, which the FPGA
+    drives to 0.
     """
 
     chip: Ddr3Chip

@@ -2,9 +2,9 @@
 
 The argument on the command line is the folder that contains this file. The module is run as a
 separate process, because Migen keeps its results in global variables. The process writes two files
-to the same folder: ``core.v``, the core's Verilog, and ``made.json``. The latter has the addresses
-of the core's registers and the chip's initialization sequence. It also has the PHY's phases for
-read and write commands, and the frequencies of the machine's clock and of the PLL's oscillator.
+to the same folder. ``core.v`` is the core's Verilog. ``made.json`` has the addresses of the core's
+registers and the chip's initialization sequence. It also has the PHY's phases for read and write
+commands, and the frequencies of the machine's clock and of the PLL's oscillator.
 """
 
 import copy

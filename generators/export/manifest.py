@@ -78,7 +78,8 @@ def manifest(
     file, and may name a setup program, which loads the image into the chip. The host writes the
     image to external memory, from address 0 on. If there is a setup program, the host loads it,
     starts it at word 0 and waits for its end. After the whole of ``setup``, the host loads
-    ``program``. Its dictionary ``entries`` has the word addresses at which it can be started.
+    ``program``. The dictionary ``entries`` in ``program`` has the word addresses at which the host
+    can start the program (its entry points).
 
     The manifest also has the following entries. ``tensors`` has a list for each of these entry
     points: the names of the tensors that the vector instructions write, in execution order.

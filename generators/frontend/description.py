@@ -68,8 +68,8 @@ class Description:
 
         Raises :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if
         a number is out of its range, or a text is not one of the field's choices. ``head_dim`` 0
-        stands for ``dim / heads``; the same error is raised if ``heads`` then does not divide
-        ``dim``. It is also raised if ``kv_heads`` does not divide ``heads``.
+        stands for ``dim / heads``. :class:`InputError` is also raised if ``head_dim`` is 0 and
+        ``heads`` does not divide ``dim``, or if ``kv_heads`` does not divide ``heads``.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)

@@ -85,7 +85,7 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer
     ``sentences`` differs from its default. Otherwise it is a
     :class:`celosia.generators.frontend.tokenizer.Tokenizer`.
 
-    Raises :class:`InputError` as the constructors of these two classes.
+    Raises :class:`InputError` in the same cases as the constructors of these two classes.
     """
     path = folder / TOKENIZER_FILE
     if holds_tokenizer(folder) or (path.is_file() and sentences != SentenceFolder()):
@@ -100,8 +100,9 @@ def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -
     ``begin`` is also None, the tokenizer refuses an empty text. ``ends`` are the tokens that end a
     text.
 
-    Raises :class:`InputError` as :func:`celosia.generators.frontend.processors.read_tokenizer`, and
-    if the package ``tokenizers`` does not support the tokenizer.
+    Raises :class:`InputError` in the same cases as
+    :func:`celosia.generators.frontend.processors.read_tokenizer`. It is also raised if the package
+    ``tokenizers`` does not support the tokenizer.
     """
     tokenizer = read_tokenizer(folder)
     if not tokenizer.is_fast:

@@ -28,9 +28,9 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a llama2.c checkpoint.
 
     A checkpoint is a header of seven int32 numbers, followed by float32 arrays. Each array of
-    matrices has one matrix for each layer, in layer order; arrays of norms likewise. Matrices are
-    [outputs, inputs]. In queries and keys, the two columns that rotary positions rotate together
-    are adjacent. The arrays are, in this order:
+    matrices has one matrix for each layer, and each array of norms has one norm for each layer, in
+    layer order. Matrices are [outputs, inputs]. In queries and keys, the two columns that rotary
+    positions rotate together are adjacent. The arrays are, in this order:
 
     - the token vectors;
     - the norms before attention, then the matrices of query, key, value and output;

@@ -71,7 +71,7 @@ class NamedInputs:
         """Return a sample's first input without padding, and a dictionary of the other inputs.
 
         The dictionary is from input names to arrays. The sample ``values`` is a dictionary from
-        input names to arrays. For a model with a single input, ``values`` may also be only its
+        input names to arrays. For a model with a single input, ``values`` may also be this input's
         array. If the sample contains a mask or a length, the first input is cut to the valid
         tokens. ``model`` is the model's name for messages.
 

@@ -75,7 +75,7 @@ class Pieces:
         return self._fallback and bool(_BYTE.fullmatch(self._tokenizer.id_to_token(token) or ""))
 
     def is_open(self, token: int) -> bool:
-        """Return whether the token after this one may complete a character before it.
+        """Return whether the next token may complete a character that began before it.
 
         The result is true for tokens that stand for single bytes, and for tokens that decoding
         skips: special ones, and numbers without an entry in the vocabulary.

@@ -1,1 +1,1 @@
-"""Import of ONNX graphs: recognizes the nodes' operations, then the Transformer that these form."""
+"""Import of ONNX graphs: finds the nodes' operations, then the Transformer that they form."""

@@ -36,8 +36,8 @@ def explain(
     The sentence also names the nodes that cannot be imported. The importer searches for an encoder
     that ends at the graph's output, then for one that ends at an earlier value. ``reasons`` are
     texts that say why nodes are not supported. ``error`` says why no encoder ends at the output, or
-    is None. ``others`` say why none ends at the earlier values; one of them is included only if
-    nothing else explains the failure.
+    is None. Each of ``others`` says why no encoder ends at an earlier value. One of these errors is
+    included only if nothing else explains the failure.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

@@ -1,4 +1,4 @@
-"""Inputs of an ONNX graph: kinds, shapes, and arrays for a run with a number of valid tokens."""
+"""Inputs of an ONNX graph: kinds, shapes, and arrays for a given number of valid tokens."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -90,8 +90,8 @@ def full_rows(view: View) -> Index:
 def like(view: View, tensor: Tensor) -> View:
     """Return a view of whole rows of ``tensor``, arranged as the rows of ``view`` are.
 
-    The rows of ``view`` are along its last axis. Where a row of ``view`` begins in row i of the
-    view's own tensor, the result has row i of ``tensor``.
+    The rows of ``view`` are along its last axis. If a row of ``view`` begins in row i of the view's
+    own tensor, the same row of the result is row i of ``tensor``.
     """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

@@ -17,9 +17,9 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
     """Read the graph in a file, call ``use`` with the graph, and return the result of the call.
 
     The graph is first read as one whose inputs begin with a batch axis. If this reading or its call
-    of ``use`` raises :class:`InputError`, the graph may have no batch axes. It is then read again
-    as such a graph, if its first input has a single axis, or a first axis of a fixed size above 1.
-    ``tokens`` is the number of tokens, or 0 if the graph fixes it.
+    of ``use`` raises :class:`InputError`, the graph may have no batch axes. The graph is then read
+    again without batch axes, if its first input has a single axis, or a first axis of a fixed size
+    above 1. ``tokens`` is the number of tokens, or 0 if the graph fixes it.
 
     If no reading succeeds, the error of the first reading is raised. This error is an
     ``OpenLengthError`` if neither ``tokens`` nor the graph gives the number of tokens.
