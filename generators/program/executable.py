@@ -52,7 +52,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of one of the programs, for predictions."""
+    """A run of one of the programs, whose cycles are to be predicted."""
 
     entry: str
     """Name of the entry point."""
@@ -119,7 +119,7 @@ class Compiled(Executable):
     """External memory that the programs access, from address 0 (bytes)."""
 
     def longest(self, bits: int) -> Sequence[Run]:
-        """Return the longest runs of a model, for predictions.
+        """Return a model's longest runs, to predict their cycles.
 
         An encoder's run processes the longest input. A decoder's runs process a token of each text
         at the last place of the cache.

@@ -28,7 +28,7 @@ class Piece:
 
 
 class ImageBuilder:
-    """Builds a memory image from pieces; each begins at a multiple of an external memory word."""
+    """Builds a memory image from pieces that begin at word boundaries of external memory."""
 
     def __init__(self, config: Config):
         self._config = config
@@ -78,7 +78,10 @@ class ImageBuilder:
 
 
 def piece_of(addr: int, count: int, config: Config) -> Piece:
-    """Return the piece of external memory at an address, with at least ``count`` bytes."""
+    """Return the piece of external memory at an address, with at least ``count`` bytes.
+
+    The piece has as few rows as possible, all of the same number of whole words.
+    """
     m = -(-count // LONGEST_ROW)
     words = -(-count // (m * config.mem_bytes))
     return Piece(addr, m, words * config.mem_bytes)

@@ -127,8 +127,8 @@ def lines(
 ) -> list[Line | Loop] | None:
     """Return a list of a program's instructions and loops, or None if a loop is impossible.
 
-    ``addresses`` is a dictionary from buffer name to address; it replaces the references to
-    buffers. A loop is possible if its iterations have the same instructions, and each operand grows
+    ``addresses`` is a dictionary from buffer name to the address that replaces references to the
+    buffer. A loop is possible if its iterations have the same instructions, and each operand grows
     by a constant from iteration to iteration. Raises :class:`ProgramError` if an instruction cannot
     run on the configuration.
     """

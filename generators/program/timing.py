@@ -52,9 +52,9 @@ class Reads:
 def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, float]]) -> int:
     """Return the cycle in which a command has made all its accesses, at most one in a cycle.
 
-    The command makes ``accesses`` accesses, from cycle ``now`` on. In a span it has access only in
-    a share of the cycles; outside of ``spans``, in every cycle. A span is (first cycle, cycle after
-    the last one, this share); spans are in ascending order.
+    The command makes ``accesses`` accesses, from cycle ``now`` on. A span is (first cycle, cycle
+    after the last one, share): only this share of its cycles permits an access. Outside of
+    ``spans``, every cycle permits one. Spans are in ascending order.
     """
     left = float(accesses)
     for begin, end, share in spans:
@@ -109,7 +109,7 @@ class TileSums:
     count: int
 
     def takes(self, now: int, parity: int) -> bool:
-        """Return whether a row of a parity is written in cycle ``now`` of the span."""
+        """Return whether the row written in cycle ``now`` of the span has the given parity."""
         return (self.parity + (now - self.begin) // self.count) & 1 == parity
 
 
@@ -336,8 +336,8 @@ class MatrixTiming:
     read of each line delays the activations by a cycle.
 
     Weights in a format of fewer bits are stored in fewer lines. Weights that are already in slots
-    need no lines. A PRELOAD only loads weights: besides the cycles of its lines, each tile takes
-    one cycle in place of those of activations.
+    need no lines. A PRELOAD only loads weights: one cycle replaces the cycles of each tile's
+    activations.
     """
 
     def __init__(self, config: Config):

@@ -39,9 +39,10 @@ def quantize_attention(
     bits, and each group of ``block`` columns shares an exponent. If ``deferred`` is true, the
     softmax's division by the sum is applied to the contexts instead of the probabilities.
 
-    Raises :class:`InputError` if a model has shaped attention (``beta * p + alpha * I - gamma /
-    n``), and ``alpha / beta`` or ``gamma / (n * beta)`` of a head does not fit in the operand of an
-    instruction.
+    In shaped attention, probabilities ``p`` of n tokens are replaced by
+    ``beta * p + alpha * I - gamma / n``, with the identity matrix ``I``. Raises
+    :class:`InputError` if ``alpha / beta`` or ``gamma / (n * beta)`` of a head does not fit in the
+    operand of an instruction.
     """
     query, key, value, target = (
         steps.tensor(tensor_value)

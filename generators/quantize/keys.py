@@ -56,9 +56,9 @@ def quantize_keys(
     ``keys`` is a list of arrays [n, kv_heads, head_dim], one for each text. ``queries`` is a list
     of arrays [n, heads, head_dim]. If ``causal`` is true, a query attends only to the keys of its
     token and of earlier tokens, otherwise to all keys of its text. Keys are stored with their
-    columns in another order: ``columns`` [key_dim] has, for each stored column, its index in the
-    float model's head. The first ``whole`` stored columns keep 8 bits; the option ``kv_bits`` sets
-    the bits of the others.
+    columns in another order: stored column j is column ``columns[j]`` of the float model's head.
+    The first ``whole`` stored columns keep 8 bits; the option ``kv_bits`` sets the bits of the
+    others.
 
     The product of the query's and the key's scale is the same for all columns of a head. So a
     larger scale of a key column means a smaller scale of the query column. An offset that is

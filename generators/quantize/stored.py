@@ -77,11 +77,11 @@ def choose(
 
 
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
-    """Return the largest scale of each output at which each weight is the scale times a value.
+    """Return each output's largest scale whose products with ``form.values`` include its weights.
 
-    ``weights`` is [n, k], the result [n]. A value is one of ``form.values``. The result is None if
-    an output has no such scale, or if the format has more than ``TRAINED`` values. It is also None
-    if the format shifts the product of a value and its group's scale (``fraction`` is not 0).
+    ``weights`` is [n, k], the result [n]. The result is None if an output has no such scale, or if
+    the format has more than ``TRAINED`` values. It is also None if the format shifts the product of
+    a value and its group's scale (``fraction`` is not 0).
     """
     if form.fraction or len(form.values) > TRAINED:
         return None

@@ -95,11 +95,11 @@ class Steps(abc.ABC, Generic[D]):
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
         """Return (input scale, offset, table) of a linear layer's activation function.
 
-        ``offset`` is the input scale times the zero point of the table's inputs. The caller adds it
-        to the layer's float bias; it may differ from layer to layer. The table has an output for
-        each INT8 input. If :meth:`Quantization.wide` is true for the function, the inputs are
-        INT16, and the table has polynomials that compute the outputs. If the table is None, the
-        function is ReLU, which requantization computes without a table.
+        ``offset`` is the input scale times the zero point of the table's inputs. The caller adds
+        this offset to the layer's float bias. The offset may differ from layer to layer. The table
+        has an output for each INT8 input. If :meth:`Quantization.wide` is true for the function,
+        the inputs are INT16, and the table has polynomials that compute the outputs. If the table
+        is None, the function is ReLU, which requantization computes without a table.
         """
         assert node.sums is not None
         if node.activation == "relu" and self.relu_in_sums:

@@ -75,9 +75,9 @@ def calibration_texts(
 ) -> Calibration:
     """Return the calibration of a decoder: ranges and rows of its tensors for calibration texts.
 
-    The texts are ``texts``, lists of token numbers. If ``texts`` is None, they are sampled from the
-    model. Sampled texts begin with the token ``begin`` or, if it is None, with random tokens. For
-    an encoder-decoder, ``texts`` is a list of sources, or None for random sources. The model then
+    ``texts`` are lists of token numbers. If ``texts`` is None, texts are sampled from the model.
+    Sampled texts begin with the token ``begin`` or, if it is None, with random tokens. For an
+    encoder-decoder, ``texts`` is a list of sources, or None for random sources. The model then
     processes answers that it samples for the sources. ``options`` sets the number of texts or
     sources to sample, the length of texts, and the seed of random numbers.
 

@@ -76,9 +76,8 @@ class EncoderHost(Compiled):
         """Return the name of the entry point at which a run starts.
 
         If ``again`` is true and weights stay on the chip, the program at this entry point loads no
-        weights. Otherwise the program loads all weights. The upper bits of nested weights are valid
-        weights of lower precision. Of nested weights, the program reads only the upper ``bits``
-        bits: 8, 4 or 2. If weights are not nested, ``bits`` must be 8.
+        weights. Otherwise the program loads all weights. If weights are nested, the program reads
+        only the upper ``bits`` bits of each weight (8, 4 or 2); else ``bits`` must be 8.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 

@@ -266,9 +266,8 @@ class TextHost(Compiled):
 
         Tokens attend to a source of ``source`` tokens; 0 stands for the longest source. External
         memory returns the first word ``latency`` cycles after a request, then one every
-        ``interval`` cycles. The upper bits of nested weights are valid weights of lower precision.
-        Of nested weights, the run reads only the upper ``bits`` bits: 8, 4 or 2. If weights are not
-        nested, ``bits`` must be 8.
+        ``interval`` cycles. If weights are nested, the run reads only the upper ``bits`` bits of
+        each weight (8, 4 or 2); else ``bits`` must be 8.
         """
         run = self.run(position, rows=rows, source=source, bits=bits)
         return self.expect(run, latency, interval)

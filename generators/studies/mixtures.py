@@ -54,9 +54,9 @@ def search_formats(
     for the user. If there is a search and the option ``balance`` is None, the returned options have
     the model's default for it.
 
-    ``name`` is the name or path of the model. ``source`` is the model itself if it is a language
-    model, otherwise None. ``show`` is called with a title, and shows the progress of the search.
-    Raises :class:`InputError` if the model is neither a language model nor a digits model.
+    ``name`` is the name or path of the model. ``source`` is the language model itself, or None for
+    a digits model. ``show`` is called with a title, and shows the progress of the search. Raises
+    :class:`InputError` if the model is neither a language model nor a digits model.
     """
     if bound is None:
         return options, ""

@@ -301,8 +301,8 @@ def check_top_name(label: str, name: str, component: Component) -> None:
 def free_name(name: str) -> str:
     """Return ``name``, changed if it is a reserved word of SystemVerilog.
 
-    An underscore is added to a reserved word. One is also added to a reserved word that already
-    ends in underscores, so different names have different results.
+    An underscore is added to a reserved word. One is also added to a name that is a reserved word
+    followed by underscores, so different names have different results.
     """
     return f"{name}_" if name.rstrip("_") in KEYWORDS else name
 

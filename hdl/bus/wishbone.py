@@ -89,8 +89,8 @@ class BurstCutter(Component):
 class WishboneBridge(Component):
     """Turns the external memory port into a Wishbone B4 master with registered feedback bursts.
 
-    ``read`` and ``write`` are the halves of the memory port, with the directions of the memory's
-    side: a request is an input. Their bursts become linear incrementing bursts of at most
+    ``read`` and ``write`` are the halves of the memory port, with the directions as seen from the
+    memory: a request is an input. Their bursts become linear incrementing bursts of at most
     ``longest`` words. CYC falls after each burst. A read burst starts when the bridge's queue of
     read words has room for all words of the burst. A write burst starts when all of its words have
     arrived in the bridge's queue of words to write. So the master never inserts wait states. Every
