@@ -218,7 +218,7 @@ class EventPort(wiring.Signature):
     If ``word_valid`` is 1, ``word`` enters a command queue. These words are the headers and
     operands of the commands, in program order. ``engines`` has a field for each engine (layout
     ``ENGINE_EVENT``). It reports commands that are offered, accepted or completed, and tokens that
-    are awaited. ``array`` has a bit for each counter with a name ARRAY_..., in the order of
+    are awaited. ``array`` has a bit for each counter with a name ``ARRAY_...``, in the order of
     ``celosia.arch.registers``. At most one bit is 1: it shows how
     :class:`celosia.hdl.control.account.ArrayAccount` classified the previous cycle.
     """

@@ -245,8 +245,9 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
 
     def note(tensor: Tensor) -> _Buffer:
         buffer = buffers.setdefault(tensor.buffer, _Buffer(tensor, head=config.scratchpad.align))
-        # Blocks of other sizes do not pass.
-        buffer.others |= tensor.bytes != buffer.tensor.bytes
+        if not buffer.others and tensor is not buffer.tensor:
+            # Blocks of other sizes do not pass.
+            buffer.others = tensor.bytes != buffer.tensor.bytes
         if tensor.rows > buffer.tensor.rows:
             buffer.tensor = tensor
         return buffer

@@ -36,6 +36,9 @@ class Choices:
     """True if sums that are added to the stream may use all accumulators, not half of them."""
     input_last: bool = False
     """True if the input is loaded after the first weights, whose parameters are then there."""
+    piped: bool = True
+    """True if, in a loop over a product's parts, a block's loads run beside the products of the
+    block before, and take two places in turn; false if they take one place before its products."""
     reloads: bool = False
     """True if a product's parts load the input's blocks of columns again, as they load weights."""
     spills: bool = False

@@ -179,7 +179,7 @@ class LinearLayer:
 
         rows, body = self._rows(chunks=False), list[Node]()
         source_rows = lowering.row_groups(op.source.rows, self.height, (op.source.buffer, 0))
-        piped = sum(map(len, source_rows)) == 1
+        piped = lowering.choices.piped and sum(map(len, source_rows)) == 1
         # Blocks of the target that leave one after another from one place.
         apart = self.target.turns == 1 and all(len(group) == 1 for group in self.groups)
         groups = [[part for group in self.groups for part in group]] if apart else self.groups

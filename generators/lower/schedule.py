@@ -120,8 +120,9 @@ def first_plans(
     passing = any(blocks.passes for blocks in blocks_of(model, config.bank_bytes, config).values())
     spilled = [series(loops, TOGETHER_FIRST[0], spills=True) for loops in SPILL_LOOPS]
     spilled[2:2] = [series(loops, 1, reloads=True, spills=True) for loops in PASS_LOOPS if passing]
+    plain = [series(loops, together) for loops in LOOPS for together in _together(loops)]
     return (
-        [series(loops, together) for loops in LOOPS for together in _together(loops)],
+        plain + [series(loops, TOGETHER_FIRST[0], piped=False) for loops in LOOPS if loops[2]],
         [
             series(loops, 1, reloads=True)
             for loops in RELOAD_LOOPS
@@ -230,6 +231,7 @@ def _series(
     *,
     ratios: Sequence[Sequence[int]],
     sparse: bool,
+    piped: bool = True,
     reloads: bool = False,
     spills: bool = False,
 ) -> list[Choices]:
@@ -254,6 +256,7 @@ def _series(
             ahead=1 if spills else AHEAD[0],
             compact=compact,
             sparse=sparse,
+            piped=piped,
             reloads=reloads,
             spills=spills,
         )

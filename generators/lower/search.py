@@ -113,7 +113,7 @@ class Search:
             *sorted(fitting.addresses.items()),
             *sorted(lowered.memory.buffers.items()),
         )
-        loops = plan.loop_layers, plan.loop_heads, plan.loop_parts, plan.home
+        loops = plan.loop_layers, plan.loop_heads, plan.loop_parts, plan.piped, plan.home
         key = *loops, plan.height, plan.together, plan.ahead, plan.whole, plan.input_last, shape
         if key not in self._tried:
             sample = assembly(fitting, self.model.description, SAMPLED)

@@ -13,8 +13,7 @@ _START = """\
 
 _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S+)  = 0;\n", re.MULTILINE)
 _ESCAPED = re.compile(r"\\(\S+) ")
-_KEEP = r"^(?:  \(\* keep = 32'd1 \*\)\n)"
-_PORT = re.compile(rf"{_KEEP}?  (input|output) (\[\d+:0\] )?(\w+|\\\w+ );\n", re.MULTILINE)
+_PORT = re.compile(r"^  (input|output) (\[\d+:0\] )?(\w+|\\\w+ );\n", re.MULTILINE)
 _DECLARED = re.compile(r"^  (?:input|output) [^,\n]*?(\w+|\\\w+ )(,?)$", re.MULTILINE)
 _STORAGE = re.compile(r"^  (wire|reg) (?:\[\d+:0\] )?(\w+|\\\w+ )( = [^;]+)?;\n", re.MULTILINE)
 _DECLARED_VALUE = re.compile(r"^(  reg (?:\[\d+:0\] )?(\w+|\\\w+ ))( = [^;]+;\n)", re.MULTILINE)
@@ -29,7 +28,9 @@ _CONSTANT = re.compile(r"^  always @\*\n    (\S+ = [^;]+;)\n", re.MULTILINE)
 _STARTED = r"  always @* begin\n    if (_start) begin end\n    \1\n  end\n"
 _REGISTER = re.compile(r"^  always @\(posedge \w+\)\n    (\w+) <= (_\d+);\n", re.MULTILINE)
 
-_KEPT = re.compile(rf"{_KEEP}(?=  reg (?:\[\d+:0\] )?(\w+))", re.MULTILINE)
+_KEPT = re.compile(
+    r"^  \(\* keep = 32'd1 \*\)\n(?=  (?:input|output|reg) (?:\[\d+:0\] )?(\w+))", re.MULTILINE
+)
 _PROCESS = re.compile(r"^(?=  always @\(posedge \w+\)\n    (\w+) <= )", re.MULTILINE)
 
 
