@@ -1,4 +1,7 @@
-"""The option --batch, and a command's options converted to the compiler's options for encoders."""
+"""The option --batch, and the conversion of command-line options to the encoder compiler's.
+
+--batch is the number of inputs that one run of the machine processes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

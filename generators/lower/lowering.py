@@ -48,11 +48,13 @@ class Lowering(Traffic):
         return parameters(Ref(blob), count, SPARE_WORDS + first)
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
-        """Return the instructions of all parts; ``make(first, count)`` returns those of one part.
+        """Return the instructions of an operation that is computed in parts.
 
-        ``pieces`` are the parts (first, count). If the choice ``loop_parts`` is set, all parts of
-        the same size as the first part are iterations of one loop, and the other parts follow the
-        loop. Otherwise the instructions of all parts follow each other without a loop.
+        A part is a pair (first, count) of ``pieces``: its first row or column, and their number.
+        ``make(first, count)`` returns the instructions of one part. If the choice ``loop_parts`` is
+        set, all parts of the same size as the first part are iterations of one loop, and the other
+        parts follow the loop. Otherwise the instructions of all parts follow each other without a
+        loop.
         """
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]

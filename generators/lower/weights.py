@@ -36,12 +36,12 @@ class Held:
 
     @property
     def k(self) -> int:
-        """Number of rows of the part."""
+        """Number of rows of the held part of the weight matrix."""
         return int(self.rows.stop - self.rows.start)
 
     @property
     def n(self) -> int:
-        """Number of columns of the part."""
+        """Number of columns of the held part of the weight matrix."""
         return int(self.columns.stop - self.columns.start)
 
     def tiles(self, config: Config) -> int:

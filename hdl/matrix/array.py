@@ -131,12 +131,14 @@ def part_member(config: MatrixConfig) -> dict[str, Any]:
 
 
 def weight_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of a line of weights: a row of a tile, or a column if ``column`` is 1.
+    """Return the layout of a line of weights.
 
-    ``data`` has the weights, and ``slot`` is the number of the weight slot to write. ``index`` is
+    If the field ``column`` is 1, the line is a column of a tile, otherwise a row. ``data`` has the
+    weights, and ``slot`` is the number of the weight slot to write. ``index`` is
     the number of the row or column in the tile.
 
-    If columns are far apart (:func:`is_far`), there are two more fields. ``strobe`` has a mask for
+    If columns are far apart on the device (:func:`is_far`), each is written through registers near
+    it, and there are two more fields. ``strobe`` has a mask for
     each column, with a 1 for each row that the line writes; all masks are 0 in cycles without a
     line. ``far`` has copies of the line: the first ``NEAR_COLUMNS`` columns use the line itself,
     each further group of ``NEAR_COLUMNS`` columns uses one of the copies.

@@ -69,25 +69,26 @@ class WeightFetcher(Component):
     tile follows without a pause. Columns past the end of B become zero. A MATMUL by resident
     weights reads no weights.
 
-    If a PRELOAD has the flag ``append``, it writes only some lines of its tiles, and the other
-    lines of the slots are unchanged. Writing takes one cycle for each line. Two lines of elements
-    can be packed into one line of a slot, with four bits of each element. Such a pair takes two
-    cycles, or three cycles if its elements also share exponents.
+    If a PRELOAD has the flag ``append``, it writes lines from the command's ``line`` on, and the
+    other lines of the slots are unchanged. Writing takes one cycle for each line. Two lines of
+    elements can be packed into one line of a slot, with four bits of each element. Such a pair
+    takes two cycles, or three cycles if its elements also share exponents.
 
     A tile's lines wait until no product needs its slot (:mod:`celosia.hdl.matrix.slots`), as
     reported by ``freed``. A command is accepted while the last tile of the previous command is
     being read, so the new command's first weights are loaded during the products of that tile.
 
-    ``o`` outputs a tile in the cycle in which its first line is requested. The first request for
+    ``o`` outputs the description of a tile, without weights, in the cycle in which the tile's first
+    line is requested. The first request for
     the tile's activations must come at least ``1 + weight_latency - sram_latency`` cycles later.
     The reason is that the line arrives ``weight_latency`` cycles after its request, activations
     ``sram_latency`` cycles after theirs. The other lines are also in time: line r arrives r cycles
     after line 0, and row r of the array receives activations r cycles after row 0. This relies on
     ``b``: **once it has accepted the first line of a tile it must accept the others without a
     wait.** Before it accepts the first line, ``b`` may wait for any time. In an adder tree all rows
-    receive activations in the same cycle: for a tree, ``o`` outputs a tile when its last line is
-    requested. ``placed`` is 1 if the tile on ``o`` has resident weights, so that its activations
-    may be requested at once. ``named`` is 1 while there is a tile to load or to output.
+    receive activations in the same cycle: for a tree, ``o`` outputs the description when the
+    last line is requested. ``placed`` is 1 if the tile on ``o`` has resident weights, so that its
+    activations may be requested at once. ``named`` is 1 while there is a tile to load or to output.
 
     If weights have a format of less than 8 bits, only some lines need new bytes from ``b``. A
     group's scales are read in a separate cycle before the tile's first line. If the configuration

@@ -90,10 +90,10 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return a view of the mean over valid tokens.
+    """Return the mean of the valid tokens' rows, as a view (elements of a tensor of the graph).
 
-    The node computes ``view / mask``. ``view`` is the sum of the valid tokens' rows; ``mask`` is
-    the number of valid tokens, computed from the graph's mask. Raises :class:`UnsupportedError` if
+    The node divides ``view`` by ``mask``: the sum of these rows by the number of valid tokens,
+    which is computed from the graph's mask. Raises :class:`UnsupportedError` if
     ``view`` is not this sum, or ``mask`` not this number.
     """
     tensor = view.tensor
