@@ -39,9 +39,12 @@ MODELS = (
     ),
 )
 """Shapes of published encoders, and of a language model of 42 million weights."""
-CONFIG = PRESETS["medium"].replace(scratchpad_bytes=1 << 20)
-DEEP = CONFIG.replace(program_depth=1 << 14, rotary=True, argmax=True)
-"""The machines of encoders and of the language model."""
+MEDIUM = PRESETS["medium"]
+LARGE = MEDIUM.replace(scratchpad_bytes=1 << 20)
+DEEP = LARGE.replace(program_depth=1 << 14, rotary=True, argmax=True)
+"""The machines of BERT and other encoders, of ViT, and of the language model."""
+LATENCY = 8
+"""Cycles from a request to external memory to the first word, for predictions."""
 CONTEXT = 256
 """Tokens of the language model's cache."""
 
@@ -52,8 +55,10 @@ def bench_compiler(names: tuple[str, ...]) -> None:
     """Compile models with the shapes of BERT, ViT and Llama and random weights.
 
     The table has the seconds of processor time that three steps take: drawing random weights,
-    quantization, and the compiler. The machine is medium with a scratchpad of 1 MB. peak_bytes is
-    the largest amount of memory that the command has used so far, also for earlier models.
+    quantization, and the compiler. The machine is medium, with a scratchpad of 1 MB for ViT and
+    Llama. cycles is the predicted number of cycles of the longest input, or of a token at the last
+    place of the cache. peak_bytes is the largest amount of memory that the command has used so far,
+    also for earlier models.
     """
     known = {model.name: model for model in MODELS}
     for name in names:
@@ -72,6 +77,7 @@ def measured(model: ModelDescription | TextDescription, update: Update) -> dict[
     three steps, with the number of finished steps and the number 3.
     """
     rng, row = np.random.default_rng(1), {"model": model.name}
+    config = LARGE if model.name == "vit-base" else MEDIUM
 
     @contextmanager
     def step(name: str) -> Iterator[None]:
@@ -87,10 +93,11 @@ def measured(model: ModelDescription | TextDescription, update: Update) -> dict[
         if text:
             quantized = quantize_decoder(model, weights, 0, Quantization(texts=1, length=8))
         else:
-            quantized = quantize_model(model, weights, random_inputs(rng, model)[:1], CONFIG)
+            quantized = quantize_model(model, weights, random_inputs(rng, model)[:1], config)
     with step("compile"):
         if text:
             program = compile_text(quantized, DEEP, context=CONTEXT)
         else:
-            program = compile_quantized(quantized, CONFIG, Options())
-    return row | {"words": len(program.words), "peak_bytes": peak_bytes()}
+            program = compile_quantized(quantized, config, Options())
+    cycles = program.predict_whole(LATENCY)
+    return row | {"words": len(program.words), "cycles": cycles, "peak_bytes": peak_bytes()}

@@ -23,6 +23,7 @@ def test_each_step_of_compiling_is_timed(celosia, monkeypatch: pytest.MonkeyPatc
         steps = [row[f"{step}_seconds"] for step in ("random", "quantize", "compile")]
         assert all(seconds > 0 for seconds in steps)
         assert row["words"] > 100
+        assert row["cycles"] > row["words"]
         assert row["peak_bytes"] > 1 << 20
     code, out, _ = celosia("--json", "bench", "compiler", "llama")
     assert [row["model"] for row in json.loads(out)["models"]] == ["llama"]

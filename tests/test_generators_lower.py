@@ -287,12 +287,12 @@ def test_the_smallest_piece_has_a_group_and_its_scales() -> None:
 @pytest.mark.parametrize("model", [LLAMA, GPT])
 def test_sums_behind_attention_take_the_rows_of_its_sums(monkeypatch, model) -> None:
     """Those of the MLP and of the head lie at the end, those of two heads or parts apart."""
-    taken: dict[str, tuple[int, int, bool]] = {}
+    lifetimes: dict[str, tuple[int, int, bool]] = {}
     named = Accumulators.named
 
     def noted(self, name, rows, *, later=False):
         first = named(self, name, rows, later=later)
-        taken[name] = first, max(rows, taken.get(name, (0, 0))[1]), later
+        lifetimes[name] = first, max(rows, lifetimes.get(name, (0, 0))[1]), later
         return first
 
     monkeypatch.setattr(Accumulators, "named", noted)
@@ -301,11 +301,11 @@ def test_sums_behind_attention_take_the_rows_of_its_sums(monkeypatch, model) -> 
     order_of = [op for op in decoder.ops if isinstance(op, Linear)]
     mlp = {kind(op.target) for op in order_of if re.search(r"active|up|hidden|mlp", op.target.name)}
     assert len(mlp) >= 2
-    heads = {name for name in taken if re.fullmatch(r"head\d", name)}
+    heads = {name for name in lifetimes if re.fullmatch(r"head\d", name)}
     assert len(heads) == 2
-    assert {name for name, (_, _, later) in taken.items() if later} == mlp | heads
+    assert {name for name, (_, _, later) in lifetimes.items() if later} == mlp | heads
     for pair in (sorted(heads), ["scores0", "scores1"], ["context0", "context1"]):
-        (first, rows, _), (other, more, _) = (taken[name] for name in pair)
+        (first, rows, _), (other, more, _) = (lifetimes[name] for name in pair)
         assert first + rows <= other or other + more <= first
 
 

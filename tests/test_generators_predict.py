@@ -98,13 +98,13 @@ def test_lines_of_codes_and_of_scales_are_waited_for() -> None:
 def test_a_sparse_product_takes_its_beats() -> None:
     config = SMALL.replace(sparse_lanes=4)
     sizes = {"m": 3, "k": 32, "n": 24, "acc_stride": 16, "a_stride": 32, "b_addr": SMALL.bank_bytes}
-    taken = []
+    durations = []
     for beats in (200, 300):
         sparse = Instruction(Opcode.SPARSE, sizes | {"beats": beats})
         two, three = (cycles([sparse] * count, config) for count in (2, 3))
-        taken.append(three - two)
+        durations.append(three - two)
     more = [sparse_cycles(config, 4, 3, 32, 24, beats) for beats in (200, 300)]
-    assert taken[1] - taken[0] == more[1] - more[0] > 0
+    assert durations[1] - durations[0] == more[1] - more[0] > 0
 
 
 def test_a_preload_takes_a_cycle_for_each_line_and_one_of_the_products() -> None:
@@ -302,11 +302,11 @@ def test_a_load_takes_its_words_and_the_latency(latency, interval) -> None:
 
 
 def test_a_part_of_a_word_is_a_word() -> None:
-    taken = [
+    durations = [
         cycles([Instruction(Opcode.LOAD, {"m": 3, "row_bytes": size, "dram_stride": 16})] * 9)
         for size in (9, 16, 17)
     ]
-    assert taken[0] == taken[1] < taken[2]
+    assert durations[0] == durations[1] < durations[2]
 
 
 def test_turns_of_a_loop_take_their_words() -> None:

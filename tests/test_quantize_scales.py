@@ -243,11 +243,11 @@ def test_a_correction_of_few_rows_stays_in_int8() -> None:
     for scale in (1, 1000):
         inputs = rng.normal(0, 30, (300, 12))
         inputs[0] *= scale
-        found = correct(rng.normal(0, 1, (20, 12)), FORMATS["int2"], 0, inputs, 3, "some")
-        for part in (found.first, found.second):
+        correction = correct(rng.normal(0, 1, (20, 12)), FORMATS["int2"], 0, inputs, 3, "some")
+        for part in (correction.first, correction.second):
             assert part.dtype == np.int64
             assert -127 <= part.min() < 0 < part.max() <= 127
-        thin = inputs @ found.first * found.factors
+        thin = inputs @ correction.first * correction.factors
         assert np.abs(thin).max() <= 127.5
 
 
@@ -297,7 +297,7 @@ def test_a_mixture_is_small_within_its_bound(bound: float) -> None:
         measured[model.weight_bytes] = min(loss - 3.0, measured.get(model.weight_bytes, np.inf))
         return loss, error
 
-    found = mix(
+    mixture = mix(
         models.__getitem__,
         measure,
         lambda model: evaluate(model, tokens),
@@ -308,31 +308,31 @@ def test_a_mixture_is_small_within_its_bound(bound: float) -> None:
     assert told == [(done, len(told)) for done in range(1, len(told) + 1)]
     assert len(told) == len(names) + len(CANDIDATES) + 10 + 1
     uniform = models[UNIFORM]
-    assert found.uniform_bytes == uniform.weight_bytes
-    assert found.uniform_loss == pytest.approx(loss_of(uniform)[0] - 3.0)
+    assert mixture.uniform_bytes == uniform.weight_bytes
+    assert mixture.uniform_loss == pytest.approx(loss_of(uniform)[0] - 3.0)
     fitting = [size for size, loss in measured.items() if loss <= bound]
-    assert found.weight_bytes == min(fitting)
-    assert found.loss == pytest.approx(measured[found.weight_bytes])
-    assert found.loss <= bound
+    assert mixture.weight_bytes == min(fitting)
+    assert mixture.loss == pytest.approx(measured[mixture.weight_bytes])
+    assert mixture.loss <= bound
     if bound == 0.1:
         # Matrices that count less have fewer bits than the others.
-        width = {name: FORMATS[form].width for name, form in found.chosen.items()}
+        width = {name: FORMATS[form].width for name, form in mixture.chosen.items()}
         heavy = [width.get(name, 8) for name in width if name.endswith("up.weight")]
         light = [width.get(name, 8) for name in width if name.endswith("down.weight")]
         assert max(light, default=8) <= min(heavy, default=8)
     if bound == 0:
-        assert found.chosen == {}
-        assert found.summary.startswith(
+        assert mixture.chosen == {}
+        assert mixture.summary.startswith(
             f"none of the matrices, {uniform_models()[INT8].weight_bytes:,} bytes, "
         )
     if bound == 1e9:
-        assert set(found.chosen.values()) == {"ternary"}
+        assert set(mixture.chosen.values()) == {"ternary"}
     assert COARSE in CANDIDATES
 
 
 def test_a_mixture_names_the_matrices_of_each_format() -> None:
-    found = Mixture({"a": "int4", "b": "nf4", "c": "int4"}, 0.0125, 12345, 0.25, 20000)
-    assert found.summary == (
+    mixture = Mixture({"a": "int4", "b": "nf4", "c": "int4"}, 0.0125, 12345, 0.25, 20000)
+    assert mixture.summary == (
         "int4 for 2, nf4 for 1 of the matrices, 12,345 bytes, loss 0.0125; int4 for all: 20,000 "
         "bytes, loss 0.25"
     )

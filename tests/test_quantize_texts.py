@@ -30,22 +30,22 @@ def rows_of(model: Any, tokens: np.ndarray) -> dict[str, np.ndarray]:
     return {name: np.concatenate([text[name][0] for text in texts]) for name in texts[0]}
 
 
-def same_rows(found: Calibration, model: Any) -> None:
+def same_rows(observed: Calibration, model: Any) -> None:
     """Compare kept rows and ranges with those of the float model for the kept texts."""
-    exact = rows_of(model, found.tokens)
-    assert set(found.rows) == {
+    exact = rows_of(model, observed.tokens)
+    assert set(observed.rows) == {
         name
         for name in exact
         if not name.endswith(("scores", "probabilities", "output")) or "attention_output" in name
     }
-    for name, rows in found.rows.items():
+    for name, rows in observed.rows.items():
         np.testing.assert_allclose(rows, exact[name], atol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("begin", [4, None])
 def test_drawn_texts_begin_with_a_token_and_have_their_rows(begin: int | None) -> None:
     told: list[tuple[int, int]] = []
-    found = sample_texts(
+    observed = sample_texts(
         GPT,
         weights_of(GPT),
         begin,
@@ -54,24 +54,24 @@ def test_drawn_texts_begin_with_a_token_and_have_their_rows(begin: int | None) -
         seed=3,
         progress=lambda *done: told.append(done),
     )
-    assert found.tokens.shape == (40, 6)
+    assert observed.tokens.shape == (40, 6)
     assert told == [(place, 6) for place in range(1, 7)]
-    first = found.tokens[:, 0]
+    first = observed.tokens[:, 0]
     assert set(first) == {begin} if begin is not None else len(set(first)) > 10
-    assert 0 <= found.tokens.min() <= found.tokens.max() < GPT.vocabulary
-    same_rows(found, GPT)
-    low, high = found.rows["logits"].min(), found.rows["logits"].max()
-    assert found.ranges["logits"] == Range(min(low, 0.0), max(high, 0.0))
+    assert 0 <= observed.tokens.min() <= observed.tokens.max() < GPT.vocabulary
+    same_rows(observed, GPT)
+    low, high = observed.rows["logits"].min(), observed.rows["logits"].max()
+    assert observed.ranges["logits"] == Range(min(low, 0.0), max(high, 0.0))
 
 
 def test_tokens_are_drawn_with_the_probabilities_of_the_model() -> None:
     count = 4000
     weights = weights_of(GPT) | {"head.bias": np.linspace(-3, 3, GPT.vocabulary)}
-    found = sample_texts(GPT, weights, 2, count=count, length=2, seed=1)
+    observed = sample_texts(GPT, weights, 2, count=count, length=2, seed=1)
     logits = forward(GPT, weights, np.array([[2]]))["logits"][0, 0]
     share = np.exp(logits - logits.max())
     share /= share.sum()
-    seen = np.bincount(found.tokens[:, 1], minlength=GPT.vocabulary) / count
+    seen = np.bincount(observed.tokens[:, 1], minlength=GPT.vocabulary) / count
     assert np.abs(seen - share).max() < 4 * np.sqrt(share.max() / count)
 
 
@@ -86,10 +86,10 @@ def test_drawn_texts_are_not_empty(name: str, changes: dict[str, int]) -> None:
 def test_given_texts_are_as_long_as_the_longest() -> None:
     told: list[tuple[int, int]] = []
     texts = [[1, 2, 3, 4, 5], [6], [7, 8]]
-    found = given_texts(GPT, weights_of(GPT), texts, 4, lambda *done: told.append(done))
-    assert found.tokens.tolist() == [[1, 2, 3, 4], [6, 7, 8, 1], [7, 8, 1, 2]]
+    observed = given_texts(GPT, weights_of(GPT), texts, 4, lambda *done: told.append(done))
+    assert observed.tokens.tolist() == [[1, 2, 3, 4], [6, 7, 8, 1], [7, 8, 1, 2]]
     assert told == [(1, 3), (2, 3), (3, 3)]
-    same_rows(found, GPT)
+    same_rows(observed, GPT)
     assert given_texts(GPT, weights_of(GPT), texts, 9).tokens.shape == (3, 5)
     for wrong in ([], [[1], []]):
         with pytest.raises(
@@ -106,11 +106,11 @@ def test_rows_of_few_texts_or_places_are_kept(
     weights, tokens = weights_of(GPT), [[n, n + 1, n + 2, n + 3] for n in range(9)]
     row = sum(rows.shape[1] * 8 for rows in given_texts(GPT, weights, tokens, 4).rows.values())
     monkeypatch.setattr(module, "KEPT_BYTES", int(room * row * 4 / 3 if room > 4 else room * row))
-    found = given_texts(GPT, weights, tokens, 4)
-    assert found.tokens.shape == (texts, places)
+    observed = given_texts(GPT, weights, tokens, 4)
+    assert observed.tokens.shape == (texts, places)
     kept = [place * 9 // texts for place in range(texts)]
-    assert found.tokens.tolist() == [tokens[place][:places] for place in kept]
-    same_rows(found, GPT)
+    assert observed.tokens.tolist() == [tokens[place][:places] for place in kept]
+    same_rows(observed, GPT)
 
 
 def test_random_sources_have_all_lengths() -> None:
@@ -129,21 +129,21 @@ def test_answers_are_drawn_for_their_sources(monkeypatch: pytest.MonkeyPatch, wh
         rows = sample_answers(BOTH, weights, sources, length=5, seed=1).rows
         answer = sum(part[:5].nbytes for part in rows.values() if len(part) == 15)
         monkeypatch.setattr(module, "KEPT_BYTES", answer)
-    found = sample_answers(
+    observed = sample_answers(
         BOTH, weights, sources, length=5, seed=1, progress=lambda *done: told.append(done)
     )
     kept = sources if whole else sources[:1]
     assert told == [(1, 3), (2, 3), (3, 3)]
-    assert found.sources == tuple(map(len, kept))
-    assert found.tokens.shape == (len(kept), 5)
-    assert set(found.tokens[:, 0]) == {BOTH.start}
+    assert observed.sources == tuple(map(len, kept))
+    assert observed.tokens.shape == (len(kept), 5)
+    assert set(observed.tokens[:, 0]) == {BOTH.start}
     for name in ("source.layers.0.key", "layers.1.cross.query", "layers.0.cross.key", "logits"):
         exact = []
-        for source, tokens in zip(kept, found.tokens, strict=True):
+        for source, tokens in zip(kept, observed.tokens, strict=True):
             cache = KvCache()
             encoded = forward(BOTH, weights, np.array([source]), cache, source=True)
             exact.append((encoded | forward(BOTH, weights, tokens[None], cache))[name][0])
-        np.testing.assert_allclose(found.rows[name], np.concatenate(exact), atol=1e-9)
+        np.testing.assert_allclose(observed.rows[name], np.concatenate(exact), atol=1e-9)
     with pytest.raises(InputError, match=r"^Calibration needs at least one source$"):
         sample_answers(BOTH, weights, [], length=5, seed=1)
 
@@ -170,11 +170,11 @@ def test_rows_of_an_encoder_are_spread_evenly(
     monkeypatch.setattr(calibration, "SAMPLES", samples)
     model, name = ENCODER, "layers.1.mlp_input"
     weights, inputs = weights_of(model), inputs_of(model)
-    found = calibrate(model, weights, inputs, wanted=[name])
+    observed = calibrate(model, weights, inputs, wanted=[name])
     rows = np.concatenate(forward(model, weights, inputs)[name])
-    np.testing.assert_allclose(found.rows[name], rows[:: max(1, len(rows) // samples)])
-    assert set(found.rows) == {name}
-    assert found.tokens.shape == (0, 0)
+    np.testing.assert_allclose(observed.rows[name], rows[:: max(1, len(rows) // samples)])
+    assert set(observed.rows) == {name}
+    assert observed.tokens.shape == (0, 0)
     assert calibration.Calibration({}, {}, {}).tokens.size == 0
 
 
@@ -185,6 +185,8 @@ def test_percentiles_of_a_few_values_are_exact(percentile: float) -> None:
             name="one", tokens=size, features=1, dim=2, layers=1, heads=1, ffn=2, classes=0
         )
         values = np.random.default_rng(size).normal(0, 1, (1, size, 1))
-        found = calibrate(model, weights_of(model), values, percentile).ranges["input"]
+        observed = calibrate(model, weights_of(model), values, percentile).ranges["input"]
         low, high = np.percentile(values, [100 - percentile, percentile])
-        assert (found.low, found.high) == pytest.approx((min(low, 0), max(high, 0)), abs=1e-12)
+        assert (observed.low, observed.high) == pytest.approx(
+            (min(low, 0), max(high, 0)), abs=1e-12
+        )

@@ -110,7 +110,7 @@ def assembly(
     if model.variable:
         runs.append(run(last, max(model.sequence // SHORT, 1), SHORT_WEIGHT))
     if last != ENCODE:
-        # A first run counts as much as one behind it.
+        # A first run counts as much as a later one.
         runs.append(run(ENCODE, model.sequence))
     return Assembly(
         source=placed,

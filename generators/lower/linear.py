@@ -209,7 +209,7 @@ class LinearLayer:
         nodes = [[*after.loads, *item.body] for item, after in pairwise([*items, Item()])]
         step = width * count
         bodies = [list(chain(*nodes[at : at + step])) for at in range(0, len(nodes), step)]
-        # The loads behind the last part may differ from those behind the others.
+        # The loads after the last part may differ from the loads after the others.
         looped = (sum(n == parts[0][1] for _, n in parts) - 1) // width
         loop = [Repeat(bodies[:looped])] if looped > 1 else chain(*bodies[:looped])
         return [*items[0].loads, *loop, *chain(*bodies[looped:])]

@@ -17,6 +17,7 @@ An encoder-decoder also has ``lookup``, which looks up embeddings of some tokens
 ``encode`` then computes the keys and values of all source tokens, to which each ``step`` attends.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -108,7 +109,7 @@ class Fill:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compiled(Executable):
+class Compiled(Executable, ABC):
     """A compiled model's programs, and the data that a host needs to run them."""
 
     name: str
@@ -118,6 +119,7 @@ class Compiled(Executable):
     memory_bytes: int
     """External memory that the programs access, from address 0 (bytes)."""
 
+    @abstractmethod
     def longest(self, bits: int) -> Sequence[Run]:
         """Return a model's longest runs, to predict their cycles.
 
@@ -127,7 +129,6 @@ class Compiled(Executable):
         If weights are nested, the runs read only the upper ``bits`` bits of each weight (8, 4 or
         2); else ``bits`` must be 8.
         """
-        raise NotImplementedError
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
         """Return the predicted cycles of the runs that :meth:`longest` returns.

@@ -95,14 +95,14 @@ class WeightWriter(Component):
         m.d.sync += self.o.valid.eq(valid)
         spread(m, note.slot, slots_of(weights))
         if is_far(config):
-            found = strobes(config, valid, note)
+            masks = strobes(config, valid, note)
             if not (config.formats or config.packed_cache):
                 # Known one cycle ahead, so that only wires are between here and the columns.
                 ahead = config.weight_latency - 1
                 line = data.View(self.i.payload.shape(), delay(m, self.i.payload, ahead))
                 begins = delay(m, self.i.valid, ahead, reset=True)
-                found = [delay(m, one, 1, reset=True) for one in strobes(config, begins, line)]
-            for to, strobe in zip(weights.strobe, found, strict=True):
+                masks = [delay(m, mask, 1, reset=True) for mask in strobes(config, begins, line)]
+            for to, strobe in zip(weights.strobe, masks, strict=True):
                 near = Signal(config.array.rows, attrs=dict(KEPT))
                 m.d.sync += near.eq(strobe)
                 m.d.comb += to.eq(near)
