@@ -20,5 +20,5 @@ class Access:
     """Addresses are multiples of this size (bytes)."""
 
     def lines(self, size: int) -> int:
-        """Return the number of accesses that move ``size`` bytes."""
+        """Return the fewest accesses of ``line_bytes`` bytes that move ``size`` bytes."""
         return -(-size // self.line_bytes)

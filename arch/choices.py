@@ -59,11 +59,10 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration's field values, with the older fields converted to the newer ones.
 
     ``values`` and the result are dictionaries from short names of configuration fields to values.
-    The result has no older field. A field that replaced older ones gets the option (see
-    :data:`CHOICES`) that stands for their values. If ``values`` has only some of these older
-    fields, the option that ``values`` has for the newer field gives the values of the others.
-    Raises :class:`InputError` if no option stands for the values, and :class:`InputTypeError` if an
-    older field's value has the wrong type.
+    ``values`` has every newer field. If it also has older fields, their values replace those that
+    the newer field's option stands for. The result has the option that stands for the combined
+    values (see :data:`CHOICES`), and no older field. Raises :class:`InputError` if no option does,
+    and :class:`InputTypeError` if an older field's value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():
@@ -75,11 +74,11 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_agreement(changes: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if an older field in ``changes`` contradicts a newer one there.
+    """Raise :class:`InputError` if ``changes`` sets an older and a newer field to different values.
 
-    ``changes`` maps short names of configuration fields to values. A field of :data:`CHOICES`, such
-    as ``multiplier``, has replaced older fields. An older field contradicts the newer one if its
-    value in ``changes`` differs from the value that the newer field's option stands for.
+    ``changes`` maps short names of configuration fields to values. An option of a newer field, such
+    as ``multiplier`` (see :data:`CHOICES`), stands for values of the older fields. The error is
+    raised if ``changes`` gives one of these older fields another value.
     """
     for name, value in changes.items():
         choice = EARLIER.get(name, "")

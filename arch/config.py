@@ -105,8 +105,8 @@ class Config(Fields):
     def fields(self) -> dict[str, Any]:
         """Return a dictionary from each record's name to a dictionary of the record's fields.
 
-        A record of a unit that the machine lacks is None. The returned dictionary also has the
-        configuration's ``name``. :meth:`of` accepts it as keyword arguments.
+        A record of a unit that the machine lacks is None. The dictionary also has the
+        configuration's ``name``. ``Config.of(**fields)`` makes an equal configuration from it.
         """
         return dataclasses.asdict(self)
 

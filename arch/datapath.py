@@ -4,7 +4,7 @@ from celosia.arch.records import Accumulators, Array, Control
 
 
 class Datapath:
-    """Sizes that are derived from the array, the accumulators, and options of the whole machine."""
+    """Sizes that are derived from the records ``array``, ``accumulators`` and ``control``."""
 
     array: Array
     accumulators: Accumulators
@@ -20,7 +20,7 @@ class Datapath:
 
     @property
     def stages(self) -> int:
-        """Register stages between distant units: 1 if the field ``registered`` is true, else 0."""
+        """Pipeline stages on paths between distant units: 1 if ``control.registered``, else 0."""
         return self.control.stages
 
     @property
@@ -30,12 +30,12 @@ class Datapath:
 
     @property
     def weight_latency(self) -> int:
-        """Cycles from a request to the scratchpad for a line of weights until the line arrives."""
+        """Cycles from a scratchpad request for a tile's line of weights until the line arrives."""
         return self.sram_latency + self.stages
 
     @property
     def acc_latency(self) -> int:
-        """Cycles from an accepted request for an accumulator row until its sums reach the drain."""
+        """Cycles from an accepted read request for an accumulator row until its sums are output."""
         return 2 + self.stages
 
     @property
@@ -48,7 +48,7 @@ class Datapath:
 
     @property
     def acc_settle(self) -> int:
-        """Cycles from the accumulation of a row until a drain request can read the new sums."""
+        """Cycles from the accumulation of a row until a read request gets the new sums."""
         return 3 + self.stages + self.acc_corrected
 
     @property

@@ -57,7 +57,7 @@ class Ddr3Chip:
 
 
 class Kind(Enum):
-    """Kind of register access that a start-up step of LiteDRAM's core makes."""
+    """Register access of a start-up step: a write, or a read that tests byte lanes."""
 
     WRITE = 0
     """Write the step's data."""

@@ -55,7 +55,7 @@ class Fields(MatrixSizes, VectorSizes):
     micro: Micro | None = None
 
     def part(self, kind: type[Part]) -> Part:
-        """Return a ``kind``, a class of one engine's fields, with this configuration's values."""
+        """Return an instance of ``kind``, an engine's configuration class, with these values."""
         return kind(**{each.name: getattr(self, each.name) for each in dataclasses.fields(kind)})
 
     @property
@@ -65,16 +65,15 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def sparse_depth(self) -> int:
-        """Largest number of elements in an activation row that the unit for sparse weights accepts.
+        """Longest activation row that the unit for sparse weights accepts (elements).
 
-        The unit skips zero weights. If the machine lacks it, the number is the default of
-        :class:`celosia.arch.records.Sparse`.
+        If the machine lacks the unit, it is the default value of ``Sparse.longest_row``.
         """
         return self.sparse.longest_row if self.sparse else Sparse.longest_row
 
     @property
     def requantizer(self) -> bool:
-        """True if the machine is microcoded and its core has a requantization unit."""
+        """True if the machine is a microcoded core that has a requantization unit."""
         return self.micro is not None and self.micro.requantizer
 
     @property
@@ -84,7 +83,10 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def sum_width(self) -> int:
-        """Smallest signed width in which no sum of ``longest_sum`` products overflows (bits)."""
+        """Signed width that holds any sum of ``accumulators.longest_sum`` products (bits).
+
+        It is the smallest such width for operands with their zero points subtracted.
+        """
         largest = (
             (1 << self.array.operand_width) - 1 if self.array.zero_points else -self.operand_min
         )
@@ -118,10 +120,10 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def param_lines(self) -> int:
-        """Number of scratchpad lines that hold one word of requantization parameters."""
+        """Number of scratchpad lines that hold one requantization parameter word for all lanes."""
         return self.access.lines(PARAM_BYTES * self.vector.lanes)
 
     @property
     def word_bytes(self) -> int:
-        """Number of scratchpad bytes that hold one word of requantization parameters."""
+        """Size of a requantization parameter word, padded to whole scratchpad lines (bytes)."""
         return self.param_lines * self.line_bytes

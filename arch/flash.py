@@ -109,8 +109,8 @@ class FlashStep:
 
     ``line`` is a text of the levels of line 0: a character 0 or 1 for each clock, the first clock
     first. A text of a single character gives the level in all clocks. ``others`` has the constant
-    levels of lines 1 to 3; its lowest bit is line 1. If ``quad`` is false, that bit has no effect:
-    the machine does not drive line 1, which is the chip's output.
+    levels of lines 1 to 3; its lowest bit is line 1. If ``quad`` is false, the machine does not
+    drive line 1, which is the chip's output, and its level is ignored.
     """
 
     line: str
@@ -123,11 +123,10 @@ def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
     """Return the commands that set a flash chip from any mode to its power-on state.
 
     The result is a tuple of steps in the order of sending. After them the chip accepts the read
-    commands :data:`READS`. The chip's previous user may have left it in a continuous read, in a
-    mode of four-line commands (QPI), in power-down or in a mode of 4-byte addresses. The previous
-    user may also have changed the number of dummy clocks, or selected wrapped bursts or the upper
-    half of the chip's addresses. ``lanes`` is the number of data lines on which the machine reads.
-    The commands end QPI only if ``lanes`` is 4.
+    commands :data:`READS`. Before them it may be in a continuous read, in power-down, in a mode of
+    4-byte addresses, or in a mode of four-line commands (QPI). Its number of dummy clocks, wrapped
+    bursts and upper address half may also differ from those at power-on. ``lanes`` is the number of
+    data lines on which the machine reads. The commands end QPI only if ``lanes`` is 4.
     """
     ones = ONES[32 if chip.exit_4byte else 24]
     steps = [FlashStep("1", clocks, quad=lanes == 4) for clocks in ones]

@@ -2,8 +2,8 @@
 
 A matrix of codes [k, n] is stored as rows of n bytes. Byte j of each row holds codes of column j.
 The first code of a column begins at the highest bit of the column's byte in row 0. The next codes
-are in the bits below it, then in the byte of the next row. A byte holds five ternary codes. They
-are the first five digits after the point if byte / 256 is written in base 3.
+are in the bits below it, then in the byte of the next row. A byte holds five ternary codes: the
+first five base-3 digits of the fraction byte / 256, the first code in the first digit.
 
 Codes of a column may be divided into groups of ``weight_group`` codes that share a scale. Each
 group begins in a new row. The row before the group holds the group's unsigned scales, one byte for
@@ -69,10 +69,10 @@ class WeightFormat:
     def passes(self, width: int) -> int:
         """Return the number of passes in which the array multiplies an operand of this format.
 
-        Each pass multiplies by ``width`` bits of the operand. The pass for the operand's highest
-        bits takes them as a signed number, the other passes take theirs as unsigned. If all
-        operands of the format are -1, 0 or 1, one pass is enough at any width. The result does not
-        apply to operands that are multiplied by a group's scale.
+        Each pass multiplies by ``width`` bits of the operand. The highest bits are a signed number,
+        those of the other passes are unsigned. If all operands of the format are -1, 0 or 1, one
+        pass is enough at any width. The operands are those of :attr:`values`, before a group's
+        scale is applied.
         """
         if set(self.values) <= {-1, 0, 1}:
             return 1

@@ -1,4 +1,4 @@
-"""Nonlinear functions in float64, and their activation tables and fixed-point formats."""
+"""Nonlinear functions in float64, their 256-entry activation tables, and softmax's formats."""
 
 import functools
 import math
@@ -65,7 +65,7 @@ def _normal_terms() -> Floats:
 
 
 def gelu_tanh(x: Floats) -> Floats:
-    """Return the approximation of GELU by a hyperbolic tangent."""
+    """Return GELU's approximation ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     return np.asarray(0.5 * x * (1 + np.tanh(inner)))
 
@@ -196,9 +196,8 @@ def int8_table(
     Entry ``q + 128`` is ``clamp(round(function(x_scale * (q - x_zero)) / y_scale) + y_zero)``, as
     in TFLite. ``x_scale`` and ``x_zero`` are the scale and the zero point of the operands;
     ``y_scale`` and ``y_zero`` are those of the results. ``round`` rounds to nearest with ties away
-    from zero. ``operand_width`` is the width of the results (bits), not of ``q``. ``clamp`` limits
-    an entry to the range of a signed integer of this width. Raises :class:`InputError` if a scale
-    is not positive and finite.
+    from zero. ``clamp`` limits an entry to the range of a signed integer of ``operand_width`` bits,
+    the width of the results. Raises :class:`InputError` if a scale is not positive and finite.
     """
     for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
         if not 0 < scale < math.inf:
