@@ -256,7 +256,11 @@ class CharacterTokenizer:
         return [self.begin, *(self._numbers[character] for character in text)]
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text; ``before`` has no effect."""
+        """Return the UTF-8 bytes of a token's character.
+
+        ``before``, the text's previous token, is a parameter of every tokenizer, but has no effect
+        here.
+        """
         return self._characters[token].encode()
 
     def decode(self, tokens: list[int]) -> str:

@@ -17,7 +17,7 @@ Weights = Mapping[str, Floats]
 
 
 class Shaped(Protocol):
-    """Interface of descriptions that list the shapes of their weights."""
+    """Interface of model descriptions that list the shapes of the model's weight tensors."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return a dictionary from the name of each weight tensor to its shape."""
@@ -59,8 +59,8 @@ def load_model(source: str) -> tuple[ModelDescription, Weights]:
 def read_weights(path: Path, description: Shaped) -> Weights:
     """Return the weights in a safetensors file: a dictionary from name to array in float64.
 
-    ``description`` lists the tensors that the file must contain. Raises :class:`InputError` in the
-    cases of :func:`read_tensors` and :func:`check_weights`.
+    ``description`` lists the tensors that the file must contain. Raises :class:`InputError` if the
+    file cannot be read (:func:`read_tensors`) or its tensors do not fit (:func:`check_weights`).
     """
     tensors = read_tensors(path)
     with within(path):

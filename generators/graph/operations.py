@@ -64,9 +64,10 @@ class Linear:
     """The rescale is multiplied by the rows' factors from a deferred norm."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the bytes that store some rows and columns of the weights.
+        """Return the stored bytes of some rows and columns of the weights, [stored rows, columns].
 
-        The bytes are codes in the format of ``stored``, or INT8 weights if ``stored`` is None.
+        The bytes are codes in the format of ``stored``. If ``stored`` is None, each byte is an INT8
+        weight.
         """
         if self.stored is None:
             return self._operands[rows, columns]
@@ -108,9 +109,9 @@ class Linear:
 
     @property
     def look_up(self) -> tuple[str, ...]:
-        """Names of the DRAIN flags that apply the layer's activation table to the sums.
+        """Names of the flags with which a DRAIN instruction applies the layer's activation table.
 
-        The result is an empty tuple if the layer has no table.
+        DRAIN requantizes the layer's sums. The result is an empty tuple if the layer has no table.
         """
         return () if self.table is None else ("polynomial" if self.polynomial else "table",)
 
@@ -125,9 +126,9 @@ class Plane:
 
     @property
     def values(self) -> Ints:
-        """The numbers that the bits of this plane stand for, one for each weight, [k, n].
+        """The part of each weight that the bits of this plane contribute, [k, n].
 
-        The sum of a weight's numbers in all planes is the weight.
+        The parts of a weight in all planes add up to the weight.
         """
         return np.array(self.stored.form.values, np.int64)[self.stored.codes]
 
@@ -207,10 +208,10 @@ class Rotary:
     row stands for all places."""
 
     def at(self, places: Ints) -> Ints:
-        """Return the cosines and sines for the tokens at the positions ``places``.
+        """Return the cosines and sines for tokens at the positions ``places``.
 
-        The result is one array [positions, columns of a head], with cosines and sines in the same
-        order as in ``pairs``.
+        The result has one row for each position, [positions, columns of a head]. Its columns are
+        those of ``pairs``, the table of cosines and sines.
         """
         return self.pairs[places % len(self.pairs)]
 
@@ -243,7 +244,11 @@ class Head:
 
 @dataclass(frozen=True)
 class Attention:
-    """``target = softmax(query @ key.T) @ value`` for each head; a head is a slice of columns."""
+    """Integer attention: ``target = softmax(query @ key.T) @ value`` for each head.
+
+    A head is a slice of columns. The scores, the probabilities and the result are requantized. The
+    requantization of the scores (``scores``) includes the factor 1 / sqrt(head_dim).
+    """
 
     query: Tensor
     key: Tensor

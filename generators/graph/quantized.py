@@ -22,11 +22,12 @@ D = TypeVar("D", bound=Description)
 
 @dataclass(frozen=True)
 class Graph(Generic[D]):
-    """A model's operations in integers, in execution order.
+    """A model's integer operations, in execution order.
 
-    The input is token numbers if the first operation is an :class:`Embedding`; the output then is
-    the scores of all vocabulary tokens. Layers differ only in weights and parameters. Every layer
-    has the same operations on the same buffers, with the same shapes and zero points.
+    If the first operation is an :class:`Embedding`, the input is token numbers, and the output is
+    the scores of all vocabulary tokens. All layers have the same operations on the same buffers,
+    with the same shapes and zero points. They differ in tensor names, weights, and requantization
+    parameters.
     """
 
     description: D
@@ -128,20 +129,20 @@ class Graph(Generic[D]):
 
     @property
     def rotary(self) -> Ints | None:
-        """Cosines and sines of rotary angles, [positions, columns]; None without rotations.
+        """Table of the cosines and sines of rotary embeddings, [positions, columns].
 
-        The columns are the rotated columns of a head. If operations have tables of different
-        lengths, the result is the longest table.
+        The columns are the rotated columns of a head. If :class:`Rotary` operations have tables of
+        different lengths, the result is the longest table. It is None if no operation rotates.
         """
         pairs = (op.pairs for op in self.ops if isinstance(op, Rotary))
         return max(pairs, key=len, default=None)
 
     @property
     def kv_bits(self) -> int:
-        """Number of bits that store each element of an attention's values.
+        """Number of bits that store each element of the attentions' values.
 
-        Elements of keys have the same number of bits, except that the first ``whole`` columns of
-        each key head have 8 bits.
+        Key elements have the same number of bits, except in the 8-bit columns of each key head
+        (:attr:`whole`).
         """
         return self.attentions[0].kv_bits
 
@@ -161,7 +162,7 @@ class Graph(Generic[D]):
 
     @property
     def block(self) -> int:
-        """Number of value columns that share an exponent; 0 without shared exponents."""
+        """Number of columns of an attention's values that share one exponent; 0 if none do."""
         return self.attentions[0].block
 
     @property

@@ -14,10 +14,10 @@ _WHOLE = (*get_args(Op), Graph, LowRank, Plane, Head)
 def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:
     """Return a copy of ``part`` in which the function ``change`` has replaced some members.
 
-    ``part`` is a graph, or a member of a graph such as an operation, a tuple of operations or a
-    tensor. ``change`` gets ``part`` and returns its replacement, or None. If it returns None for a
-    graph, a tuple, an operation or a part of an operation, it is called for each member of that
-    object. If it returns None for any other object, such as a tensor, the object is kept.
+    ``part`` is a graph, or anything in it: an operation, a tuple of operations, a tensor, a number.
+    ``change(part)`` returns a replacement, or None. If it returns None for a graph, an operation, a
+    part of an operation or a tuple, the function is applied to each member in turn. If it returns
+    None for any other object, such as a tensor, the object is kept.
     """
     whole: Any = part
     changed: Any = change(part)

@@ -27,11 +27,11 @@ class Stored:
     """Scales of the groups, [ceil(k / group), n], from 1 to 255."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the bytes that store some rows and columns of the matrix.
+        """Return the bytes that store the weights in some rows and columns of the matrix.
 
-        The result is [stored rows, columns]. A stored row has one byte for each column: codes of
-        several weights, or a scale. If groups of weights share scales, ``rows`` must begin at the
-        first row of a group.
+        The result is [stored rows, columns]. A stored row has one byte for each column: the codes
+        of several weights, or a scale. If groups of weights share scales, ``rows`` must begin at
+        the first row of a group.
         """
         codes = self.codes[rows, columns]
         if self.scales is None:
@@ -61,22 +61,22 @@ def part_rows(stored: Stored | None, config: Config) -> int:
 def in_pairs(stored: Stored | None, config: Config) -> bool:
     """Return whether each byte of a weight slot holds two weights in the format of ``stored``.
 
-    This is the case if the configuration has ``packed_slots`` and all values of the format fit in 4
-    bits. It is false for INT8 weights (``stored`` is None).
+    A weight slot is on-chip storage for one tile of weights. Its bytes hold two weights if the
+    configuration has ``packed_slots`` and all values of the format fit in 4 bits. INT8 weights
+    (``stored`` is None) are never paired.
     """
     return stored is not None and config.packed_slots and stored.form.paired
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return the bytes that weight slots hold for some rows of weights, and the scales if any.
+    """Return the bytes that weight slots hold for some rows of weights, and their scales if any.
 
-    The first result is a matrix of bytes. Each byte contains two weights of the same column, and a
-    slot holds ``size`` rows of bytes.
+    A weight slot is on-chip storage for one tile of weights; it holds ``size`` rows of bytes. The
+    first result is the bytes, [rows of bytes, n], with two weights of the same column in each byte.
 
     The second result is None if the weights have no group scales. Otherwise it is a :class:`Stored`
-    that contains the bytes of the first result, and one scale for each column of each slot. In this
-    case ``rows`` must begin at the first row of a group, and the rows of a group must fill whole
-    slots.
+    with the same bytes as codes, and one scale for each column of each slot. In this case ``rows``
+    must begin at the first row of a group, and the rows of a group must fill whole slots.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]

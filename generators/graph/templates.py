@@ -40,11 +40,11 @@ def _template(part: Any) -> Any:
 
 
 def deepened(graph: Graph[D], model: D) -> Graph[D]:
-    """Return a graph with all layers of a model, made from the graph of its first layers.
+    """Return the integer graph of a whole model, extended from the graph of its first layers.
 
     ``graph`` has the first layers, and ``model`` is the description of the whole model. Each
-    missing layer is a copy of the last layer of ``graph``. The names of its tensors contain the
-    number of the new layer.
+    missing layer is a copy of the last layer of ``graph``, with the new layer's number in its
+    tensor names.
     """
     last = len(graph.layers) - 1
     more, source = range(1, model.layers - last), graph.source

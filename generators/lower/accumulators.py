@@ -11,7 +11,8 @@ BANKS = 2
 class Accumulators:
     """Allocates accumulator rows for the sums of a program's products.
 
-    Temporary rows are reused by later products. Permanent rows belong to sums with a name.
+    Temporary rows are reused by later products. Permanent rows are allocated by a name of their
+    sums, and each later use of the name returns the same rows.
     """
 
     def __init__(self, config: Config, model: str):
@@ -21,7 +22,10 @@ class Accumulators:
         self._taken = {False: 0, True: 0}
 
     def restart(self) -> None:
-        """Allocate temporary rows from row 0 again, so that loop iterations use the same rows."""
+        """Let the next allocation of temporary rows begin at row 0.
+
+        So the iterations of a loop use the same rows.
+        """
         self._next = 0
 
     def take(self, rows: int) -> int:
@@ -36,13 +40,12 @@ class Accumulators:
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
         """Allocate ``rows`` rows permanently to the sums named ``name``, and return the first row.
 
-        If the name already has rows, their first row is returned. The number of the first row is
-        even.
+        The first row is an even number. If the name already has rows, their first row is returned.
 
-        If ``later`` is false, rows are allocated from row 0 up. If it is true, rows are allocated
-        from the last row down, and may overlap rows that were allocated with ``later`` false. So
-        the sums with ``later`` must be computed after all other named sums have been requantized.
-        Raises :class:`FitError` if there are too few rows.
+        ``later`` is true for sums that are computed after all sums with ``later`` false have been
+        requantized. The rows of sums with ``later`` begin at the last row and go down; all other
+        rows begin at row 0 and go up. Rows of the two kinds may overlap. Raises :class:`FitError`
+        if there are too few rows.
         """
         if name not in self._named:
             before = self._taken[later]
@@ -60,15 +63,15 @@ class Accumulators:
     def height(self, m: int) -> int:
         """Return the number of rows that are multiplied at once in a product with ``m`` rows.
 
-        The product's rows are cut into the fewest equal parts such that the rows of a part fit half
-        of the accumulators. The result is the number of rows of such a part.
+        The ``m`` rows are cut into the fewest equal parts, each of at most half the accumulator
+        rows. The result is the number of rows of a part.
         """
         return even(m, min(m, self.depth // 2))
 
     def tiles(self, height: int) -> int:
-        """Return the number of tile columns whose sums fit in half of the accumulators.
+        """Return the number of tile columns whose sums fit in half of the accumulator rows.
 
-        Each tile column of the product needs ``height`` accumulator rows. The result is 1 if not
-        even one tile column fits.
+        A tile column is a range of columns as wide as the array; its sums need ``height``
+        accumulator rows. The result is at least 1.
         """
         return max(1, self.depth // 2 // height)

@@ -1,7 +1,8 @@
 """Programs with buffer addresses, as candidates that are compared by their predicted cycles.
 
-An :class:`Assembly` has the instructions of a model's programs by entry point. With scratchpad
-addresses of all buffers it becomes a :class:`Trial`: encoded words, and their predicted cycles.
+An :class:`Assembly` has the instructions of all programs of a model, each program at its entry
+point. With scratchpad addresses for the buffers it becomes a :class:`Trial`: the encoded program
+words and their predicted cycles.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
