@@ -94,11 +94,11 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer
 
 
 def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -> TextTokenizer:
-    """Return the tokenizer of a folder, for texts that a model continues token by token.
+    """Return the tokenizer of a language model from a Hugging Face folder.
 
-    If the tokenizer defines no begin token, an empty text is encoded as the token ``begin``. If
-    ``begin`` is also None, the tokenizer refuses an empty text. ``ends`` are the tokens that end a
-    text.
+    ``begin`` is the token number that stands for an empty text if the tokenizer defines no begin
+    token. If ``begin`` is also None, the tokenizer refuses an empty text. ``ends`` are the numbers
+    of the tokens that end a text.
 
     Raises :class:`InputError` in the same cases as
     :func:`celosia.generators.frontend.processors.read_tokenizer`. It is also raised if the package

@@ -73,13 +73,13 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     The model accepts texts of at most ``tokens`` tokens. If ``tokens`` is 0, the limit is 128
     tokens, or the model's limit if that is less.
 
-    The folder may contain a ``modules.json`` of Sentence Transformers. This file selects the
-    pooling. It also says whether the host normalizes the outputs. A model with a pooling has no
-    head (layers after the blocks). Without a pooling, the architecture in config.json selects the
-    head. If it selects none, the output is the whole sequence. The result's field ``unused`` has
+    If the folder has a ``modules.json`` of Sentence Transformers, this file selects the pooling. It
+    also selects whether the host normalizes the outputs. A model with a pooling has no head (layers
+    after the blocks). Without a pooling, the architecture in config.json selects the head. If the
+    architecture has no head, the output is one vector per token. The result's field ``unused`` has
     the names of the head tensors in the folder that the model does not use.
 
-    Raises :class:`InputError` if a file cannot be read, if a file names something that is not
+    Raises :class:`InputError` if a file cannot be read, if a setting or tensor is missing or not
     supported, or if ``tokens`` is more than the model's limit.
     """
     model_folder = Folder(folder)

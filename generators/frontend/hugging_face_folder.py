@@ -202,10 +202,12 @@ class Folder:
     def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """Check that every setting of config.json is used, or known to have no effect.
 
-        Some settings have only one supported value: ``only`` maps the name of such a setting to
-        that value. ``why`` maps the name of such a setting to a text for the error message: why no
-        other value is supported. Raises :class:`InputError` that names all settings that are wrong
-        or not known.
+        ``only`` has the settings with a single supported value: a dictionary from name to this
+        value. ``why`` is a dictionary from the names of such settings to texts for the error
+        message. Each text says why no other value is supported.
+
+        Raises :class:`InputError` that names all settings with unsupported values and all unknown
+        settings.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

@@ -53,10 +53,11 @@ class Head:
     labels: tuple[str, ...] = ()
 
     def layer(self, folder: Folder, ours: str, theirs: str, *, biased: bool = True) -> None:
-        """Move the weights of a linear layer from a folder's tensors in memory to the head.
+        """Add a linear layer of a model folder to the head, and remove its tensors from the folder.
 
-        The layer's name is ``theirs`` in the folder and ``ours`` in the head. If ``biased`` is
-        false, its bias is 0.
+        The tensors are removed only in memory. The layer's name is ``theirs`` in the folder and
+        ``ours`` in the head. If ``biased`` is false, the folder has no bias and the head's bias is
+        0.
         """
         weight = self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
         self.weights[f"{ours}.bias"] = (
@@ -67,9 +68,10 @@ class Head:
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
     """Return the head of a text encoder; the architecture in its config.json selects the head.
 
-    ``words`` are the token vectors. Some heads compute a score for each word of the vocabulary:
-    their weights are ``words`` if the folder has no separate weights. ``rows`` is the length of the
-    longest text (tokens). ``activation`` and ``epsilon`` are the encoder's settings.
+    ``words`` [vocabulary, columns] has the vectors of the tokens. A head that computes a score for
+    each token of the vocabulary uses ``words`` as its weights if the folder has no other weights.
+    ``rows`` is the number of tokens of the longest text. ``activation`` and ``epsilon`` are the
+    encoder's settings.
 
     Raises :class:`InputError` if the architecture is not known, or its weights are missing.
     """
@@ -185,11 +187,11 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
 
 
 def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
-    """Remove the remaining head tensors from a folder's tensors, and return their names.
+    """Remove unused head tensors from a folder's tensors in memory, and return their names.
 
-    The importer has already removed the tensors that the model uses, so the remaining ones are
-    unused. Tensors whose names contain a match of the pattern ``computed`` are also removed,
-    because the importer computes them itself.
+    The importer has already removed the tensors that the model uses, so all head tensors still in
+    the folder are unused. Tensors whose names contain a match of the pattern ``computed`` are
+    removed too, but their names are not returned. The importer computes these tensors itself.
     """
     heads = [name for name in folder.tensors if HEADS.match(name)]
     for name in [*heads, *filter(computed.search, folder.tensors)]:

@@ -1,4 +1,4 @@
-"""Hugging Face model folders of encoder-decoders that normalize the inputs of their layers."""
+"""Hugging Face folders of pre-norm encoder-decoders: Blenderbot and Pegasus."""
 
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,15 @@ _EPSILON = 1e-5
 
 
 def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
-    """Return an encoder-decoder's description and weights from a folder.
+    """Return the description and the weights of the encoder-decoder in a folder.
 
-    The folder contains config.json and model.safetensors. If a model scales its embeddings, the
-    returned token vectors include the scale. The head of such a model has separate weights without
-    the scale. Pegasus' position vectors are computed if the file lacks them.
+    The folder contains config.json and model.safetensors. If config.json scales the embeddings, the
+    returned token vectors are multiplied by the scale. The head then has separate weights: those of
+    the folder, or the vectors without the scale. Pegasus' position vectors are computed if the file
+    lacks them.
 
-    Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
+    Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
+    supported.
     """
     model_folder = Folder(folder)
     model = _description(model_folder)

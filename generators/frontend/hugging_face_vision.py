@@ -53,11 +53,12 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     """Return the encoder of images or spectrograms from a folder with config.json and weights.
 
     An input is [channels, height, width], or for a spectrogram [frames, bands]. The host cuts the
-    input into patches. The machine computes the patch embedding of a model with one class token.
-    With two class tokens, the host computes the patch embedding. In both cases the machine computes
-    the blocks.
+    input into patches, and the machine computes the blocks. The patch embedding (a linear layer) is
+    computed by the machine if the model has only a class token. If the model also has a
+    distillation token, the host computes the patch embedding.
 
-    Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
+    Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
+    supported.
     """
     model_folder = Folder(folder)
     family = VISION_FAMILIES[model_folder.kind]

@@ -73,11 +73,12 @@ def image_reader(source: Source) -> Reader:
 
 
 def sound_reader(source: Source) -> Reader:
-    """Return a function from a sound file's path to the model's input.
+    """Return a function that reads a sound file, given its path, as an input of the model.
 
-    If the model takes a waveform, its input is the samples. If the model takes rows of features,
-    the feature extractor of the model's folder computes them. In both cases a sound that is shorter
-    than the model's input is extended with silence, and a longer sound is cut off.
+    The result of that function has the shape of the model's input. If this shape has only one axis
+    longer than 1, the input is a waveform (samples). Otherwise it is [frames, features]. If the
+    model's folder has a feature extractor of transformers, the extractor computes the input. A
+    sound shorter than the input is padded, and a longer sound is cut off.
 
     Raises :class:`InputError` if the model's files do not describe the preprocessing, or describe
     unsupported preprocessing.
@@ -120,10 +121,10 @@ def sound_reader(source: Source) -> Reader:
 
 
 def sound_length(path: Path) -> int:
-    """Return the number of samples per channel in a sound file.
+    """Return the number of samples per channel in a valid sound file.
 
-    The file must be a valid sound file: for any other, the package ``soundfile`` raises an error
-    that is not an :class:`InputError`.
+    If the file is not valid, the package ``soundfile`` raises its own error, not an
+    :class:`InputError`.
     """
     soundfile = library("soundfile", "Sounds need", "soundfile", "sounds")
     return int(soundfile.info(str(path)).frames)

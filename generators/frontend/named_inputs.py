@@ -68,12 +68,12 @@ class NamedInputs:
         return {other.name: list(other.shape) for other in self.others}
 
     def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
-        """Return a sample's first input without padding, and a dictionary of the other inputs.
+        """Split a sample into the first input and a dictionary of the other inputs by name.
 
-        The dictionary is from input names to arrays. The sample ``values`` is a dictionary from
-        input names to arrays. For a model with a single input, ``values`` may also be this input's
-        array. If the sample contains a mask or a length, the first input is cut to the valid
-        tokens. ``model`` is the model's name for messages.
+        ``values`` is the sample: a dictionary from input names to arrays. If the model has no other
+        inputs, ``values`` may be the array of the first input. If the sample contains a mask or a
+        length, padding tokens are removed from the first input. ``model`` is the model's name for
+        error messages.
 
         Raises :class:`InputError` if an input is missing or not known, or has the wrong shape or
         type.

@@ -1,1 +1,1 @@
-"""Import of ONNX graphs: finds the nodes' operations, then the Transformer that they form."""
+"""Import of ONNX graphs: recognizes the operations of the nodes and the Transformer they form."""

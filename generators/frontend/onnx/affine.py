@@ -47,11 +47,12 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors.
 
-    If one tensor is an :class:`Affine` without zero gains, its gains and shifts are applied after
-    the sum. To keep the result the same, the other tensor is divided by these gains.
+    If one tensor is an :class:`Affine` (``gains * source + shifts``), the sum is expressed as
+    ``gains * (source + other / gains) + shifts``. The layer that computes the other tensor includes
+    the division in its weights.
 
-    Raises :class:`UnsupportedError` if the other tensor is not computed by a layer that can include
-    the division in its weights, or if a gain is 0.
+    Raises :class:`UnsupportedError` if a gain of the :class:`Affine` is 0, or if no layer can
+    include the division.
     """
     for tensor, other in ((left, right), (right, left)):
         if isinstance(tensor, Affine) and np.all(tensor.gains):
@@ -77,10 +78,10 @@ def of_mean(node: str, tensor: Tensor) -> Tensor:
 
 
 def scaled(node: Node, view: View, number: Floats) -> View:
-    """Return the product of a view and a constant.
+    """Return ``view * number``: elements of a tensor, multiplied by a constant.
 
     The constant may differ between columns. Raises :class:`UnsupportedError` if it differs between
-    tokens.
+    tokens, or if the view lacks a column of its tensor.
     """
     gains = per_column(view, number)
     if gains is None:
@@ -89,11 +90,12 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 
 def shifted(node: Node, view: View, number: Floats) -> View:
-    """Return the sum of a view and a constant.
+    """Return ``view + number``: elements of a tensor plus a constant.
 
-    The constant may differ between columns and between tokens. If it differs between tokens, the
-    view must have all rows of its tensor, with all columns in their order. Otherwise
-    :class:`UnsupportedError` is raised.
+    If the constant differs only between columns, and the tensor is a :class:`Linear`,
+    :class:`Norm`, :class:`Affine` or :class:`Sum`, the view must contain all columns of the tensor.
+    In all other cases the view must have all rows of the tensor, each with all columns in their
+    order. Raises :class:`UnsupportedError` if the view does not.
     """
     shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
@@ -129,7 +131,8 @@ def per_column(view: View, number: Floats) -> Floats | None:
     """Return an array [columns] with the constant's value for each column of the view's tensor.
 
     ``number`` is the constant, which is broadcast to the view's shape. The result is None if the
-    constant has different values in one column, or if the view lacks a column.
+    constant has different values in one column. It is also None if the view has no element of some
+    column.
     """
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)

@@ -44,10 +44,10 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return a view of the products of constant queries and computed keys.
+    """Return a view of the scores of a pooling by attention: constant queries times computed keys.
 
-    ``queries`` is the shape of the queries, [..., n, head_dim]. A softmax converts the products to
-    the weights of a pooling by attention.
+    ``queries`` is the shape of the queries, [..., n, head_dim], where n is the number of queries. A
+    later softmax converts the scores of each query to the weights of the tokens.
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]

@@ -33,11 +33,12 @@ def explain(
 ) -> str:
     """Return a sentence that says why a graph cannot be imported, and suggests remedies.
 
-    The sentence also names the nodes that cannot be imported. The importer searches for an encoder
-    that ends at the graph's output, then for one that ends at an earlier value. ``reasons`` are
-    texts that say why nodes are not supported. ``error`` says why no encoder ends at the output, or
-    is None. Each of ``others`` says why no encoder ends at an earlier value. One of these errors is
-    included only if nothing else explains the failure.
+    ``reasons`` is a list with a text for each unsupported node. ``error`` says why no encoder ends
+    at the graph's output; it may be None. The sentence includes these texts.
+
+    If no encoder ends at the output, the importer searches for one that ends at an earlier value.
+    ``others`` say why these searches failed. The sentence includes one of them only if nothing else
+    explains the failure.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

@@ -44,12 +44,16 @@ def is_onnx(path: Path) -> bool:
 
 
 def read_model(path: Path) -> Any:
-    """Return the ONNX model in a file, with its functions inlined.
+    """Return the ONNX model in a file, with calls of functions replaced by the functions' nodes.
 
-    If the path names an output, this output becomes the first output of the returned model. Raises
-    :class:`InputError` if the file cannot be read, is no ONNX model or lacks the output. The same
-    error is raised if a tensor has fewer stored numbers than its shape needs. It is also raised if
-    the graph might not terminate or might produce random results.
+    If the path names an output, this output becomes the first output of the returned model.
+
+    Raises :class:`InputError` in these cases:
+
+    - the file cannot be read, is no ONNX model, or lacks the output;
+    - the model's opset is not supported, or ONNX does not define the type of a node;
+    - a tensor is sparse, or has fewer stored numbers than its shape needs;
+    - the graph might not terminate, or might produce random results.
     """
     onnx = onnx_library("onnx")
     path, output = file_and_output(path)

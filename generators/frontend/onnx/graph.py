@@ -194,11 +194,11 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Treat mask inputs as data that the user gives; return whether any input was changed.
+        """Treat mask inputs as ordinary data inputs, and return whether any was changed.
 
-        The kind (:attr:`Place.kind`) of each input whose kind is in ``kinds`` becomes ``other``. By
-        default ``kinds`` has the kinds of inputs that mark the valid tokens. Methods that are
-        called later do not recognize a changed input as a mask.
+        ``kinds`` are the kinds (:attr:`Place.kind`) of the inputs to change. By default these are
+        the kinds that mark the valid tokens. Each changed input gets the kind ``other``, so that
+        later calls of methods do not recognize it as a mask.
         """
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
@@ -208,12 +208,12 @@ class Graph:
     def feeds(
         self, values: Array, length: int, others: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
-        """Return a dictionary from the name of each input of the graph to its array.
+        """Return the arrays of all inputs of the graph, a dictionary by input name.
 
         ``values`` is the array of the first input. If the array has too few tokens, it is extended:
         token numbers by padding tokens, other data by zeros. ``others`` is a dictionary from names
-        of other inputs to their arrays. An input without an array gets the contents that
-        :meth:`Place.given` returns for ``length`` valid tokens.
+        of other inputs to their arrays. ``length`` is the number of valid tokens, from which
+        :meth:`Place.given` computes the inputs that are not in ``others``.
         """
         first = self.places[0]
         numbers = np.asarray(values)
@@ -228,12 +228,14 @@ class Graph:
         return arrays
 
     def follow(self) -> tuple[dict[str, Value], list[str]]:
-        """Return the recognized values of the graph, and reasons why nodes are not supported.
+        """Return the values of the graph with their meanings, and texts about unsupported nodes.
 
-        The values are a dictionary from name to constant, mask, or :class:`View` of a tensor. The
-        dictionary has the inputs and constants of the graph, and all values from which the selected
-        output is computed. The reasons are a list with one text for each unsupported node. The
-        results of such a node are views of an :class:`Opaque`, a tensor that the host computes.
+        The values are a dictionary by name. Each value is a constant, a :class:`Mask`, or a
+        :class:`View` (elements of a tensor in any arrangement). The dictionary has the inputs and
+        constants of the graph, and all values from which the selected output is computed.
+
+        The texts are a list with one reason for each unsupported node. The results of such a node
+        are views of an :class:`Opaque`, a tensor that the host computes.
         """
         first = self.places[0]
         values: dict[str, Value] = dict(self.known)
@@ -359,11 +361,12 @@ class Graph:
         return nodes[::-1]
 
     def part(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
-        """Return a runner for the part of the graph that computes ``outputs`` from ``sources``.
+        """Return a :class:`Runner` for the part of the graph that computes ``outputs``.
 
-        ``outputs`` and ``sources`` are names of values. The runner gets arrays for the sources, and
-        for the inputs of the graph that this part also uses. It returns the arrays of the outputs.
-        Raises :class:`InputError` if that part of the graph cannot be run.
+        ``outputs`` and ``sources`` are names of values. Nodes that are needed only to compute
+        ``sources`` are left out. The runner needs the arrays of the sources, and of the graph's
+        inputs that this part uses. It returns the arrays of the outputs. Raises :class:`InputError`
+        if that part of the graph cannot be run.
         """
         nodes = self.needed(set(outputs), set(sources))
         used = {name for node in nodes for name in _reads(node)}

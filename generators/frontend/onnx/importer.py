@@ -1,10 +1,10 @@
 """Import of ONNX graphs of Transformer encoders, for example from PyTorch's exporter.
 
 The modules ``graph`` and ``nodes`` recognize the tensors that a graph's nodes compute. The module
-``match`` matches these tensors with the blocks of a model description. If no description covers the
-nodes before the first block or after the last block, the host computes these nodes. It uses ONNX
-Runtime or ONNX's reference implementation. The importer compares the model with a run of the graph
-before it returns the model.
+``match`` matches these tensors with the blocks of a model description. The host computes nodes
+before the first block or after the last block that a model description cannot express. For these
+nodes, the host uses ONNX Runtime or ONNX's reference implementation. The importer then compares the
+model's outputs with those of the graph; ``quick`` omits this for large graphs.
 """
 
 import math
@@ -54,21 +54,25 @@ def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     """Return the encoder in an ONNX file as a :class:`Source`.
 
     ``path`` may end in a colon and the name of the output to import, as in ``model.onnx:scores``.
-    Without such a name, the importer uses the first output that is not just a copy of an input.
+    Without such a name, the importer uses the first output that is not only a copy of an input.
     ``tokens`` is the number of tokens, or 0 if the graph fixes it.
 
     The graph's first input is [batch, tokens, features], [batch, channels, height, width], or token
     numbers [batch, tokens]. Further inputs may be the mask of valid tokens, token types and
     positions.
 
-    The outputs of the imported model are compared with those of a run of the graph. If ``quick`` is
-    true and the graph has more than 2**25 attention scores, this comparison is omitted, and the
-    result's field ``compared`` is False. If ``quick`` is false, each graph is compared.
+    The importer compares the model's outputs with those of a run of the graph. If ``quick`` is true
+    and the graph has more than 2**25 attention scores, the comparison is omitted. The result's
+    field ``compared`` is then False.
 
-    Raises :class:`InputError` if the package ``onnx`` is not installed, if the file cannot be read,
-    or if the compared outputs differ. It is also raised if the model is a decoder, or if no model
-    description covers some part of the graph. The message then names the part, and a remedy if one
-    is known.
+    Raises :class:`InputError` in these cases:
+
+    - the package ``onnx`` is not installed, or the file cannot be read;
+    - the graph does not accept ``tokens`` tokens, or ``tokens`` is 0 and the graph fixes no number;
+    - the model is a decoder;
+    - a part of the graph is not supported; the message names the part, and a remedy if known;
+    - the compared outputs differ by more than :data:`TOLERANCE` times the largest output (or times
+      1, if that is more).
     """
     fixed = made_for(path) if tokens else 0
     if fixed not in (0, tokens):
@@ -131,11 +135,11 @@ def is_causal(path: Path) -> bool:
 
 
 def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
-    """Return the encoder that a graph computes, and the recognized values of the graph.
+    """Return the encoder that a graph computes, and the values that :meth:`Graph.follow` returns.
 
-    The values are the dictionary that :meth:`Graph.follow` returns. It maps the name of each value
-    to a constant, a mask or a view. Raises :class:`InputError` if parts of the graph are
-    unsupported; the message names them.
+    The values are a dictionary from each value's name to a constant, a mask or a view (elements of
+    a tensor). Raises :class:`InputError` if parts of the graph are unsupported; the message names
+    them.
     """
     if graph.blocks is None:
         try:
