@@ -273,12 +273,14 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Groups of successive layers, if some layers rotate queries and keys and others do not.
+        """Groups of successive layers that all rotate queries and keys, or all do not.
 
-        Each entry is (first layer, whether the layers rotate, number of layers). The list is empty
-        if all layers rotate, or if positions are not rotary. If it is not empty, each layer has
-        separate rows of rotations in the scratchpad. Rows of successive layers are equally far
-        apart, so that layers can be iterations of a loop.
+        Each entry is (first layer, True if the layers rotate, number of layers). The list is empty
+        if all layers rotate, or if positions are not rotary.
+
+        If the list is not empty, each layer has separate rotations (cosines and sines) in the
+        scratchpad: a row for each token of a run. These rows are equally far apart from layer to
+        layer, so that layers can be iterations of a loop.
         """
         model = self.decoder.description
         layers = [model.rotates(layer) for layer in range(model.layers)]
@@ -297,11 +299,12 @@ class Plan:
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
 
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
-        """Divide the tile columns of keys or values into parts that a run computes in turn.
+        """Divide the tile columns of a layer ``op`` of keys or values into parts, [(first, end)].
 
-        The run computes the keys or values of all tokens, from inputs that the cache stores. The
-        result is a list of (first, end) tile columns. The sums of a part need at most half of the
-        accumulators.
+        If the cache stores inputs of attention, each run computes the keys and values of all
+        tokens, one part after another. The sums of a part need at most half of the accumulators,
+        unless the part is only one tile column. For rotated keys, the least part is a whole number
+        of heads.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
@@ -322,18 +325,17 @@ def kind(tensor: Tensor) -> str:
 
 
 def layer_of(tensor: Tensor) -> int:
-    """Return the number of a tensor's layer."""
+    """Return the layer number in a tensor's name, such as 3 in ``layers.3.query``."""
     return int(tensor.name.split(".")[1])
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
-    """Return a linear layer with an identity matrix as weights, which computes ``op``.
+    """Return a linear layer that computes the conversion ``op`` by an identity matrix as weights.
 
-    ``op`` is a conversion: it changes the scale or the width of its source. The number of the
-    matrix's columns is ``head_dim`` (the columns of a head), rounded up to whole tile columns, but
-    at most the number of the result's columns. If the matrix has fewer columns than the result, the
-    caller cuts the columns of the source into parts of this size, and multiplies each part by the
-    same matrix.
+    A conversion changes the scale or the width of its source. The matrix is square. Its size is
+    ``head_dim`` (the columns of a head), rounded up to whole tile columns, but at most the number
+    of the result's columns. If the result has more columns, the caller multiplies each part of this
+    size by the same matrix.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)

@@ -57,16 +57,15 @@ def plan(
     sparse: bool,
     texts: int = 1,
 ) -> Plan:
-    """Return the plan of a decoder's data on a configuration.
+    """Return the plan of a decoder: the address of all its data in the memories.
 
-    Setup programs load at most ``memory_bytes`` bytes each; a run processes ``texts`` texts. If
-    ``sparse`` is true, streamed weights are coded as sparse matrices where this makes products
-    faster; otherwise all weights are dense.
+    A setup program loads at most ``memory_bytes`` bytes; a run processes ``texts`` texts. If
+    ``sparse`` is true, weights that every run reads from external memory are stored as sparse
+    matrices where this makes products faster; otherwise all weights are dense.
 
-    Weights either stay on the chip, or every run reads them from external memory. The same holds
-    for the rows of the embedding. If one of the two stays on the chip and the other does not,
-    external memory has two images: data that setup loads once, and data that every run reads.
-    Otherwise it has one image.
+    Weights stay on the chip, or every run reads them from external memory. Rows of the embedding
+    also stay or are read. If only the weights or only the rows stay, external memory has two
+    images: one for setup and one for the runs. Otherwise it has one image.
 
     Raises :class:`InputError` if the data do not fit, or if the configuration lacks a unit that the
     decoder needs.

@@ -1,7 +1,7 @@
-"""Matrix products of linear layers, with weights in slots or in memory.
+"""Matrix products of linear layers, with weights in weight slots or in a memory.
 
-Encoders and decoders divide weights into parts in different ways. The instructions that multiply by
-a part are the same.
+A weight slot is on-chip storage in the array for one tile of weights. Encoders and decoders divide
+weights into parts in different ways, but the instructions that multiply by a part are the same.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,9 +22,9 @@ from celosia.generators.program.layout import aligned, aligned_rows
 
 @dataclass(frozen=True)
 class Product:
-    """A product of rows and a part of a layer's weights.
+    """The product of rows of activations and a part of a layer's weights.
 
-    It has the address of these weights, and the flags of the instruction that multiplies by them.
+    It has the address of this part, and the flags of the instruction that multiplies by it.
     """
 
     op: Linear
@@ -57,11 +57,11 @@ class Product:
         return replace(self, held=replace(self.held, columns=columns), place=place)
 
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
-        """Return the instruction that multiplies rows of ``source`` by this product's weights.
+        """Return the instruction that multiplies ``m`` rows of ``source`` by the product's weights.
 
-        ``sums`` is the view of the accumulator rows for the product with the layer's whole weight
-        matrix; its stride is the distance between adjacent tile columns. The instruction writes
-        only the columns of this product's weights.
+        ``source`` and ``sums`` are views: an address and a stride. ``sums`` has the accumulator row
+        of the layer's first tile column, and the distance between adjacent tile columns. The
+        instruction writes only the tile columns of this product.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
@@ -89,7 +89,10 @@ def product_flags(op: Linear, config: Config, model: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Room:
-    """The memory in which weights are placed, with the functions that store and load weights."""
+    """The memory for weights, and the functions that store weights there.
+
+    The memory is the array's weight slots, the scratchpad or external memory.
+    """
 
     memory: Memory
     home: WeightHome
@@ -103,15 +106,15 @@ class Room:
     def place(
         self, op: Linear, whole: Held, parts: Sequence[Held], height: int = 0, plane: int = 0
     ) -> list[Product]:
-        """Place parts of weights in the memory, and return a list of one product per placed part.
+        """Store the parts of a weight matrix, and return a list of one product per stored part.
 
-        ``parts`` together are the matrix ``whole``. ``height`` is the number of rows that are
-        multiplied by it. If the zero-skip unit multiplies this number of rows faster than the array
-        does, ``whole`` is stored as one sparse matrix instead. A matrix is always dense if it is
-        stored in weight slots, or if ``height`` is 0.
+        ``parts`` are parts of the matrix ``whole``. ``height`` is the number of activation rows in
+        a product. If the zero-skip unit multiplies these rows by a sparse matrix faster than the
+        array does, ``whole`` is stored as one sparse matrix instead. Weights are always dense in
+        weight slots, for INT16 activations, and if ``height`` is 0.
 
-        Nested weights are stored as several bit planes, one matrix each. For such a plane,
-        ``plane`` is the number of planes with higher bits. For all other weights it is 0.
+        Nested weights (readable with fewer bits) are stored as bit planes, each by a separate call.
+        ``plane`` is the number of planes with higher bits; for all other weights it is 0.
         """
         config = self.memory.config
         flags = product_flags(op, config, self.memory.name)

@@ -79,11 +79,11 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> Sequence[int | None]:
-        """The numbers of the texts whose rows are processed by separate instructions.
+        """Numbers of the texts that need separate instructions, or ``[None]``.
 
-        If each text's row is multiplied and requantized separately, these are the numbers of all
-        texts. If one instruction processes the rows of all texts together, the result is
-        ``[None]``.
+        A run may process a token of each of several texts, one row per text. The result has all
+        texts if each row is multiplied and requantized separately. It is ``[None]`` if one
+        instruction processes all rows.
         """
         return range(self.texts) if self.texts > 1 and self.plan.cuts.apart else [None]
 
@@ -92,21 +92,20 @@ class Instructions(Rules):
 
         The first call for a name allocates ``rows`` rows. Sums of attention may share rows with
         sums of the MLP or of the output head. This is correct because all sums of attention are
-        requantized before the others are computed.
+        requantized before sums of the MLP or the head are computed.
         """
         return self.accumulators.named(name, rows, later=name in BEHIND)
 
     def stride(self, op: Linear) -> int:
-        """Return the distance between adjacent tile columns of a product's sums (accumulator rows).
+        """Return the distance between the sums of adjacent tile columns (accumulator rows).
 
-        If a run may have several tokens, the distance is ``rows``, the largest number of tokens. In
-        a run of one token, each tile column has one row of sums, and the distance is usually 2. The
-        accumulators have one bank of even rows and one bank of odd rows, so all sums of the product
-        are in the same bank. They can be requantized while another product writes the other bank.
+        If a run may have several rows, the distance is ``rows``, the largest number of rows. For
+        one row it is usually 2: even accumulator rows are one bank, and odd rows the other. All
+        sums of the product are then in one bank, and can be requantized while another product
+        writes the other bank.
 
-        In a run of one token, an attention's output projection has distance 1. Distance 2 would not
-        help it: while it runs, the sums of its input (the attention's result) are requantized from
-        both banks, so no bank is free.
+        For one row of an attention's output projection, the distance is 1. Its input is requantized
+        from both banks at the same time, so a distance of 2 saves no cycles.
         """
         if self.rows > 1:
             return self.rows
@@ -122,19 +121,18 @@ class Instructions(Rules):
     def take(self) -> list[Draft]:
         """Return the instructions that were added after the last call of this method.
 
-        Later instructions do not use parameter words that were loaded before this call: they load
-        theirs into the parameter memory from word 0 on.
+        Later instructions do not use parameter words that were loaded before this call. They load
+        the words that they need again, from word 0 of the parameter memory on.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Return a list with the address in the parameter memory of each range of words.
+        """Return the parameter-memory address of each of several ranges of requantization words.
 
-        Each element of ``wanted`` is a range: (words of a layer, index of the first word, number of
-        words). If the number is 0, the range ends with the layer's last word. If words are in
-        external memory, the method adds the instructions that load them, unless the last call had
-        the same ranges.
+        A range in ``wanted`` is (words of a layer, index of the first word, number of words). The
+        number 0 means all words up to the layer's last. If words are in external memory, the method
+        adds the instructions that load them, unless the last call had the same ranges.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -235,21 +233,21 @@ class Instructions(Rules):
         text: int | None = None,
         behind: Sequence[Rowwise] = (),
     ) -> None:
-        """Add the instruction that requantizes a layer's sums, or only the tile columns ``tiles``.
+        """Add the DRAIN that requantizes a layer's sums, or only the tile columns ``tiles``.
 
         ``tiles`` is (first, count). The sums are in the layer's accumulator rows, or in the rows
         from ``acc`` on. The result is written to ``target``, by default the buffer of the result's
         tensor. ``flags`` are names of further instruction flags. If ``row`` is true, only the first
         row is requantized; if ``text`` is given, only the row of that text; otherwise all rows.
 
-        ``behind`` are the operations after the layer. If the first of these is a rotation or a
-        gate, the same instruction applies it. A rotation, a gate or an activation table also
-        determines the instruction's operand ``table``. In all other cases the operand is the
-        argument ``table``.
+        ``behind`` are the operations after the layer. If the first one is a rotation or a gate, the
+        DRAIN also applies it. The operand ``table`` is a head's key columns for a rotation, the
+        source's zero point for a gate, and the table slot for an activation table. In all other
+        cases it is the argument ``table``.
 
         A deferred norm stores a factor for each row. If the layer reads rows of such a norm, the
-        instruction also multiplies each row by its factor. The first row's factor is the stored
-        factor number ``factor``, or number ``text`` if ``text`` is given and is not 0.
+        DRAIN multiplies each row by its factor. The first row has factor number ``factor``, or
+        number ``text`` if ``text`` is given and is not 0.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None
@@ -287,12 +285,12 @@ class Instructions(Rules):
         )
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows of an instruction, as a number or as a register.
+        """Return the number of rows of an instruction: a number, or a register that contains it.
 
-        If ``count`` is less than the largest number of rows in a run, the result is ``count``.
-        Otherwise the instruction processes all rows of the run. If the number of rows differs from
-        run to run, the result is the register that contains it. If all runs have the same number of
-        rows, the result is this number. ``first`` and ``total`` have no effect.
+        If ``count`` is less than ``rows``, the most rows of a run, the result is ``count``.
+        Otherwise the instruction processes all rows of the run. If their number differs from run to
+        run, the result is the register to which the host writes it. ``first`` and ``total`` are
+        unused here; other subclasses read them.
         """
         return count if count < self.rows else self.m
 
@@ -337,12 +335,11 @@ class Instructions(Rules):
         """Add the instructions that compute queries or keys, and normalize each head.
 
         ``op`` is the product that computes them. ``behind`` are the operations after it: the norm,
-        a conversion and possibly rotations. The conversion is a product with the identity matrix,
-        which turns the normalized heads into accumulator sums.
+        a conversion and possibly rotations. The conversion multiplies the normalized heads by an
+        identity matrix, which writes them to the accumulators.
 
-        The method adds no instructions of the conversion and the rotations; the caller adds them.
-        The result is a pair for the caller: the linear layer with the identity matrix, and the list
-        of rotations.
+        The caller adds the conversion and the rotations. For this, the method returns the linear
+        layer with the identity matrix, and the list of rotations.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"

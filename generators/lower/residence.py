@@ -167,36 +167,35 @@ class Kept:
 
     @property
     def count(self) -> Given:
-        """Operand for the number of cache slots that the last token of a run attends to.
+        """Operand that reads the number of cache slots to which the last token of a run attends.
 
-        It is a register that the host writes before each run.
+        The host writes this number to a register before each run.
         """
         return Given(of_text(self.register, self.text), self.capacity)
 
     def line(self, register: Register) -> int | Given:
-        """Return the row or column of a weight slot at which a run's first token is appended.
+        """Return the operand for a slot's row or column in which a run's first token is stored.
 
-        It is a column if ``register`` is ``Register.KEY_LINE``, for keys, or a row if it is
-        ``Register.VALUE_LINE``, for values. ``register`` is a register of the first text. The
-        result is the register with the same purpose for the text to which these keys and values
-        belong.
+        ``register`` is ``Register.KEY_LINE`` for the column of a key, or ``Register.VALUE_LINE``
+        for the row of a value. The operand reads the same register of this text, number
+        :attr:`text` of the run.
 
-        The result is 0 if no tokens are appended. This is so if each run computes the keys and
-        values of all tokens, or if the keys and values are those of a source text.
+        The result is 0 if runs append no tokens. This is so if each run computes the keys and
+        values of all tokens, or if they are those of a source text.
         """
         own = of_text(register, self.text)
         return Given(own, 0) if self.grows and not self.made else 0
 
     def slot(self, register: Register, first: int) -> int | Given:
-        """Return the weight slot to which a run's first token is appended.
+        """Return the operand for the weight slot to which a run's first token is appended.
 
-        ``first`` is the first slot of the keys or values. Each text has a register with the
-        distance, in slots, from ``first`` to the slot for its first token in the run. ``register``
-        is the register of the first text. The result is ``first`` plus the register of the text to
-        which these keys and values belong.
+        ``first`` is the first slot of the keys or values. The operand adds a register to it: the
+        distance from ``first`` to the token's slot (slots). ``register`` is this register for the
+        first text; the operand reads the same register of this text, number :attr:`text` of the
+        run.
 
-        The result is ``first`` alone if no tokens are appended. This is so if each run computes the
-        keys and values of all tokens, or if the keys and values are those of a source text.
+        The result is ``first`` if runs append no tokens. This is so if each run computes the keys
+        and values of all tokens, or if they are those of a source text.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -260,9 +259,9 @@ class Memory:
         )
 
     def take_slots(self, k: int, n: int) -> Slots:
-        """Allocate weight slots for a matrix [k, n], and return them.
+        """Allocate weight slots for the tiles of a matrix [k, n], and return them.
 
-        They may be more than the configuration has; :meth:`check_slots` finds this out.
+        The method does not check that the array has enough slots; :meth:`check_slots` does.
         """
         slots = Slots(self.slots, -(-k // self.config.array.rows), -(-n // self.config.array.cols))
         self.slots += slots.k_tiles * slots.n_tiles
@@ -284,10 +283,11 @@ class Memory:
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
         """Allocate parameter words [words, bytes]; return their location in the parameter memory.
 
-        They may be more than the memory has; :meth:`check_words` finds this out. ``early`` is true
-        for parameters with which SOFTMAX and NORM requantize sums from the accumulators. The
-        machine may reserve the first ``pre_depth`` words of the memory for such parameters. If so,
-        early parameters are among these words, and all other parameters follow the reserved words.
+        The method does not check that the memory has enough words; :meth:`check_words` does.
+        ``early`` is true for parameters with which SOFTMAX and NORM requantize sums from the
+        accumulators. If the machine reserves the first ``pre_depth`` words of the memory for such
+        parameters, early parameters are placed there. All other parameters follow the reserved
+        words.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words

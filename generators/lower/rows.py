@@ -18,10 +18,9 @@ from celosia.generators.program.image import Bytes
 
 @dataclass
 class Rows:
-    """Instructions of rowwise operations that follow each other.
+    """Instructions of successive rowwise operations (norms, conversions), in chunks of rows.
 
-    The instructions are divided into chunks of rows. The loads of the operations' requantization
-    parameters are included.
+    They include the loads of the operations' requantization parameters.
     """
 
     loads: list[Draft] = field(default_factory=list)
@@ -47,12 +46,11 @@ def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
 
 
 def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
-    """Return the :class:`Rows` of rowwise operations: their instructions, one chunk after another.
+    """Return the :class:`Rows` of rowwise operations: all process a chunk before the next begins.
 
-    All operations process a chunk before the next chunk begins. No operation uses the first
-    :data:`SPARE_WORDS` words of the parameter memory. The requantization parameters of ``ops``
-    begin ``first_word`` words after them. ``label`` is the start of the names of the buffers from
-    which these parameters are copied.
+    The requantization parameters of ``ops`` are copied to the parameter memory, from index
+    :data:`SPARE_WORDS` + ``first_word`` on. Before that, they are in one scratchpad buffer for each
+    operation, whose name begins with ``label``.
     """
     lowered = Rows()
     if not ops:

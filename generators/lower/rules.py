@@ -31,10 +31,11 @@ class Rules(ABC):
 
     @abstractmethod
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes among ``count`` rows of a tensor.
+        """Return the number of rows that a run processes, out of ``count`` rows of a tensor.
 
-        The first of these rows is ``first``; ``total`` is the number of all rows of the tensor. The
-        result is a number if it is the same in every run, otherwise a register that contains it.
+        The first of the ``count`` rows is ``first``; the tensor has ``total`` rows. If the number
+        is the same in every run, the result is this number. Otherwise the result is the register
+        that contains it, which the host writes before each run.
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
@@ -73,12 +74,12 @@ class Rules(ABC):
         source: View | None = None,
         tiles: Part | None = None,
     ) -> Iterator[Draft]:
-        """Yield the instructions of ``products``: each multiplies ``m`` rows by some weights.
+        """Yield instructions that multiply ``m`` rows by the weights of ``products``, one for each.
 
-        There is one instruction for each product. The rows are those of the view ``source``. By
-        default, they are the rows of each product's source tensor from row ``row`` on. ``sums`` is
-        the view of the accumulators to which the products are added. ``tiles`` (first, count)
-        restricts the products to some tile columns; by default, all are multiplied.
+        The rows are those of the view (address and stride) ``source``. By default, they are the
+        rows of each product's source tensor from row ``row`` on. ``sums`` is the view of the
+        accumulators to which the products are added. ``tiles`` (first, count) restricts the
+        products to some tile columns of the weights; by default all tile columns are multiplied.
         """
         for part in products:
             first, count = tiles or (0, -(-part.held.n // self.config.array.cols) + part.held.tile)
@@ -108,15 +109,15 @@ class Rules(ABC):
     ) -> Draft:
         """Return the DRAIN instruction that requantizes the sums of a linear layer's product.
 
-        ``sums`` is the view of the accumulators that contain the sums. ``params`` is the first word
-        of the requantization parameters, and ``flags`` are further flags of the instruction.
-        ``behind`` are the rowwise operations that follow the layer. If the first of them is a
-        rotation or a gate, the DRAIN includes it. ``table`` and ``beside`` are as for
+        ``sums`` is the view of the accumulators with the sums. ``params`` is the first word of the
+        requantization parameters, and ``flags`` are further flags of the instruction. ``behind``
+        are the rowwise operations after the layer. If the first is a rotation or a gate, the DRAIN
+        also applies it. The operands ``table`` and ``beside`` are explained in
         :func:`celosia.generators.lower.instructions.drain`.
 
         ``rows`` and ``columns`` (first, count) are the part of the result that is computed. It is
-        written to ``target`` or, by default, to the result's buffer. If ``anew`` is true, the write
-        may discard the buffer's old content; if false, the rest of the old content is kept.
+        written to ``target`` or, by default, to the result's buffer. If ``anew`` is true, the
+        buffer's other bytes may lose their old content; if false, they keep it.
         """
         m = self.run_rows(*rows, op.row + op.source.rows)
         made = (op, *behind)[-1].target
@@ -171,24 +172,22 @@ class Rules(ABC):
         place: View | None = None,
         anew: bool = True,
     ) -> Work:
-        """Return the :class:`Work` of an instruction that writes some rows and columns of a tensor.
+        """Return the :class:`Work` (addresses and sizes) of an instruction that writes a tensor.
 
-        It has the addresses, sizes and parameters of the rows that are read and written. ``rows``
-        and ``columns`` are (first, count) in the tensor ``target``. They are written to the view
-        ``place`` or, by default, to the tensor's buffer. If ``anew`` is True, the buffer's old
-        content is not needed after the write (:meth:`defines`). If it is False, the bytes that are
-        not written keep their content.
+        ``rows`` and ``columns`` are (first, count) in the tensor ``target``. They are written to
+        the view ``place`` or, by default, to the tensor's buffer. If ``anew`` is true, the buffer's
+        other bytes may lose their old content (:meth:`defines`); if false, they keep it.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the name of a view's buffer if the buffer's old content is useless after a write.
+        """Return the name of a view's buffer if a write makes the old content useless.
 
-        The old content is useless if ``anew`` is true and this write is the operation's first to
-        the buffer. Otherwise the result is "". If ``lasting`` is true, no buffers share bytes, so
-        the name is not needed, and the result is always "".
+        This is so if ``anew`` is true and the write is the operation's first to the buffer.
+        Otherwise the result is "". If ``lasting`` is true, buffers never share bytes and the result
+        is always "".
         """
         if self.lasting:
             return ""

@@ -103,12 +103,13 @@ def schedule(
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
 ) -> tuple[list[list[Choices]], list[list[Choices]], list[list[Choices]]]:
-    """Return three lists of series of plans with which a program is first tried.
+    """Return the plans with which a program is first tried: three lists of series of plans.
 
-    A series is a list of plans (:class:`Choices`) with smaller and smaller loads. The first list
-    has the usual plans. The plans of the second list load the input again for each part of a
-    product; this list is empty if the input is not divided into blocks of columns. The plans of the
-    third list move blocks to external memory when the scratchpad has no room.
+    A plan is a :class:`Choices`. A series is a list of plans that differ in the sizes of loads and
+    blocks, usually the largest first. The plans of the first list keep all tensors in the
+    scratchpad. The plans of the second list load the input again for each part of a product. This
+    list is empty if the input is not divided into blocks of columns. The plans of the third list
+    move blocks to external memory when the scratchpad has no room.
 
     If ``sparse`` is true, weights may be stored as sparse matrices; otherwise all weights are
     dense.

@@ -67,14 +67,14 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: FitError) -> bool:
-        """Return True if smaller loads and blocks than those of ``plan`` cannot make a program fit.
+        """Return True if plans with smaller loads and blocks than ``plan`` cannot fit either.
 
-        If the result is true, such plans are not tried. ``refusal`` is the reason why the program
-        of ``plan`` does not fit. If the program has too many words, smaller loads and blocks can
-        only make it fit in two cases: if blocks are moved to external memory (``spills``), or if
-        loops load the input again (``reloads``). If the tensors alone do not fit the scratchpad,
-        the result is True. If ``self.patient`` is true, it is False even then, so that smaller
-        plans are tried.
+        ``refusal`` is the reason why the program of ``plan`` does not fit. If the program has too
+        many words, smaller plans can help in two cases. Either the plan moves blocks to external
+        memory (``spills``), and only these moves need too many words. Or loops over a product's
+        parts load the input again (``reloads``). If the tensors alone do not fit the scratchpad,
+        the result is True. If ``self.patient`` is true, it is False, so that smaller plans are
+        still tried.
         """
         if refusal.stage == Stage.TOO_LONG:
             varied = plan.reloads and plan.loop_parts
@@ -128,11 +128,11 @@ class Search:
         return best if best.source.spilled else settle(best)
 
     def changes(self, plan: Choices) -> Sequence[Sequence[Mapping[str, Any]]]:
-        """Return the changes to try: a list with one entry for each choice, in the order of trials.
+        """Return the changes of ``plan`` to try, in the order of trials.
 
-        Each entry is a list of alternative changes of ``plan``. A change is a dictionary from the
-        name of a field of :class:`Choices` to a new value. It may reset another field to its first
-        value: new sizes of loads reset ``ahead``, for example.
+        The result has a list of alternative changes for each choice. A change is a dictionary from
+        the name of a field of :class:`Choices` to a new value. If it changes the sizes of loads or
+        blocks, it may also reset ``ahead`` to its largest value.
         """
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]

@@ -1,4 +1,4 @@
-"""Streaming of pieces of external memory through scratchpad buffers."""
+"""Loads of data from external memory through scratchpad buffers, as early as possible."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -21,11 +21,11 @@ WEIGHTS, WORDS, THIN = "stage", "words", "thin"
 
 @dataclass
 class Stage:
-    """Streams pieces of external memory through scratchpad buffers.
+    """Adds loads that copy pieces of external memory to scratchpad buffers before their use.
 
-    A piece is loaded as early as possible: when its buffer's previous piece has been used. Pieces
-    of each kind (weights, requantization parameters, matrices of low-rank corrections) have
-    separate buffers.
+    A piece is a range of external memory, for example some weights. Pieces of each kind (weights,
+    requantization parameters, matrices of low-rank corrections) use :data:`STAGES` buffers in turn.
+    A piece is loaded as soon as the previous piece of its buffer has been used.
     """
 
     memory: Memory
@@ -87,9 +87,9 @@ class Stage:
 def constants(stage: Stage) -> None:
     """Add all allocated parameter words and activation tables to the image of external memory.
 
-    The function also adds to ``stage`` the instructions that load the words and tables, piece by
-    piece, into the buffers for pieces of weights. Further instructions copy the words to the
-    parameter memory, and the tables to their table slots.
+    The function also adds instructions to ``stage``. They load the words and tables, piece by
+    piece, into the scratchpad buffers for weights. From there they copy the words to the parameter
+    memory, and the tables to their table slots.
     """
     memory = stage.memory
     width = memory.config.word_bytes

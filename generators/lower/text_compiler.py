@@ -95,10 +95,10 @@ def compile_text(
     in chunks of at most ``rows`` tokens, or fewer if the accumulators have no room for the sums. If
     the program memory has no room for the program of a chunk, tokens are processed one by one.
 
-    If the configuration has more than two weight slots, all weights stay on the chip. They are
-    loaded once, in parts of at most ``memory_bytes`` bytes. The embeddings of the vocabulary and of
-    the positions stay in the scratchpad if they fit. Otherwise they are read from external memory
-    for each token.
+    If the configuration has more than two weight slots (each stores one tile of weights in the
+    array), all weights stay on the chip. They are loaded once, in parts of at most ``memory_bytes``
+    bytes. The embeddings of the vocabulary and of the positions stay in the scratchpad if they fit.
+    Otherwise they are read from external memory for each token.
 
     If the configuration has two weight slots, weights are streamed from external memory in each
     run, and keys and values stay in the scratchpad. If keys and values, or requantization
@@ -197,13 +197,13 @@ def _compile_fitting(
 
 
 def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: int) -> list[Way]:
-    """Return a list of ways to place a decoder's data in memories, the preferred way first.
+    """Return the possible :class:`Way` objects to place a decoder's data, the preferred one first.
 
-    Each :class:`Way` also has the largest number of tokens in a chunk of a prompt. It is ``rows``,
-    or less if the cache or the accumulators have no room for such a chunk. It is 1 if a run has
-    several texts, or if the model has norms of each query and key head or attends to a source text.
-    It is also 1 if the configuration has ``row_factors``: factors of norms are stored, and the next
-    product applies them.
+    A way names the memories of the data, and the largest number of tokens in a chunk of a prompt.
+    This number is ``rows``, or less if the cache or the accumulators have no room. It is 1 if a run
+    has several texts, or if the model has norms of each query and key head or attends to a source
+    text. It is also 1 if the configuration has ``row_factors``: norms then store a factor for each
+    row, which the next product applies.
     """
     alone = decoder.source is not None or decoder.description.head_norms
     if alone or texts > 1 or config.row_factors:

@@ -1,6 +1,6 @@
-"""Programs of a decoder, one for each entry point.
+"""Programs of a decoder, one for each entry point, and the registers that each program reads.
 
-For each program, rules define the values of the registers that the host writes before a run.
+The host computes the registers' values by rules, and writes them before a run.
 """
 
 from celosia.arch.formats import PLANES
@@ -41,10 +41,10 @@ def text_entries(plan: Plan) -> dict[str, list[Node]]:
 
 
 def text_calls(plan: Plan) -> dict[str, Call]:
-    """Return the rules by which the host computes the registers of each program.
+    """Return, for each program, the rules by which the host computes the registers.
 
-    The result is a dictionary from entry point name to a dictionary from register to
-    :class:`Value`.
+    The result is a dictionary from entry point name to a dictionary from register number to
+    :class:`Value`, a formula for the register's value.
     """
     config, strides = plan.config, plan.cache_strides
     model, key_dim = plan.decoder.description, plan.decoder.key_dim
