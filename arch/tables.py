@@ -1,4 +1,4 @@
-"""Tables of named things, such as configurations and chips, in TOML files."""
+"""Read TOML files of named entries, such as configurations and chips."""
 
 import tomllib
 from pathlib import Path

@@ -20,7 +20,7 @@ PARAM_BYTES = 9
 
 
 class VectorSizes(Datapath):
-    """Sizes that are derived from the vector engine's lanes, and from its optional units."""
+    """Sizes of the vector engine, derived from its number of lanes and its optional units."""
 
     vector: Vector
     softmax: Softmax | None
@@ -30,29 +30,29 @@ class VectorSizes(Datapath):
 
     @property
     def table_slots(self) -> int:
-        """Number of activation tables, each of 256 entries, that the vector engine can hold.
+        """Number of activation tables (functions such as GELU) that the vector engine can hold.
 
-        For a machine without activation tables, the value is 2, the default of
+        A table has 256 entries. A machine without activation tables has the value 2, the default of
         ``activation.slots``.
         """
         return (self.activation or Activation()).slots
 
     @property
     def wide_functions(self) -> bool:
-        """True if an activation table can hold polynomials that approximate a function.
+        """True if an activation table can store polynomials, which approximate a function.
 
-        The function's argument then has 16 bits. Other tables have an entry for each 8-bit
-        argument.
+        The argument of the polynomials has 16 bits. A table without polynomials has one entry for
+        each 8-bit argument.
         """
         return self.activation is not None and self.activation.polynomials
 
     @property
     def pre_depth(self) -> int:
-        """Number of words of requantization parameters that SOFTMAX and NORM can use.
+        """Number of requantization parameter words that SOFTMAX and NORM can use; 0 for all words.
 
-        SOFTMAX and NORM use these words to requantize inputs that they read from accumulators. The
-        words are the first ones of the parameter memory. The value 0 means no limit: SOFTMAX and
-        NORM can use all words. It is also 0 if they cannot read accumulators (no record ``fused``).
+        SOFTMAX and NORM requantize sums that they read from accumulators. They can use only the
+        first words of the parameter memory. The value is also 0 if they cannot read accumulators
+        (the configuration has no record ``fused``).
         """
         return self.fused.words if self.fused else 0
 
@@ -60,24 +60,25 @@ class VectorSizes(Datapath):
     def row_factors(self) -> int:
         """Number of rows for which the machine can store a normalization factor; 0 for none.
 
-        SOFTMAX or an RMS norm computes the factors, and a later product is multiplied by them.
+        SOFTMAX or an RMS norm computes one factor for each row. The rows of a later matrix product
+        are multiplied by these factors.
         """
         return self.factors.rows if self.factors else 0
 
     @property
     def beat_lanes(self) -> int:
-        """Largest number of elements in a beat, which the vector engine processes in one cycle.
+        """Largest number of elements that the vector engine processes in one cycle.
 
-        If the machine has a softmax unit, this is the number of elements in a beat of SOFTMAX,
-        otherwise the number of the vector engine's lanes.
+        If the machine has a softmax unit, this is the number of elements that SOFTMAX accepts per
+        cycle. Otherwise it is the number of the vector engine's lanes.
         """
         return (self.softmax.lanes if self.softmax else 0) or self.vector.lanes
 
     @property
     def lane_groups(self) -> int:
-        """Number of beats in which a row of ``cols`` accumulators is read.
+        """Number of groups into which the ``cols`` accumulators of a row are divided.
 
-        Each beat has one accumulator for each lane of the vector engine; the last beat may have
+        Each group has one accumulator for each lane of the vector engine; the last group may have
         fewer.
         """
         return -(-self.array.cols // self.vector.lanes)

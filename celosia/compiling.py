@@ -142,10 +142,10 @@ def compile_encoder(
 ) -> Program:
     """Compile an encoder, and calibrate its integer scales on ``inputs``.
 
-    ``inputs`` are preprocessed, like the result of :func:`calibration_inputs`. ``show`` is called
-    with the title of each step of the compilation, and returns a context manager. The context
-    manager gives a function, which is called with the number of finished parts of the step and the
-    number of all its parts. The other arguments are those of :func:`compile`.
+    ``inputs`` are preprocessed, like the result of :func:`calibration_inputs`. ``show`` reports
+    progress: ``show(title)`` is called for each step of the compilation, and returns a context
+    manager. Its value is a function ``update(done, total)``, which is called with the numbers of
+    finished parts and of all parts of the step. The other arguments are those of :func:`compile`.
     """
     source = model.source
     assert isinstance(source, Source)
@@ -175,7 +175,7 @@ def compile_encoder(
 
 
 def names_of(model: Model) -> tuple[str, ...]:
-    """Return the names of the columns of an encoder's output; empty if they are unknown."""
+    """Return the names of an encoder's output columns, such as classes; empty if unknown."""
     assert isinstance(model.source, Source)
     if model.source.labels or model.name not in model_names():
         return model.source.labels

@@ -51,10 +51,11 @@ def files(
     the names of the columns of an encoder's output.
 
     ``attachment`` selects the bus protocols of the accelerator's ports, and ``top`` is the name of
-    the accelerator's Verilog module. ``timing`` is the timing of an external memory, for which the
-    cycles in the program's manifest (``model.json``) are predicted. Runs read only the upper
-    ``bits`` bits of each weight in a nested format. ``origin`` is copied to the manifest: the
-    result of :meth:`celosia.Model.origin` for an encoder's float model, or None if it is unknown.
+    the accelerator's Verilog module. The manifest (``model.json``) has the cycles predicted for an
+    external memory with ``timing``. ``bits`` is for nested weights (weights that can be read at
+    several widths): runs read only the upper ``bits`` bits of each weight. ``origin`` is copied to
+    the manifest: the result of :meth:`celosia.Model.origin` for an encoder's float model, or None
+    if it is unknown.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = package(code, source, made, names, origin=origin, **memory)

@@ -11,21 +11,20 @@ from celosia.arch.presets import PRESETS, load
 
 
 def config(source: str | Path = "small", **fields: Any) -> Config:
-    """Return the configuration of a preset, board or TOML file, with some fields changed.
+    """Return the configuration of a preset, board or TOML file, changed by keyword arguments.
 
-    ``fields`` are keyword arguments with the new values of fields, by the fields' short names:
-    ``rows=12`` changes ``array.rows``. Raises :class:`InputError` if the name, file or field is
-    unknown or a value is invalid.
+    ``fields`` has the new values of fields, by the fields' short names: ``rows=12`` changes
+    ``array.rows``. Raises :class:`InputError` if the name, file or field is unknown or a value is
+    invalid.
     """
     return machine(str(source)).replace(**fields)
 
 
 def machine(source: str, changes: Sequence[str] = ()) -> Config:
-    """Return the configuration of a preset, board or TOML file, with some fields changed.
+    """Return the configuration of a preset, board or TOML file, changed by texts ``FIELD=VALUE``.
 
-    ``changes`` is a list of texts ``FIELD=VALUE``. A board's name selects the board's default
-    machine, with block RAM as its external memory.
-    Raises :class:`InputError` as :func:`config`.
+    ``changes`` lists these texts. A board's name selects the board's default machine, with block
+    RAM as its external memory. Raises :class:`InputError` as :func:`config`.
     """
     if source not in PRESETS and not Path(source).suffix:
         try:

@@ -96,11 +96,11 @@ class Model(Shown):
         ]
 
     def origin(self, folder: str | Path) -> dict[str, Any]:
-        """Return a dictionary by which :func:`open` finds the float model of a saved program.
+        """Return the name or path by which :func:`open` finds the float model of a saved program.
 
-        The entry ``model`` is the model's name, or its path relative to ``folder``, where the
-        program is saved. The entry ``tokens`` is the length of the longest input, or 0 for the
-        model's default.
+        The result is a dictionary. Its entry ``model`` is the model's name, or its path relative to
+        ``folder``, where the program is saved. The entry ``tokens`` is the length of the longest
+        input, or 0 for the model's default.
         """
         name = self.name if is_named(self.name) else os.path.relpath(self.name, folder)
         return {"model": name, "tokens": self.tokens}

@@ -140,9 +140,10 @@ class Program(Shown):
         return self.predicted(FAR)
 
     def predicted(self, timing: MemoryTiming) -> int | None:
-        """Return the same prediction as :attr:`cycles`, for an external memory with ``timing``.
+        """Return the predicted cycles of a run with an external memory that has this ``timing``.
 
-        The prediction leaves out the refreshes of the memory. It is None for a microcoded machine.
+        A run is as for :attr:`cycles`. Refreshes of the memory are not predicted. The result is
+        None for a microcoded machine.
         """
         if self.config.micro is not None:
             return None
@@ -374,11 +375,11 @@ class Program(Shown):
             raise RunError(f"{wrong} tensors on {on} differ from those of the golden machine")
 
     def compare(self, inputs: Inputs) -> Comparison:
-        """Return the quantization error of each layer, and the option that reduces it most.
+        """Return each layer's quantization error, and the quantization option that reduces it most.
 
         A layer's error is that of its output on ``inputs``, relative to the float model's output.
-        To try an option, the model is quantized again with this option. A layer's option is None if
-        no option reduces its error by more than 5 %.
+        The model is quantized again with each option, such as INT16 activations or INT8 weights. A
+        layer's option is None if no option reduces its error by more than 5 %.
         """
         model = self.with_model
         assert self.options is not None, "a compiled program has its options"
@@ -432,14 +433,13 @@ class Program(Shown):
         inputs: Inputs | None = None,
         steps: int = 4,
     ) -> Path:
-        """Write a folder with the files that others need to run the program.
+        """Write the program, and files to use it in other projects, to a folder; return the folder.
 
-        The result is the folder. The saved program is always written. If ``verilog`` is true, the
-        accelerator's Verilog is added. If ``c`` is true, a driver in C and the model as C arrays
-        are added. If ``testbench`` is true, the Verilog and a test bench are added. The driver and
-        the test bench run the model on ``inputs``; if these are None, an encoder runs on example
-        inputs of its model. For a language model ``inputs`` are prompts, and each prompt is
-        continued by ``steps`` tokens.
+        The saved program is always written. If ``verilog`` is true, the accelerator's Verilog is
+        added. If ``c`` is true, a driver in C and the model as C arrays are added. If ``testbench``
+        is true, the Verilog and a test bench are added. The driver and the test bench run the model
+        on ``inputs``; if these are None, an encoder runs on example inputs of its model. For a
+        language model ``inputs`` are prompts, and each prompt is continued by ``steps`` tokens.
 
         If a file cannot be written, no file is written. Raises :class:`InputError` if an input does
         not fit the model, or if the folder cannot be written.

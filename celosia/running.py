@@ -187,9 +187,9 @@ def measure(
 
 
 def check_single(files: Files) -> None:
-    """Raise :class:`InputError` if ``files`` gives inputs in several ways.
+    """Raise :class:`InputError` if ``files`` has more than one source of inputs.
 
-    The ways are a file of inputs, a file of texts with their classes, and random inputs.
+    The sources are a file of inputs, a file of texts with their classes, and random inputs.
     """
     if sum(map(bool, (files.inputs, files.answers, files.random))) > 1:
         raise InputError("Options --inputs and --answers exclude each other")

@@ -6,11 +6,11 @@ from typing import Any
 
 
 class Shown(ABC):
-    """Base of objects that print as a table of their ``lines``."""
+    """Base class of objects that are printed as a table; :meth:`lines` returns the table."""
 
     @abstractmethod
     def lines(self) -> Sequence[Mapping[str, Any]]:
-        """Return the table's lines: dictionaries from column names to cells, with equal keys."""
+        """Return the table's lines: dictionaries from column name to cell, with the same keys."""
 
     def __repr__(self) -> str:
         lines = self.lines()
@@ -24,7 +24,7 @@ class Shown(ABC):
 
 
 def facts(**values: Any) -> list[dict[str, Any]]:
-    """Return a table line, with name and value, for each keyword argument that is not None."""
+    """Return a line with the keys ``figure`` and ``value`` for each argument that is not None."""
     return [
         {"figure": name.replace("_", " "), "value": value}
         for name, value in values.items()

@@ -88,7 +88,7 @@ def gemm(
 
     cycles is the time from the array's first request for an operand to its last sum in the
     accumulators. total_cycles is the time of the whole run, from start to halt. utilization is the
-    number of products, divided by cycles and by the number of the array's elements.
+    number of multiplications, divided by cycles and by the number of array elements.
     total_utilization is the same with total_cycles. With --sparsity, the given share of the weights
     is zero, and the weights are in the scratchpad before the run starts.
 

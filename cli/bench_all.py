@@ -23,10 +23,10 @@ from celosia.tb.machine.toolchain import environment
 
 @dataclass(frozen=True)
 class Case:
-    """A benchmark: a command of ``celosia``, and how the table of benchmarks shows its results.
+    """A benchmark: a command of ``celosia``, and the results that the table of benchmarks shows.
 
-    The table shows one of the command's results, or all rows of the command's own table. Beside a
-    single result it shows results that others published for the same shapes.
+    If ``whole`` is true, the table shows all rows of the command's table. Otherwise it shows the
+    result ``figure`` beside results that others published for the same shapes.
     """
 
     words: str
@@ -92,7 +92,7 @@ def bench_all(only: str, out: Path | None) -> None:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Run a benchmark's command in the project's folder, and return its table line.
+    """Run a benchmark's command in the project's folder; return its line in the benchmarks' table.
 
     The line is a dictionary from column names to cells. Raises :class:`RunError` if the command
     fails.
@@ -134,7 +134,7 @@ def sections(page: str) -> dict[str, str]:
 
 
 def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield texts that together are a Markdown page: a preface, then each heading with its table.
+    """Yield the parts of a Markdown page: a preface, then each heading with its table.
 
     ``tables`` maps headings to tables. A heading whose table is None is omitted.
     """
@@ -147,9 +147,9 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with a line for each benchmark: its command and its results.
 
-    ``rows`` are the benchmarks' table lines, as :func:`measure` returns them. If the first of these
-    lines has an entry ``rows``, this entry is a table that the benchmark itself made. The function
-    then returns only the first benchmark's command and this table.
+    ``rows`` are the benchmarks' lines, as :func:`measure` returns them. If the first line has an
+    entry ``rows`` (the table of the benchmark's command), only this command and its table are
+    returned.
     """
     lines = []
     if "rows" in rows[0]:

@@ -69,10 +69,10 @@ def bench_boards(
 
 
 def measure(case: Case, folder: Path) -> bool:
-    """Build a case and write its report into a folder; return whether it was built.
+    """Build the machine or unit of ``case``, and write a report; return whether it was built.
 
-    It is not built if the folder has a report with the same ``design`` (digest of all inputs of the
-    build). If the design does not fit its device, the report has the reason in ``refused``.
+    Nothing is built if ``folder`` has a report with the same ``design`` (digest of all inputs of
+    the build). If the design does not fit its device, the report has the reason in ``refused``.
 
     Raises :class:`RunError` if the build fails.
     """
@@ -115,15 +115,17 @@ def measure(case: Case, folder: Path) -> bool:
 
 
 def recount(case: Case, folder: Path) -> None:
-    """Simulate a board again, and update the cycles in its existing report in ``folder``.
+    """Simulate a board, and update the cycles in the existing report of ``case`` in ``folder``.
 
-    The cycles are those per inference and per token. They are updated only if the machine has not
-    changed since the build. The machine has not changed if the present source files give the same
-    ``configuration`` or ``design`` as in the report. Otherwise the old cycles are kept, with a
-    warning. The report's field ``sources`` names the version of the source files; :data:`TODAY`
-    means the present version. If ``design`` differs, :data:`TODAY` is replaced by the commit that
-    added the report. For a unit built alone, or a machine that does not fit its device, only this
-    replacement is made. Without a report, nothing is done at all.
+    The report has the cycles per inference and per token. Old cycles are kept, with a warning, if
+    the machine has changed since the build. It has changed if the present source files give neither
+    the report's ``configuration`` (hash of the configuration) nor its ``design`` (digest of all
+    inputs of the build).
+
+    The report's field ``sources`` names the version of the source files; :data:`TODAY` means the
+    present version. If ``design`` has changed, :data:`TODAY` is replaced by the commit that added
+    the report. For a unit built alone, or a machine that does not fit its device, only ``sources``
+    is updated. If there is no report, nothing is done.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

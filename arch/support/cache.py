@@ -98,9 +98,10 @@ def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
 
 
 def run_folder(name: str) -> Path:
-    """Return a new folder for the files of a run, and delete folders left by killed processes.
+    """Return a new folder for the temporary files of a run, such as a simulation's log.
 
-    ``name`` is the first part of the folder's name. The caller deletes the folder.
+    The folder's name begins with ``name``. The caller deletes the folder. Run folders of processes
+    that were killed are deleted.
     """
     if _spare is None:
         try:

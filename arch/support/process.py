@@ -16,18 +16,17 @@ _starting = False  # in the main thread, where an exception would lose the progr
 
 
 def starting() -> bool:
-    """Return whether the main thread is starting a subprocess right now.
+    """Return whether the main thread is starting a subprocess at this moment.
 
-    While the result is true, a signal handler must not raise an exception. If it did, this process
-    could not kill the subprocess. The handler may call :func:`end_processes` instead.
-    :func:`run_process` then raises KeyboardInterrupt in the main thread as soon as it has started
-    the subprocess.
+    A signal handler must not raise an exception then, as :func:`end_processes` does not know the
+    new subprocess yet and could not kill it. The handler can call :func:`end_processes` instead:
+    :func:`run_process` then raises KeyboardInterrupt once the subprocess has started.
     """
     return _starting
 
 
 def end_processes() -> None:
-    """Kill the subprocesses of all threads; later calls of :func:`run_process` raise an error."""
+    """Kill all subprocesses; each later call of :func:`run_process` raises :class:`RunError`."""
     global _ending
     _ending = True
     for process in list(_running):
