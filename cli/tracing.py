@@ -48,10 +48,10 @@ class RunTrace:
         return made
 
     def write(self, title: str) -> None:
-        """Write the timeline of one recorded run.
+        """Write the timeline of one recorded run to ``file``.
 
-        It is the run with the most cycles in which the array multiplies. ``title`` is the title of
-        the timeline. If no runs are recorded, nothing is written.
+        The timeline shows the run with the most cycles in which the array multiplies. ``title`` is
+        the title of the timeline. If no runs are recorded, nothing is written.
         """
         if self._file is None or self._machine is None:
             return

@@ -76,7 +76,7 @@ class Tree(click.Group):
         self.functions = functions or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options of the group.
+        """Parse the group's options as click does, but accept ``--json`` at more positions.
 
         The outermost group, ``celosia``, accepts ``--json`` at any position before ``--``, also
         after the name of a subcommand.

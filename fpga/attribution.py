@@ -20,7 +20,11 @@ GROUPS = 16
 
 
 class Units:
-    """The instances in a flattened netlist; ``kinds`` maps instances' paths to component names."""
+    """The instances in a flattened netlist, and the name of each instance's module.
+
+    ``kinds`` is a dictionary from an instance's path to the module's name, without the top module's
+    name as prefix.
+    """
 
     def __init__(self, netlist: Path, top: str):
         module = json.loads(netlist.read_text(encoding="utf-8"))["modules"][top]
@@ -41,7 +45,11 @@ class Units:
         return ""
 
     def unit(self, cell: str) -> str:
-        """Return "path (component)" of the innermost instance around a cell, or "the top"."""
+        """Return the text "PATH (MODULE)" of the innermost instance that contains a cell.
+
+        MODULE is the module's name in ``kinds``. The result is "the top" for a cell of the top
+        module itself.
+        """
         path = self.path(cell)
         return f"{path} ({self.kinds[path]})" if path else "the top"
 
@@ -53,12 +61,12 @@ def _plain(name: str) -> str:
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
     """Return a dictionary from the path of each instance to the path of its group.
 
-    A group is a large instance that also stands for the smaller instances in it. The ``limit``
-    instances with the most cells, including the cells of inner instances, are groups. An instance's
-    group is the instance itself or the innermost group that contains it, or "" if there is none.
-    ``paths`` has an element for each cell: the path of the instance that contains the cell. An
-    instance whose name ends in a number, such as ``column_3``, is never a group, nor are instances
-    inside it. Thus all elements of an array are in the group that contains the array.
+    A report lists the resources of each group. ``paths`` has an element for each cell: the path of
+    the instance that contains the cell. The ``limit`` instances with the most cells, including the
+    cells of inner instances, are groups. Other instances belong to the innermost group that
+    contains them, or to "" if no group does. An instance whose name ends in a number, such as
+    ``column_3``, is never a group, nor are instances inside it. Thus all elements of an array are
+    in the group of the array.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -84,9 +92,9 @@ def count_units(
 
     ``placed`` is the file with the netlist after placement by nextpnr; ``units`` has the instances
     of the design. Groups are those of :func:`groups`. The first result has a dictionary for each
-    group's path: the number of each resource, such as LUTs, that the group uses. Cells outside all
-    groups are counted as "the top". The second result is a list with (column, row, group's path)
-    for each placed cell; outside all groups the path is "".
+    group's path: the number of the group's cells that use each resource, such as LUTs. Cells
+    outside all groups are counted as "the top". The second result is a list with (column, row,
+    group's path) for each placed cell; outside all groups the path is "".
     """
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[
@@ -112,10 +120,10 @@ def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
     """Return the slowest path in nextpnr's ``report`` that is within one clock domain.
 
     The result is a dictionary, empty if there is no such path. ``from`` and ``to`` are the names of
-    the first and the last cell of the path; ``ns`` is the path's delay (ns). ``units`` is a list of
-    dictionaries: one for each unit that the path crosses, in the order of the path. In such a
-    dictionary ``unit`` is the unit's name, ``logic_ns`` the delay of the unit's cells (ns), and
-    ``routing_ns`` the delay of its wires (ns).
+    the first and the last cell of the path; ``ns`` is the path's delay (ns). ``units`` has a
+    dictionary for each instance that the path crosses, in the order of the path. Its ``unit`` is
+    the text of :meth:`Units.unit`. ``logic_ns`` is the delay of cells in the instance, and
+    ``routing_ns`` the delay of wires (ns).
     """
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:

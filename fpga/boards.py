@@ -55,8 +55,8 @@ class Board:
     alternative commands that load the bitstream ``{file}`` into the board, the usual command first.
     At most one of ``sdram``, ``ddr3`` and ``psram`` is not None; it is the chip of the external
     memory. If all three are None, external memory is block RAM of the device. ``memory_bytes`` is
-    the size of external memory in either case (bytes). ``link`` is the kind of host link, one of
-    ``LINKS``. If ``flash`` is not None, the board runs a model from its flash at power-on.
+    the size of the external memory (bytes). ``link`` is the kind of host link, ``uart`` or ``spi``.
+    If ``flash`` is not None, the board runs a model from its flash at power-on.
     """
 
     name: str
@@ -209,10 +209,10 @@ def get_board(name: str, link: str = "uart") -> Board:
 
 
 def led_names(name: str) -> tuple[str, ...]:
-    """Return the names of a board's LEDs in amaranth-boards: one LED for each signal in ``LEDS``.
+    """Return the names of a board's LEDs for the signals heartbeat, busy and error, in this order.
 
-    ``name`` is the name of the board. The names are in the order of ``LEDS``. They are fewer if the
-    board has fewer LEDs.
+    ``name`` is the name of the board; the LEDs' names are those in amaranth-boards. If the board
+    has fewer LEDs, the last signals have none.
     """
     parts = _led_parts(_ENTRIES[name])
     names = [f"{led} {number} {part}".strip() for led, number, part in parts]
@@ -220,10 +220,11 @@ def led_names(name: str) -> tuple[str, ...]:
 
 
 def spi_places(name: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the connector for a board's SPI link, and the connector's pins for the link's lines.
+    """Return the connector and the connector pins that a board uses for its SPI link.
 
-    The result is (name of the connector, names of its pins). There is one pin for each line, in the
-    order of ``SPI``. The result is None if the board has no connector for SPI.
+    The result is (name of the connector, names of its pins), or None if the board has no connector
+    for SPI. The pins are those of the lines ``cs_n``, ``copi``, ``cipo`` and ``sck``, in this
+    order.
     """
     entry = _ENTRIES[name]
     return (entry.spi[0], tuple(entry.spi[1])) if entry.spi else None

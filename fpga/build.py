@@ -45,8 +45,8 @@ _MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
 class Build:
     """The result of a build: its report, and the files that the caller writes to a folder.
 
-    ``files`` is a dictionary from a file's name to its contents. The field ``design`` of the report
-    is a digest of all inputs of the build: it changes if any of them changes.
+    ``files`` is a dictionary from a file's name to its contents. ``report["design"]`` is a digest
+    of all inputs of the build, such as Verilog, pins and tool versions.
     """
 
     report: dict[str, Any]

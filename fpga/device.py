@@ -179,7 +179,10 @@ class Device(HostPort):
         self._ask(Command.WRITE_REGISTERS, 4, REGISTER_MAP[name].addr, data)
 
     def read_registers(self, names: Sequence[str]) -> list[int]:
-        """Return the values of registers at consecutive addresses, read in one request."""
+        """Return the values of the registers ``names``, read in one request.
+
+        The registers must have consecutive addresses, in the order of ``names``.
+        """
         addr = REGISTER_MAP[names[0]].addr
         return _words(self._ask(Command.READ_REGISTERS, WORD_BYTES * len(names), addr))
 

@@ -19,14 +19,13 @@ RESOURCES = {
 class Family:
     """A family of devices: its cells, and the options that the tools need for it.
 
-    ``cells`` has a dictionary for each resource, such as ``luts``. The dictionary maps each type of
-    netlist cell that uses the resource to the number of units that one such cell uses. ``placed``
-    has such dictionaries for the cell types that nextpnr reports after place-and-route.
-    ``block_ram_shapes`` are the pairs (width in bits, depth in words) that a block RAM can have.
-    These pairs give the number of block RAMs that each memory needs. With these numbers the build
-    chooses the memories that it makes of LUTs instead. The list is empty for a family in which LUTs
-    cannot replace block RAM. If ``output_registers`` is true, nextpnr supports the output registers
-    of block RAMs.
+    ``cells`` has a dictionary for each resource, such as ``luts``. The dictionary maps a cell type
+    in Yosys's netlist to the amount of the resource that one cell of this type uses. ``placed`` is
+    the same for the cell types that nextpnr reports after place-and-route. ``block_ram_shapes`` are
+    the pairs (width in bits, depth in words) that a block RAM can have. A build counts each
+    memory's block RAMs with them, and chooses the memories that it makes of LUTs instead. The list
+    is empty for a family in which LUTs cannot replace block RAM. If ``output_registers`` is true,
+    nextpnr supports the output registers of block RAMs.
     """
 
     name: str

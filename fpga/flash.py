@@ -112,12 +112,11 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 
 
 def memory_of(board: Board, needed: int) -> int:
-    """Return the size (bytes) of a board's external memory, in which it keeps a program's data.
+    """Return the size of the external memory that a board uses for a program's data (bytes).
 
-    External memory is outside the machine. ``needed`` is the size of the program's data (bytes).
-    The memory is block RAM of the FPGA if the data fit in it, or if the board has no supported
-    memory chip; otherwise it is the chip. The result is less than ``needed`` if the data do not fit
-    in this memory.
+    ``needed`` is the size of the program's data (bytes). External memory is block RAM of the FPGA,
+    or the board's memory chip. The chip is used if it is supported and the data exceed the block
+    RAM. The data do not fit the board if the result is less than ``needed``.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes

@@ -32,14 +32,14 @@ class Hierarchy:
         return self._below[name]
 
     def with_variants(self, variants: Mapping[str, tuple[int, str]]) -> str:
-        """Return the design's Verilog, with some copies of modules replaced by variants.
+        """Return the design's Verilog, in which variants replace the first copies of some modules.
 
         ``variants`` maps a module's name to (number of copies to replace, Verilog of the variant).
-        The name of a variant is the module's name and ``_tables``. A module that contains a
-        replaced copy must change too. Its instances that contain replaced copies use a changed
-        duplicate of the module; its other instances use the old module. Instances that contain
-        equal numbers of each variant share one duplicate. The top module is not duplicated but
-        changed. The names of duplicates end in ``_tables``, ``_tables_2`` and so on.
+        A variant is a module with the same name and ports; in the result ``_tables`` is appended to
+        its name. A module that contains replaced copies is duplicated, and the duplicate contains
+        the variants. Instances without replaced copies inside use the original module. Instances
+        that contain equal numbers of each variant share one duplicate. The top module is not
+        duplicated but changed. The names of duplicates end in ``_tables``, ``_tables_2`` and so on.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

@@ -109,10 +109,10 @@ def share_block_rams(flat: str, device: Device) -> str:
 
 
 def table_style(parts: int) -> str:
-    """Return the value of Yosys's attribute ``ram_style`` for a memory that is made of LUTs.
+    """Return Yosys's ``ram_style`` for a memory made of LUTs: ``logic`` or ``distributed``.
 
-    ``parts`` is the number of separately written parts of a word, 0 for a memory that is never
-    written.
+    ``parts`` is the number of separately written parts of a word. For a memory that is never
+    written, ``parts`` is 0 and the result is ``logic``.
     """
     return "distributed" if parts else "logic"
 
@@ -126,13 +126,13 @@ _LARGE = '(* no_rw_check, ram_style = "huge" *)'
 
 
 def place_memories(verilog: str, family: str) -> str:
-    """Return a design's Verilog, in which each :class:`ByteRam` suits the FPGA family.
+    """Return a design's Verilog with its :class:`ByteRam` memories adapted to an FPGA family.
 
-    For ``ice40`` and ``gowin``, the initial contents of these memories are removed. The Verilog for
-    other families is not changed. For ``ice40`` the memories become SB_SPRAM256KA, which cannot
-    have initial contents. For ``gowin`` Yosys reads Verilog without initial contents in a tenth of
-    the time. The circuit's results do not change, since no circuit reads a word that was never
-    written.
+    A :class:`ByteRam` is a single-port memory with byte enables. For ``ice40`` and ``gowin``, the
+    initial contents of these memories are removed. Verilog for other families is not changed. For
+    ``ice40`` the memories become SB_SPRAM256KA, which cannot have initial contents. For ``gowin``
+    Yosys reads Verilog without initial contents in a tenth of the time. The circuit's results do
+    not change, since no circuit reads a word that was never written.
     """
     if family not in ("ice40", "gowin"):
         return verilog

@@ -23,11 +23,11 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Find the modules that contain a memory together with all registers that its output drives.
+    """Find the modules in which the output of a memory drives registers and nothing else.
 
-    The result maps the name of each such module to the names of the submodules on the paths from
-    the memory to the registers. The caller must merge these submodules into the module.
-    ``memories`` has the names of the memory modules.
+    The memory and the registers may be in submodules. The result maps a module's name to the names
+    of its submodules on the paths from the memory to the registers. The caller must merge these
+    submodules into the module. ``memories`` has the names of the memory modules.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}

@@ -1,4 +1,8 @@
-"""Replaces the contents of ``MultiplierPair`` and ``HalfProducts`` by an iCE40's multipliers."""
+"""Replaces two multiplier modules by an iCE40's hardware multipliers (SB_MAC16).
+
+``MultiplierPair`` has two 8-bit multipliers. ``HalfProducts`` multiplies the halves of two 32-bit
+words, which gives four products.
+"""
 
 import re
 
@@ -45,9 +49,9 @@ _HALVES = (("high", 1, 1), ("left", 1, 0), ("right", 0, 1), ("low", 0, 0))
 def place_pairs(verilog: str, family: str) -> str:
     """Return a design's Verilog in which the multiplier modules instantiate an iCE40's SB_MAC16.
 
-    ``MultiplierPair`` becomes one SB_MAC16 in the mode of two 8-bit products; the pair's enables
-    are connected to AHOLD and BHOLD (Lattice, DSP Function Usage Guide for iCE40 Devices,
-    FPGA-TN-02007). Each product of ``HalfProducts`` becomes one SB_MAC16 in the 16-bit mode without
+    ``MultiplierPair`` becomes one SB_MAC16 in the mode of two 8-bit products. Its ports ``a_en``
+    and ``b_en``, inverted, are connected to AHOLD and BHOLD (Lattice, DSP Function Usage Guide for
+    iCE40 Devices, FPGA-TN-02007). ``HalfProducts`` becomes four SB_MAC16 in the 16-bit mode without
     a register after the product. The Verilog for other families is not changed.
     """
     return _MODULE.sub(_ice40, verilog) if family == "ice40" else verilog

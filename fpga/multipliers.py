@@ -46,14 +46,13 @@ def own_name(name: str) -> str:
 def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
     """Find the :class:`Multiplier` modules that hardware multipliers can replace.
 
-    The result maps the name of each such module to an :class:`OwnMultiplier`. For ``ecp5`` each
-    module becomes one MULT18X18D (Lattice, ECP5 sysDSP Usage Guide, FPGA-TN-02205). The module's
-    port ``en`` becomes the clock enable of the operand registers. If the module has a port
-    ``clear``, it becomes the synchronous reset of the product register; otherwise ``en`` is also
-    the enable of that register. An operand narrower than 18 bits is connected to the uppermost
-    input bits, and the bits below are 0. This avoids the wires of a sign extension, which an
-    operand at the lowest bits would need. A module with an operand wider than 18 bits is not in the
-    dictionary. For other families the dictionary is empty.
+    The result maps each such module's name to an :class:`OwnMultiplier`. It is empty for families
+    other than ``ecp5``. A module with operands of at most 18 bits becomes one MULT18X18D (Lattice,
+    ECP5 sysDSP Usage Guide, FPGA-TN-02205). The module's port ``en`` becomes the clock enable of
+    the operand registers. A port ``clear`` becomes the synchronous reset of the product register;
+    without this port, ``en`` also enables the product register. A narrower operand is connected to
+    the upper bits of the hardware multiplier's input, and the lower bits are 0. At the lower bits,
+    the operand would need wires for its sign extension.
     """
     multipliers = {}
     if family == "ecp5":
@@ -99,11 +98,11 @@ def _padded(shift: re.Match[str]) -> str:
 def with_table_product(text: str, name: str, a_width: int, b_width: int, family: str) -> str:
     """Return the Verilog of a :class:`Multiplier` module whose product is computed by LUTs.
 
-    ``text`` is the Verilog of the module ``name``. The result also contains the module that
-    computes the product. For ``ecp5`` that module instantiates the module in the Verilog text
+    ``text`` is the Verilog of the module ``name``. The result also contains a second module, which
+    computes the product. For ``ecp5`` the second module instantiates the module in the Verilog text
     ``celosia.fpga.table_product.ROWS``, which the caller must add to the design. For other families
     the product is a sum with one term for each bit of the narrower operand. The term is the shifted
-    wider operand if the bit is 1, otherwise 0.
+    wider operand if the bit is 1, otherwise 0; the sign bit's term is subtracted.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.

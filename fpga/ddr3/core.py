@@ -34,14 +34,14 @@ class ClockError(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3:
-    """A board's DDR3 chip and the wiring of the chip.
+    """A board's DDR3 chip and the wiring between the chip and the FPGA.
 
     ``termination`` is the chip's nominal termination (RTT_NOM). Each byte of the chip's data has a
     group of FPGA pins. If ``swapped_masks`` is true, the data-mask pin of byte 0 is in the group of
-    byte 1, and that of byte 1 in the group of byte 0. To reduce noise, the board connects some
-    outputs of the FPGA to the board's supply or ground. ``high`` is the number of these outputs on
-    the supply, which the FPGA drives to 1. ``low`` is the number of those on ground, which the FPGA
-    drives to 0.
+    byte 1, and the data-mask pin of byte 1 in the group of byte 0. To reduce noise, the board
+    connects some FPGA outputs to its supply or to ground. ``high`` is the number of outputs that
+    are connected to the supply and driven to 1. ``low`` is the number of outputs that are connected
+    to ground and driven to 0.
     """
 
     chip: Ddr3Chip

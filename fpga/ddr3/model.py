@@ -35,7 +35,11 @@ class ModelClock(LiteXModule):
 
 
 class ModelPhy(Module, AutoCSR):
-    """LiteDRAM's model of PHY and chip, with the registers and the settings of an ECP5's PHY."""
+    """A simulation model of a DDR3 chip and its PHY, with the interface of an ECP5's PHY.
+
+    LiteDRAM's model is inside. The control registers and settings, such as latencies, are those of
+    an ECP5's PHY.
+    """
 
     @classmethod
     def of(cls, real, config, watched):
