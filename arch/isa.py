@@ -54,7 +54,7 @@ class Engine(enum.IntEnum):
 
 
 class Opcode(enum.IntEnum):
-    """The instructions; the value is the opcode field of an instruction's header."""
+    """Opcodes: one member for each instruction; its value is the header's field ``opcode``."""
 
     HALT = 0
     LOOP = 1

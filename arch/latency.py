@@ -69,7 +69,7 @@ def queue_latency(depth: int) -> int:
 
 
 def requests_latency(stages: int) -> int:
-    """Return the cycles from a scratchpad read request, granted at once, to the requested data."""
+    """Return the cycles from an engine's scratchpad read request, granted at once, to its data."""
     return 2 + 2 * stages
 
 
@@ -84,23 +84,26 @@ def lines_wait(access: Access, stages: int) -> bool:
 
 
 def reader_latency(stages: int) -> int:
-    """Return the cycles from a vector command's start to the first beat read from the scratchpad.
+    """Return the cycles from the start of a vector engine's command to its first scratchpad beat.
 
-    The vector engine reads this beat for the command.
+    A beat is the group of elements that the vector engine processes in one cycle.
     """
     return requests_latency(stages) + 3 + stages
 
 
 def drain_latency(config: Datapath) -> int:
-    """Return the cycles from the start of a drain command to its first beat of sums."""
+    """Return the cycles from a DRAIN's start to the first beat of sums from the accumulators.
+
+    DRAIN reads and clears accumulators. A beat is the group of sums that it outputs per cycle.
+    """
     return config.acc_latency + 1
 
 
 def words_wait(config: VectorSizes, first: int) -> int:
-    """Return the cycles that a vector command's first beat waits for its requantization parameters.
+    """Return the cycles that a command's first beat waits for its requantization parameters.
 
-    ``first`` is the number of cycles from the command's start to this beat. If the parameters
-    arrive before the beat or with it, the result is 0.
+    The command runs on the vector engine. ``first`` is the number of cycles from its start to its
+    first beat. If the parameters arrive no later than this beat, the result is 0.
     """
     return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
 
@@ -114,19 +117,19 @@ def requantizer_latency(*, registered: bool) -> int:
 
 
 def intake_latency(config: VectorSizes) -> int:
-    """Return the cycles in which accumulator sums are requantized to INT16 for softmax or norm.
+    """Return the cycles from a beat of accumulator sums to its INT16 elements.
 
-    They are counted from the input of a beat of sums to the output of its INT16 elements.
+    The vector engine requantizes the sums to these elements as inputs of a softmax or a norm.
     """
     registered = config.control.registered
     return requantizer_latency(registered=registered) + 2 * registered
 
 
 def epilogue_latency(config: VectorSizes) -> int:
-    """Return the cycles that a beat takes from the vector engine's requantizer to the scratchpad.
+    """Return the cycles from a beat at the requantizer's input to its write to the scratchpad.
 
-    They are counted from the input of a beat of values to the write of the beat's elements.
-    Rotations and polynomials take more cycles, which the result does not include.
+    The requantizer is the first unit of the vector engine's back end. The result excludes the
+    cycles of the rotary unit and the further cycles of activation functions by polynomials.
     """
     registered = config.control.registered
     table = TABLE_LATENCY * bool(config.activation)
@@ -165,10 +168,10 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the width of the multiplier operand that holds a part of an 8-bit weight (bits).
+    """Return the width of the multiplier operand that holds ``width`` bits of a weight (bits).
 
-    The part has ``width`` bits. If ``width`` is below 8, the operand has an additional sign bit; a
-    whole weight already has one.
+    A weight has 8 bits, including its sign. If ``width`` is below 8, the operand has an additional
+    sign bit.
     """
     return width + (width < OPERAND_BITS)
 
@@ -176,8 +179,9 @@ def part_width(width: int) -> int:
 def row_width(config: MatrixSizes) -> int:
     """Return the width of an activation at a multiplier (bits).
 
-    If the configuration has ``block_exponents``, each row of a weight slot may have an exponent, by
-    which the row's activation is shifted left. The width then includes the largest shift.
+    A weight slot is the array's storage for one tile of weights. If the configuration has
+    ``block_exponents``, a row of the slot may have an exponent: the activation is shifted left by
+    up to ``SHIFTS`` bits, which the width includes.
     """
     return config.element_width + (SHIFTS if config.block_exponents else 0)
 
@@ -185,10 +189,10 @@ def row_width(config: MatrixSizes) -> int:
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
     """Return whether products ``a * b[0]`` and ``a * b[1]`` overlap in one multiplier's result.
 
-    The multiplier computes both at once: one of its operands is ``a``, the other contains ``b[0]``
-    and ``b[1]``. If this second operand would need more than ``factor_width`` bits, ``b[1]`` is
-    placed closer to ``b[0]``, and the products overlap. ``a`` has ``width`` bits, and each ``b[i]``
-    has ``b_width`` bits.
+    The multiplier's second operand contains ``b[1]`` shifted left, and ``b[0]``. A shift by the
+    width of ``a * b[0]`` keeps the products apart. If the operand would then be wider than
+    ``factor_width`` bits, the shift is smaller and the products overlap. ``a`` has ``width`` bits,
+    and each ``b[i]`` has ``b_width`` bits.
     """
     return width + 2 * b_width + (width == b_width) > factor_width
 
@@ -205,10 +209,10 @@ def product_latency(config: MatrixSizes) -> int:
 
 
 def weights_latency(config: Datapath) -> int:
-    """Return the cycles from a slot number at the weight memory's input to the slot's weights.
+    """Return the cycles from a slot number at an adder-tree array to that slot's weights.
 
-    The latency is for an array of adder trees. In a ``registered`` machine, a memory of more than
-    four slots has an output register, which adds one cycle.
+    A slot holds one tile of weights. In a ``registered`` machine, a weight memory of more than four
+    slots has an output register, which adds one cycle.
     """
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 
@@ -225,11 +229,11 @@ def array_latency(config: MatrixSizes, kind: str = "") -> int:
 
 
 def dispatch_cycles(config: Datapath) -> int:
-    """Return the cycles from a command's end to the first memory request of a waiting command.
+    """Return the cycles from a command's end to the first request of another engine's command.
 
-    The commands are on different engines. At its end the first command sends a token, which the
-    second command requires. One cycle passes until the token is counted, and one until the second
-    engine has accepted its command. In a ``registered`` machine that engine starts one cycle later.
+    The second command waits for the token that the first sends at its end. One cycle passes until
+    the token is counted, and one until the second engine has accepted its command. In a
+    ``registered`` machine this engine starts one cycle later.
     """
     return 2 + config.stages
 
@@ -242,13 +246,11 @@ def load_bytes(access: Access) -> int:
 def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
     """Return the cycles of a SPARSE instruction that multiplies ``m`` rows of ``k`` activations.
 
-    The sparse matrix has ``n`` columns, and ``beats`` entries for each of the ``lanes`` lanes. The
-    first row is loaded before the products, and each further row during the products of the
-    previous row. Each lane has a sum for one column at a time. The finished sums of all lanes are
-    added to accumulators one after another. A lane cannot finish a column until its previous
-    sum has been added; meanwhile all lanes stall. After each row, the lanes' last sums are added in
-    the same way. The result is exact if no lane stalls, otherwise the instruction takes more
-    cycles.
+    The sparse matrix has ``n`` columns, and ``beats`` entries (``celosia.arch.sparse``) for each of
+    the ``lanes`` lanes. The first row is loaded before its products, each further row during the
+    products of the previous row. The lanes' column sums are added to accumulators one at a time.
+    All lanes stall if one would finish a column before its previous sum has been added. The result
+    is exact if no lane stalls, otherwise the instruction takes more cycles.
     """
     load = -(-k // load_bytes(config.access))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

@@ -113,13 +113,14 @@ _LATER = {"scratchpad_align": 1, "softmax_lanes": 0, "row_factors": 0}
 def fingerprint(config: Config) -> int:
     """Return 32 bits that identify a configuration, apart from its name.
 
-    They are the first four bytes of the SHA-256 of a text. The text has a line ``NAME = VALUE`` for
-    each field, where NAME is the field's short name. A fingerprint must never change, so the text
-    keeps the form of the first machines' configuration files. It has a line for the clock, with a
-    constant value. If a field has replaced older ones (``celosia.arch.choices``), the text has the
-    lines of the older fields, not of the newer one. A field that the first machines did not have
-    may have a line only if its value is not the default. In the text of a microcoded machine,
-    fields whose value is the same in all microcoded machines have no line either.
+    They are the first four bytes of the SHA-256 of a text with a line ``NAME = VALUE`` for each
+    field, where NAME is the field's short name. The fingerprint of a machine never changes, so the
+    text keeps the form of the oldest configuration files:
+
+    - constant lines give an empty name, and 50 MHz as the clock;
+    - if a field has replaced older ones (``celosia.arch.choices``), the older ones have the lines;
+    - some fields that the first machines lacked have a line only if they change the circuit;
+    - in the text of a microcoded machine, a field with a fixed value has no line.
     """
     left_out = {"requantizer"}
     if config.micro is not None:
@@ -166,7 +167,11 @@ def request(command: int, tag: int, length: int, addr: int, payload: bytes = b""
 
 
 def answer(status: int, tag: int, payload: bytes = b"") -> bytes:
-    """Return the bytes of the frame with which the machine answers the request of this ``tag``."""
+    """Return the bytes of an answer frame, which the machine sends.
+
+    ``tag`` is that of the answered request; ``status`` is its result (:class:`Status`). ``payload``
+    has the data that the request asks for, if any.
+    """
     body = bytes([status, tag]) + len(payload).to_bytes(2, "little")
     return _frame(ANSWER_SYNC, body + payload)
 

@@ -16,11 +16,11 @@ class MatrixSizes(Datapath):
 
     @property
     def low_rows(self) -> int:
-        """Number of rows with lower key bits, at the end of a weight slot with attention keys.
+        """Number of the last rows of a weight slot that hold the lower bits of attention keys.
 
-        An element of a key has 8 bits, but a packed KV cache (record ``packed_cache``) may store
-        only its upper four. Each of these rows holds the lower four bits of one element. The number
-        is 0 if the machine has no such cache.
+        A weight slot is the array's storage for one tile of weights. Key elements have 8 bits, of
+        which a packed KV cache may store only the upper four. Each of these rows holds the lower
+        four bits of one element. The number is 0 without a packed KV cache.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
@@ -82,9 +82,10 @@ class MatrixSizes(Datapath):
 
     @property
     def paired(self) -> bool:
-        """True if a byte of a weight slot can hold two 4-bit operands from two different tiles.
+        """True if a byte of a weight slot can hold two 4-bit operands, one of each of two tiles.
 
-        The operands are weights, or keys or values of the KV cache.
+        It is true with ``packed_slots``, for weights, or with a packed KV cache, for keys and
+        values.
         """
         return self.packed_slots or self.packed_cache is not None
 
@@ -108,27 +109,26 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Number of rows with upper key bits, at the start of a weight slot with attention keys.
+        """Number of the first rows of a weight slot that hold the upper bits of attention keys.
 
-        Each of these rows holds the upper four bits of one element of the keys. The number is a
-        power of two.
+        Each of these rows holds the upper four bits of one key element. The number is a power of
+        two.
         """
         return max(1, next_power_of_two(self.array.rows) // 2)
 
     @property
     def slot_scales(self) -> int:
-        """Number of scale bits stored beside each byte of a weight slot; 0 if slots have no scales.
+        """Number of scale bits stored with each byte of a weight slot; 0 if slots have no scales.
 
-        The bits beside the bytes of one column form the scale of the column's weights.
+        The scale bits stored with the bytes of a column form the 8-bit scale of its weights.
         """
         return -(-SCALE_BITS // self.array.rows) if self.packed_slots and self.weight_group else 0
 
     @property
     def slot_exponents(self) -> int:
-        """Largest number of exponent bits stored beside a byte of a weight slot.
+        """Largest number of exponent bits stored with a byte of a weight slot; 0 if none are.
 
-        The bits beside the bytes of one row form the exponent of the row's values. The number is 0
-        if slots have no exponents.
+        The exponent bits stored with the bytes of a row form the row's 2-bit exponent.
         """
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 
@@ -158,7 +158,7 @@ class MatrixSizes(Datapath):
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixConfig(MatrixSizes):
-    """Groups of fields that the matrix engine uses, and properties of its scratchpad accesses."""
+    """Configuration records that the matrix engine uses; ``access`` has its scratchpad accesses."""
 
     access: Access
     array: Array

@@ -23,10 +23,10 @@ _PACKAGES = {
 def library(module: str, subject: str, package: str = "", extra: str = "") -> Any:
     """Import and return a module of an optional package.
 
-    ``package`` is the package that contains the module, by default found from the module's name.
-    ``extra`` is Celosia's pip extra that installs the package, by default the first that requires
-    the package. Raises :class:`InputError` if the package is missing; its message begins with
-    ``subject``, such as "Images need".
+    ``package`` is the package that contains the module; by default it is derived from the module's
+    name. ``extra`` is the pip extra that installs the package; by default it is Celosia's first
+    extra that requires the package. Raises :class:`InputError` if the package is missing; its
+    message begins with ``subject``, such as "Images need".
     """
     top = module.partition(".")[0]
     if importlib.util.find_spec(top) is None:
@@ -68,10 +68,10 @@ def missing(module: str, subject: str, package: str = "", extra: str = "") -> In
 
 
 def remedy(extra: str) -> str:
-    """Return a clause for an error message: the pip command that installs an extra of Celosia.
+    """Return a clause for an error message: how to install an extra of Celosia with pip.
 
-    The clause gives two arguments of ``pip install``: one for a checkout of the repository, the
-    other for a wheel file.
+    It gives the argument of ``pip install`` for a checkout of the repository, and the argument for
+    a wheel file.
     """
     return f"install it with: pip install '.[{extra}]' in a checkout, or 'FILE.whl[{extra}]'"
 

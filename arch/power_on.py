@@ -1,9 +1,9 @@
 """The format of the image in flash from which a board runs a model at power-on.
 
 A power-on image has a header, a body, and the CRC-32 (ISO-HDLC) of header and body. The header is
-``MAGIC``, the configuration's fingerprint, and the body's length. The body is a list of records. A
-record is an ``Op`` of one byte, a length of two bytes, and as many bytes of data. Numbers are least
-significant byte first.
+``MAGIC``, the configuration's fingerprint, and the body's length in bytes. The body is a list of
+records. A record is an ``Op`` (one byte), the length of its data in bytes (two bytes), and the
+data. Numbers are least significant byte first.
 """
 
 import enum
@@ -44,7 +44,7 @@ class Op(enum.IntEnum):
 
 
 class Refusal(enum.IntEnum):
-    """Why a board does not start the power-on image in its flash, or stops while running it."""
+    """Reasons for which a board does not start the power-on image in its flash, or stops it."""
 
     NONE = 0
     OTHER = 1
@@ -72,6 +72,10 @@ def record(op: Op, data: bytes = b"") -> bytes:
 
 
 def seal(config: Config, body: bytes) -> bytes:
-    """Return the power-on image with a given body, for machines with this configuration."""
+    """Return the bytes of a power-on image: header, ``body`` and CRC.
+
+    The header has the fingerprint of ``config``; a machine of another configuration refuses the
+    image.
+    """
     begin = MAGIC + fingerprint(config).to_bytes(4, "little") + len(body).to_bytes(4, "little")
     return begin + body + zlib.crc32(begin + body).to_bytes(CRC_BYTES, "little")

@@ -42,15 +42,14 @@ def protection(text: str) -> dict[str, str]:
 
 
 def code_columns(width: int, level: str) -> list[int]:
-    """Return a list with one mask of check bits for each of ``width`` data bits.
+    """Return a code's columns: for each of ``width`` data bits, the mask of its check bits.
 
     Bit i of a mask is 1 if check bit i covers the data bit. A check bit is the parity of the data
-    bits that it covers. The mask of a data bit is its column in the code's matrix. At level
-    ``detect`` there is one check bit, which covers all data bits. At level ``correct`` all masks
-    differ, and each has an odd number of ones, at least three. The decoder can therefore
-    distinguish a wrong data bit, a wrong check bit and two wrong bits. This is the code of Hsiao
-    (1970). All check bits cover about the same number of data bits. This keeps the logic shallow:
-    the depth of a check bit's logic grows with the number of data bits that it covers.
+    bits that it covers. At level ``detect`` one check bit covers all data bits. At level
+    ``correct`` the code is that of Hsiao (1970): all masks differ, and each has an odd number of
+    ones, at least three. The decoder can therefore distinguish a wrong data bit, a wrong check bit
+    and two wrong bits. All check bits cover about the same number of data bits, because the
+    largest number determines the depth of the logic.
     """
     if level == "detect":
         return [1] * width
@@ -79,13 +78,13 @@ def check_bits(columns: Sequence[int]) -> int:
 
 
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
-    """Return a list with one pair of masks ``(failing, holding)`` of check bits for each data bit.
+    """Return, for each data bit, the check bits that show that this data bit is wrong.
 
-    ``columns`` are the masks of :func:`code_columns`. The stored check bits are compared with those
-    computed from the data. If only this data bit is wrong, the check bits in ``failing`` differ,
-    and those in ``holding`` are equal. ``holding`` has only the bits that are needed to distinguish
-    the data bit from all others. If more than one bit is wrong, the masks may match several data
-    bits or none.
+    ``columns`` are the masks of :func:`code_columns`. The result has a pair of masks ``(failing,
+    holding)`` for each data bit. The stored check bits are compared with those
+    computed from the data. A single wrong bit is this data bit if the check bits in ``failing``
+    differ and those in ``holding`` are equal. If several bits are wrong, the masks may match
+    several data bits or none.
     """
     patterns = []
     for column in columns:

@@ -34,11 +34,11 @@ class PsramTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class PsramChip:
-    """A PSRAM chip, or ``dies`` chips in parallel that run in lockstep, each with eight data lines.
+    """A PSRAM memory of ``dies`` equal chips in parallel, which run in lockstep.
 
-    Times are in nanoseconds unless stated otherwise. Each chip is a die; ``dies`` is a power of
-    two. A die has ``2**row_bits`` rows of ``2**col_bits`` columns of 16 bits; each edge of its
-    clock moves eight bits. Raises :class:`InputError` if ``dies`` is not a power of two.
+    A chip (die) has eight data lines, and ``2**row_bits`` rows of ``2**col_bits`` columns of 16
+    bits. Each edge of its clock moves eight bits. Times are in nanoseconds unless stated otherwise.
+    Raises :class:`InputError` if ``dies`` is not a power of two.
     """
 
     name: str
@@ -92,10 +92,10 @@ class PsramChip:
 
     @property
     def fixed(self) -> bool:
-        """True if there are several dies: every access then has twice the latency ``latency``.
+        """True if there are several dies, so that every access takes ``2 * latency`` clock periods.
 
-        Parallel dies refresh at different times, but must return their data at the same time. With
-        a single die the value is False: only accesses during a refresh have twice the latency.
+        Parallel dies refresh at different times, but must return their data at the same time. A
+        single die takes ``2 * latency`` only during a refresh.
         """
         return self.dies > 1
 

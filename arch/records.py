@@ -76,7 +76,7 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCache:
-    """KV cache of 4-bit keys and values: a byte of a weight slot holds elements of two heads."""
+    """KV cache of 4-bit keys and values: each byte of a weight slot holds elements of two heads."""
 
     low_rows: int = 0
     """Last rows of key slots, which hold the other four bits of the first ``low_rows`` elements of
@@ -169,10 +169,9 @@ class Activation:
 
 @dataclass(frozen=True, kw_only=True)
 class Fused:
-    """The option that the instructions SOFTMAX and NORM can read accumulators.
+    """SOFTMAX and NORM can read accumulators, whose sums the vector engine requantizes first.
 
-    The vector engine requantizes the accumulators' sums first. Without this option, SOFTMAX and
-    NORM read only the scratchpad.
+    Without this option, these instructions read only the scratchpad.
     """
 
     words: int = 0
@@ -182,9 +181,9 @@ class Fused:
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
-    """Normalization factors of softmax and RMS norm rows, stored until a later product is drained.
+    """Memory of normalization factors of softmax and RMS norm rows.
 
-    The drain multiplies the product's rows by these factors.
+    The DRAIN of a later product multiplies the product's rows by these factors.
     """
 
     rows: int
@@ -254,12 +253,12 @@ class Control:
 
     @property
     def trace(self) -> bool:
-        """True if ports report every write by the vector engine and when commands begin and end."""
+        """True if ports report the vector engine's writes, and each command's begin and end."""
         return bool(CHOICES["observe"][self.observe]["trace"])
 
     @property
     def stages(self) -> int:
-        """Number of register stages between distant units, 0 or 1; a stage adds one cycle."""
+        """Pipeline stages on paths between distant units: 1 if ``registered``, else 0."""
         return int(self.registered)
 
     def protected(self, unit: str) -> str:

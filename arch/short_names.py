@@ -132,9 +132,9 @@ def value(config: Fields, short: str) -> Any:
 def switch(record: str) -> str:
     """Return the short name of the field that determines whether an optional unit is present.
 
-    ``record`` is the name of the unit's record. The field is either a Boolean for the unit, such as
-    ``softmax``, or the first field of the record, such as ``sparse_lanes``. The unit is absent if
-    the field's value is false, 0 or an empty text.
+    ``record`` is the name of the unit's record. The field is a Boolean with the record's name if
+    there is one, such as ``softmax``; otherwise the record's first field, such as ``sparse_lanes``.
+    The unit is absent if the field's value is false, 0 or an empty text.
     """
     if record in SHORT:
         return SHORT[record]
@@ -173,7 +173,7 @@ def _check_absent(record: str, held: Mapping[str, Any]) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a value as text for an error message: strings in quotes, others in lower case."""
+    """Return a value as text for an error message: a string in quotes, ``True`` as ``true``."""
     return repr(value) if isinstance(value, str) else str(value).lower()
 
 
@@ -219,14 +219,13 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a dictionary from the short name of each field to its value after some changes.
+    """Return the values of all fields after ``changes`` are applied to ``values``.
 
-    ``values`` has the present value of every field, ``changes`` the new values of some fields; both
-    are dictionaries from short names to values. If a change removes a unit, the unit's fields get
-    their values from :data:`ABSENT`, except those that ``changes`` sets. Some fields, such as
-    ``multiplier``, have replaced older fields (:mod:`celosia.arch.choices`). Raises
-    :class:`InputError` if ``changes`` has such a field and also an older field with a contradicting
-    value.
+    The result and both arguments are dictionaries from short names to values; ``values`` has every
+    field. If a change removes a unit, the unit's fields get their values from :data:`ABSENT`,
+    except those that ``changes`` sets. Older fields in ``changes`` are converted to the fields that
+    replaced them (:mod:`celosia.arch.choices`). Raises :class:`InputError` if ``changes`` has both,
+    and their values contradict each other.
     """
     check_agreement(changes)
     after = chosen({**values, **changes})

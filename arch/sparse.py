@@ -3,16 +3,17 @@
 A matrix [k, n] is coded column by column, and each column from row 0 on. Its code is a list of
 entries of :data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the field ``run`` in the
 upper 4 bits. An entry with a nonzero value encodes ``run`` zeros followed by this value. An entry
-with value 0 encodes ``16 * (run + 1)`` zeros; this number is at most ``k``. An entry with value 0
-and run :data:`NOTHING` encodes no element.
+with value 0 encodes ``16 * (run + 1)`` zeros, at most ``k``. An entry with value 0 and run
+:data:`NOTHING` encodes no element.
 
-The sparse unit has several lanes, which work in parallel. The matrix is divided into one part for
-each lane, and the lane reads the entries of its part. A part may begin and end within a column.
-Entries that encode no element pad the parts of lanes that have fewer entries than others. The
-entries are stored in beats. A beat is a word with the next entry of every lane; the entry of lane 0
-is in the lowest bits. The size of a beat is rounded up to whole bytes. :data:`HEADER_BEATS` beats
-precede the entries. They give the position of each lane's first element: its tile (``column //
-cols``), its column in that tile, and its row. ``cols`` is the number of columns of the array.
+The sparse unit multiplies in several lanes at once. Each lane reads the entries of a range of
+consecutive elements, which may begin and end within a column. Entries that encode no element pad
+the lanes to equal numbers of entries. The entries are stored in beats. A beat is a word with the
+next entry of every lane, lane 0 in the lowest bits, rounded up to whole bytes.
+
+Before the entries, :data:`HEADER_BEATS` beats give the position of each lane's first element: its
+tile (``column // cols``) in beat 0, its column in that tile in beat 1, and its row in beat 2.
+``cols`` is the number of columns of the array.
 """
 
 VALUE_WIDTH = 8

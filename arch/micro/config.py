@@ -55,9 +55,9 @@ def check_micro(config: Fields, values: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if a microcoded machine cannot have this configuration.
 
     ``values`` maps short names of the configuration's fields to their values. The fields in
-    :data:`CONSTANTS` must have the values listed there. The width of external memory, the length
-    of the longest row and the number of configurable words in the data memory must not exceed the
-    limits in this module.
+    :data:`CONSTANTS` must have the values listed there. Three sizes must not exceed the limits in
+    this module: the width of external memory, the longest row, and the data memory's words for
+    program, row and activation tables together.
     """
     for name, constant in CONSTANTS.items():
         if values[name] != constant:
