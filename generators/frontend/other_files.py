@@ -33,12 +33,13 @@ def _archive(path: Path) -> str:
 
 
 def refuse_other(path: Path) -> None:
-    """Raise :class:`InputError` for a file that no loader of models has accepted.
+    """Raise :class:`InputError` for a file that no loader of models accepts.
 
-    If the file's suffix or first bytes belong to a known but unsupported format, the message says
-    how to convert the model. Otherwise the message lists the supported forms of models. For a
-    missing file, the error is raised only if the suffix belongs to an unsupported format. For a
-    folder, no error is raised.
+    If the file's suffix or first bytes show a known but unsupported format, the message says how to
+    convert the model. Otherwise the message lists the supported forms of models.
+
+    A folder raises no error. A missing file raises an error only if its suffix is that of an
+    unsupported format.
     """
     kind = path.suffix.lower()
     if path.is_dir():

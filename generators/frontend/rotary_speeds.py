@@ -23,21 +23,20 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     """Return a model's settings of rotary positions: a dictionary from name to value.
 
     The settings are read from a dictionary in config.json: ``rope_scaling`` or, if it is empty,
-    ``rope_parameters``. If the dictionary that is read lacks the rotary base or the share of
-    rotated columns, that setting is read from the top level of config.json. The setting
-    ``rope_type`` is the kind of rotary positions.
+    ``rope_parameters``. The setting ``rope_type`` is the kind of rotary positions. The rotary base
+    is ``rope_theta``. The setting ``partial_rotary_factor`` is the share of a head's columns that
+    are rotated. If the dictionary lacks the base or the share, config.json's top level gives it.
 
     For the kinds ``llama3``, ``yarn`` and ``longrope``, the result also has the number of positions
     of the original training. This number is read from the top level of config.json or, if it is
     missing there, from the dictionary. If it is missing in both, ``max_position_embeddings`` is
     used.
 
-    ``partial`` is true if the type of model may rotate only a share of a head's columns. If
-    ``partial`` is false, all columns are rotated. The kind ``default`` then ignores the share, and
-    the other kinds require a share of 1.
+    ``partial`` is true if models of this type may rotate only a share of the columns. If
+    ``partial`` is false, all columns are rotated. The kind ``default`` then ignores the share; for
+    other kinds it must be 1.
 
-    Raises :class:`InputError` if the kind is not supported, or requires a share of 1 and the share
-    differs.
+    Raises :class:`InputError` if the kind is not supported, or if the share must be 1 but is not.
     """
     config, path = folder.config, folder.config_path
     rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
@@ -74,18 +73,18 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
 
 
 def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Turning:
-    """Return the rotary base, the angular speed of each pair of columns, and a scale.
+    """Return (rotary base, angular speed of each pair of columns, scale of cosines and sines).
 
-    The speeds are [head_dim / 2], in radians per token, and are the same for all heads. A pair that
-    is not rotated has the speed 0. Cosines and sines are multiplied by the scale. ``rope`` is the
-    result of :func:`rope_settings`, and ``head_dim`` is the number of columns of a head.
+    The speeds are [head_dim / 2], in radians per token, and are the same for all heads. A pair has
+    two columns that are rotated together; a pair that is not rotated has the speed 0. ``rope`` is
+    the result of :func:`rope_settings`, and ``head_dim`` is the number of columns of a head.
 
-    The kind of rotary positions is the setting ``rope_type``. For the kind ``dynamic`` the result
+    The setting ``rope_type`` is the kind of rotary positions. For the kind ``dynamic``, the result
     has the speeds of the kind ``default``, which are correct up to the model's number of positions.
-    For the kind ``longrope`` it has the speeds of the setting ``short_factor``, which are correct
+    For the kind ``longrope``, it has the speeds of the setting ``short_factor``, which are correct
     up to the number of positions of the original training.
 
-    Raises :class:`InputError` if a setting is missing, or does not fit the others.
+    Raises :class:`InputError` if a setting of ``rope`` is missing or invalid.
     """
     base, kind = float(rope["rope_theta"]), rope["rope_type"]
     rotated = int(head_dim * rope["partial_rotary_factor"])

@@ -31,12 +31,12 @@ def read_samples(
 ) -> list[NDArray[np.generic]]:
     """Read a model's inputs from a file or a folder, and return a list with one array per input.
 
-    Each array is the result of :meth:`Source.prepare`, which applies the host steps that precede
-    the machine. ``path`` has one of these forms:
+    Each array is the result of :meth:`Source.prepare`, which applies the host steps before the
+    machine's run. ``path`` has one of these forms:
 
     - a ``.npy`` file with an array [count, *shape], where ``shape`` is the model's input shape;
-    - a ``.npz`` file for a model with several named inputs; it has an array [count, *shape] for
-      each, where ``shape`` is the shape of that input;
+    - a ``.npz`` file for a model with several inputs: an array [count, *shape] for each input by
+      name, where ``shape`` is that input's shape;
     - a folder of images or sounds, which are read in the order of their names; the model's
       preprocessor_config.json describes the preprocessing;
     - any other file: a text with one input per line, for models of texts. Blank lines are skipped
@@ -105,9 +105,10 @@ def count_cut(path: Path, source: Source, count: int | None) -> int:
 
 
 def read_answers(path: Path) -> list[tuple[str, str]]:
-    """Return pairs (source, answer) from a file with one pair per line, separated by a tab.
+    """Return a list of pairs (source text, answer text) from a file.
 
-    Raises :class:`InputError` if the file cannot be read, or a line does not have one tab.
+    Each line has one pair, separated by a tab; blank lines are skipped. Raises :class:`InputError`
+    if the file cannot be read, or a line does not have one tab.
     """
     pairs = []
     for line in read_sentences(path, blank=True):
@@ -247,11 +248,11 @@ def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDAr
 
 
 def read_classified(path: Path, source: Source) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the texts in a file, and the correct class number of each text, [count].
+    """Return a list of the texts in a file, and an array [count] of their correct class numbers.
 
-    A line has a text, or the two texts of a pair, and then the class, by number or by the model's
-    class name. Tabs separate these parts. Raises :class:`InputError` if the file cannot be read or
-    a line has another form.
+    Each line has a text, a tab and a class: the class's number or its name in the model. The text
+    may be a pair of texts with a tab between them. Blank lines are skipped. Raises
+    :class:`InputError` if the file cannot be read or a line has another form.
     """
     number, texts, classes = _numbering(path, source, _classes(source)), [], []
     for line in read_sentences(path, blank=True):

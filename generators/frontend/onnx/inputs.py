@@ -99,16 +99,18 @@ class InputReader:
     batched: bool
 
     def place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
-        """Return the :class:`Place` of an input: the kind of its content, and its axes.
+        """Return the :class:`Place` of an input, with its name, shape, kind and element type.
 
         ``value`` is the input as the ONNX model describes it. If ``first`` is true, it is the
         graph's first input, whose content is token numbers or data. The kind of any other input
         (such as a mask) follows from its name, shape and element type.
 
-        ``shape`` has the sizes of the axes. A size of 0 is open: the graph does not fix it.
-        ``tokens`` replaces an open number of tokens. If ``tokens`` is 0, an open number raises
-        :class:`OpenLengthError`. Raises :class:`InputError` if the input's axes or element type are
-        not supported, or if the graph fixes another number of tokens than ``tokens``.
+        ``shape`` has the sizes of the axes; 0 stands for a size that the graph does not fix.
+        ``tokens`` is the number of tokens to use if the graph does not fix it, or 0.
+
+        Raises :class:`OpenLengthError` if neither the graph nor ``tokens`` gives the number of
+        tokens. Raises :class:`InputError` if they give different numbers, or if the input's axes or
+        element type are not supported.
         """
         name, kind = value.name, value.type.tensor_type.elem_type
         integer = kind in (6, 7, 9)

@@ -20,10 +20,10 @@ _TRIED = 64
 
 
 def few(path: Path) -> int:
-    """Return ``FEW`` if the graph in a file does not fix its number of tokens, otherwise 0.
+    """Return ``FEW`` (3) if the graph in a file does not fix its number of tokens, otherwise 0.
 
-    The importer reads such a graph with ``FEW`` tokens to recognize its parts. The result is also 0
-    if the graph cannot be read.
+    The importer reads such a graph with ``FEW`` tokens to recognize its operations. The result is
+    also 0 if the graph cannot be read.
     """
     try:
         read_graph(path, 0, lambda graph: graph)
@@ -37,9 +37,9 @@ def few(path: Path) -> int:
 def made_for(path: Path) -> int:
     """Return the only number of tokens with which a graph can be run, or 0 if none is found.
 
-    A graph has such a number if its first input leaves the number of tokens open, but a constant of
-    the graph fixes it. The result is 0 if the first input fixes the number, if the graph also runs
-    with ``FEW`` tokens, or if some nodes are unsupported.
+    The function is for graphs whose first input accepts any number of tokens, while a constant of
+    the graph fixes it. The result is 0 if the first input fixes the number, if some nodes are
+    unsupported, or if the graph also runs with ``FEW`` (3) tokens.
     """
     return _made_for(path, stamp(path))
 
@@ -58,12 +58,12 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the largest number of tokens with which a graph can compute one of its values.
+    """Return the largest number of tokens for which a graph can compute the value named ``start``.
 
-    ``start`` is the name of the value. ``graph`` was read from the file ``path``, with the number
-    of tokens that :func:`few` returns. Usually a constant, such as a table of positions, sets the
-    limit. So the function tries only the integers in the graph's constants and the sizes of the
-    constants. The result is 0 if the limit is not among these numbers.
+    ``graph`` was read from the file ``path``, with the number of tokens that :func:`few` returns.
+    The limit is usually set by a constant, such as a table of positions. So the function tries only
+    the axis sizes of the graph's constants, and the integers in small constants. The result is 0 if
+    none of these numbers is the limit.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):
@@ -89,7 +89,7 @@ def _runs(path: Path, tokens: int, value: str = "") -> bool:
 
 
 def _sizes(graph: Graph) -> list[int]:
-    """Return the numbers in a graph's constants, and their numbers of rows, in ascending order."""
+    """Return axis sizes of a graph's constants and integers in small ones, in ascending order."""
     sizes = {*_numbers(graph.known.values()), *_numbers(graph.constants())}
     return sorted(size for size in sizes if FEW < size <= _MOST)[:_TRIED]
 

@@ -97,7 +97,11 @@ def gemm(node: Node) -> View:
 
 
 def conv(node: Node) -> View:
-    """Return a view of a Conv's result: a linear layer's output for windows of a graph's input."""
+    """Return a view of a Conv's result: a linear layer applied to each window of the graph's input.
+
+    Raises :class:`UnsupportedError` if the Conv's operand is not the graph's input, or if the
+    convolution is grouped or padded by a rule.
+    """
     view, weight = node.view(0), node.constant(1)
     if not isinstance(view.tensor, Input) or view.shape[0] != 1:
         raise UnsupportedError("it is a convolution of something else than the input")

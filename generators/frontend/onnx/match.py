@@ -50,7 +50,7 @@ class Block:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Settings and weight shapes that all blocks of a model must have in common."""
+        """Tuple of settings and weight shapes that must be the same for all blocks of a model."""
         shapes = tuple((name, value.shape) for name, value in sorted(self.weights.items()))
         placement = self.placement if self.norms else ""
         masks = self.variable, self.causal, self.window, self.global_tokens
@@ -81,12 +81,14 @@ class Encoder:
 
 
 def match(output: View, names: Mapping[int, str]) -> Encoder:
-    """Return the encoder that computes the view ``output``.
+    """Return the encoder whose output is the view ``output`` of a tensor.
 
-    This view is the graph's output or an earlier value. ``names`` is a dictionary from a tensor's
-    Python ``id`` to the name of its value in the graph. The graph is matched from ``output`` back
-    to the input. Raises :class:`UnsupportedError` if it does not match an encoder; the message
-    usually names the node at which matching ends.
+    The view is the graph's output or an earlier value. ``names`` is a dictionary from a tensor's
+    Python ``id`` to the name of its value in the graph. The function compares the tensors with the
+    layers of an encoder, from ``output`` back to the input.
+
+    Raises :class:`UnsupportedError` if they are not those of an encoder. The message usually names
+    the node of the first tensor that differs.
     """
     x = output.tensor
     weights: dict[str, Floats] = {}

@@ -101,11 +101,13 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return a view of the sum or difference of a LayerNorm's term and a constant.
+    """Return a view of the sum or difference of a :class:`Spread` and a constant.
 
-    ``view`` is a view of the term, a :class:`Spread`; ``number`` is the constant. The result is a
-    view of another :class:`Spread`, whose ``beta`` includes the constant. Raises
-    :class:`UnsupportedError` if the constant differs between tokens.
+    A :class:`Spread` is a term of a LayerNorm. ``view`` is a view of it, and ``number`` is the
+    constant. The result is a view of another :class:`Spread`, whose ``beta`` includes the constant.
+
+    Raises :class:`UnsupportedError` if the constant differs between tokens, or if the view lacks a
+    column of its tensor.
     """
     tensor = view.tensor
     assert isinstance(tensor, Spread)

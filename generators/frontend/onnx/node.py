@@ -44,11 +44,12 @@ class Node:
         return value.decode() if isinstance(value, bytes) else value
 
     def view(self, place: int) -> View:
-        """Return input number ``place`` as a view without an elementwise function.
+        """Return input number ``place`` as a view (elements of a tensor) without a function.
 
-        A view may apply an elementwise function to its elements. For such an input, the result is a
-        view of a new tensor that contains the function's results (:meth:`Made.settled`). Raises
-        :class:`UnsupportedError` if the input is no view.
+        A view may apply an elementwise function to its elements. For such an input, the function's
+        results become a new tensor, and the result is a view of it (:meth:`Made.settled`).
+
+        Raises :class:`UnsupportedError` if the input is no view.
         """
         value = self.inputs[place]
         if not isinstance(value, View):
@@ -76,10 +77,10 @@ def whole(tensor: Tensor, shape: Sequence[int]) -> View:
 
 
 def full_rows(view: View) -> Index:
-    """Return the indices of the tensor rows that a view consists of, one for each row of the view.
+    """Return an array: for each row of a view, the index of the row of its tensor.
 
-    The rows of a view are along its last axis. Raises :class:`UnsupportedError` unless each of them
-    has all columns of the tensor, in their order.
+    The rows of a view are along its last axis. Raises :class:`UnsupportedError` if a row does not
+    contain all columns of the tensor, in their order.
     """
     rows, columns = view.layout()
     if not np.array_equal(columns, np.arange(view.tensor.columns)):
@@ -88,10 +89,10 @@ def full_rows(view: View) -> Index:
 
 
 def like(view: View, tensor: Tensor) -> View:
-    """Return a view of whole rows of ``tensor``, arranged as the rows of ``view`` are.
+    """Return a view that selects rows of ``tensor`` as ``view`` selects rows of its tensor.
 
-    The rows of ``view`` are along its last axis. If a row of ``view`` begins in row i of the view's
-    own tensor, the same row of the result is row i of ``tensor``.
+    The rows of a view are along its last axis. Where a row of ``view`` begins in row i of its
+    tensor, the result has row i of ``tensor``, with all columns.
     """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

@@ -66,9 +66,9 @@ _FLOATS = (1, 10, 11, 16)
 
 
 def evaluate(node: Node) -> list[Value]:
-    """Return a list with one entry per output of a node: a constant, a mask, or a view.
+    """Return a list of a node's results, one per output: each is a constant, a mask, or a view.
 
-    Raises :class:`UnsupportedError` if no model description covers the node's operation.
+    Raises :class:`UnsupportedError` if the node's operation is not supported.
     """
     operands = [value for value in node.inputs if value is not None]
     if all(isinstance(value, np.ndarray) for value in operands):

@@ -90,11 +90,11 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return the mean of the valid tokens' rows, as a view (elements of a tensor of the graph).
+    """Return a view of the mean of the valid tokens' rows, computed by a division.
 
-    The node divides ``view`` by ``mask``: the sum of these rows by the number of valid tokens,
-    which is computed from the graph's mask. Raises :class:`UnsupportedError` if
-    ``view`` is not this sum, or ``mask`` not this number.
+    ``view`` must be the sum of these rows, and ``mask`` the number of valid tokens, which the graph
+    computes from its mask. The node divides the sum by the number. Raises :class:`UnsupportedError`
+    for other operands.
     """
     tensor = view.tensor
     assert isinstance(tensor, Kept)

@@ -16,12 +16,12 @@ Used = TypeVar("Used")
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
     """Read the graph in a file, call ``use`` with the graph, and return the result of the call.
 
-    The graph is first read as one whose inputs begin with a batch axis. If this reading or its call
-    of ``use`` raises :class:`InputError`, the graph may have no batch axes. The graph is then read
-    again without batch axes, if its first input has a single axis, or a first axis of a fixed size
-    above 1. ``tokens`` is the number of tokens, or 0 if the graph fixes it.
+    The graph is first read with a batch axis at the beginning of each input. If reading or ``use``
+    raises :class:`InputError`, the graph is read again without batch axes, and ``use`` is called
+    again. The second attempt is made only if the first input has a single axis, or a first axis of
+    a fixed size above 1. ``tokens`` is the number of tokens, or 0 if the graph fixes it.
 
-    If no reading succeeds, the error of the first reading is raised. This error is an
+    If no attempt succeeds, the error of the first attempt is raised. This error is an
     ``OpenLengthError`` if neither ``tokens`` nor the graph gives the number of tokens.
     """
     known = stamp(path)
@@ -39,7 +39,11 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Return the modification time and the size of a file; a rewritten file has other values."""
+    """Return (modification time in nanoseconds, size in bytes) of the ONNX file in a path.
+
+    The caller compares two results to find out whether the file was written again. The path may end
+    in a colon and the name of an output. Raises :class:`InputError` if the file cannot be read.
+    """
     file = file_and_output(path)[0]
     with reading(file, "ONNX file"):
         stat = file.stat()

@@ -317,12 +317,12 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return the rows and columns of the tensor in the view, as two arrays of indices.
+        """Return which rows and columns of its tensor the view contains, as two arrays of indices.
 
         The view is read as a matrix: the last axis has the matrix's columns, and the other axes are
-        combined into one axis of rows. The first array of the result has, for each row of the
-        matrix, the index of the tensor's row that it is taken from. The second array has, for each
-        column of the matrix, the index of the tensor's column.
+        combined into one axis of rows. The first array has, for each row of the matrix, the index
+        of the tensor's row. The second array has, for each column of the matrix, the index of the
+        tensor's column.
 
         Raises :class:`UnsupportedError` if a row of the matrix contains elements from several rows
         of the tensor. It is also raised if the rows of the matrix do not all have the same columns
@@ -339,10 +339,9 @@ class View:
 class Mask:
     """A value of a graph that is computed from the mask of valid tokens.
 
-    The fields have the value's contents in two cases. ``full`` is the contents if all tokens are
-    valid. ``cut`` is the contents if all tokens except the last are valid. A value that a graph
-    computes from token numbers is also a :class:`Mask` if it depends only on which tokens are
-    padding.
+    ``full`` is the value's array if all tokens are valid. ``cut`` is its array if the last token is
+    padding and all others are valid. A value that a graph computes from token numbers is also a
+    :class:`Mask` if it depends only on which tokens are padding.
     """
 
     full: NDArray[np.generic]
@@ -354,7 +353,7 @@ Value = View | Mask | NDArray[np.generic]
 
 @dataclass
 class Made:
-    """Cache of the tensors that an import creates, so that equal computations give one tensor."""
+    """Cache of computed tensors: applying the same function to a tensor twice gives one object."""
 
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
     scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)
