@@ -37,10 +37,9 @@ _SIZE = "DIMxFFNxPOSITIONS"
 
 @dataclass(frozen=True)
 class Format:
-    """A number format of weights and activations, and how it is measured.
+    """A number format of weights and activations, and the machine and model that measure it.
 
-    It is measured on a machine with the configuration ``config``, which runs a decoder of
-    ``layers`` layers.
+    The machine has the configuration ``config``. The model is a decoder of ``layers`` layers.
     """
 
     name: str
@@ -142,10 +141,11 @@ def _measure(case: Format, simulator: str, **sizes: int) -> dict[str, Any]:
 
 @functools.cache
 def measured_area(config: Config) -> dict[str, int]:
-    """Return the number of each device resource that a configuration's matrix engine needs.
+    """Return the LUTs, multipliers and block RAMs that a configuration's matrix engine needs.
 
-    The result is a dictionary with the keys ``luts``, ``multipliers`` and ``block_rams``. The
-    device is that of :data:`BOARD`. Raises :class:`InputError` if Yosys is not installed.
+    The result is a dictionary with the keys ``luts``, ``multipliers`` and ``block_rams``. Yosys
+    synthesizes the engine for the device of the board :data:`BOARD`. Raises :class:`InputError` if
+    Yosys is not installed.
     """
     unit = matrix_engine(config)
     device = get_board(BOARD).device

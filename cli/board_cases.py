@@ -104,10 +104,11 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def older_sources(file: Path, design: str) -> str:
-    """Return a text such as "commit 1a2b3c4": the Git commit that added a version of a report.
+    """Return the Git commit that added a report, as a text such as "commit 1a2b3c4".
 
-    ``file`` is the report's file, and ``design`` the field ``design`` of this version. If Git knows
-    no such commit, the text is "older".
+    ``file`` is the report's file in the repository. As this file changes over time, ``design``
+    selects the report: it is the value of the report's field ``design``. If Git knows no such
+    commit, the text is "older".
     """
     command = ["git", "log", "-1", "--format=commit %h", f"-S{design}", "--", file.name]
     done = subprocess.run(command, cwd=file.parent, capture_output=True, encoding="utf-8")

@@ -43,13 +43,13 @@ def resolve_board(
 
     The parameters are the values of ``--board``, ``--config``, ``--set``, ``--link`` and
     ``--memory``. If ``source`` (the value of ``--config``) is None, the configuration is the
-    board's default. Otherwise, if the board has a memory chip, the width of memory addresses is
+    board's default. Otherwise, if external memory is a chip, the width of memory addresses is
     copied from the board's default machine.
 
-    Two other fields of the configuration depend on the board, unless a TOML file or ``--set`` gives
-    them. ``packed`` is set to true if each multiplier of the device is wide enough for two columns
-    of the array. ``registered``, which adds registers between distant units, is copied from the
-    board's default machine.
+    Two more fields are adapted to the board, unless the machine is microcoded, or a TOML file or
+    ``--set`` sets them. ``registered``, which adds registers between distant units, is copied from
+    the board's default machine. ``packed`` is set to true if the array's operands are narrow, and a
+    multiplier of the device can compute the products of two columns.
     """
     board = get_board(name, link)
     if memory == "sdram":
@@ -73,10 +73,10 @@ def resolve_board(
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     """Return the board that runs a model from flash at power-on, and its machine's configuration.
 
-    ``target`` is the pair of the original board and its machine's configuration. If this
-    configuration is the board's default, it is replaced by one that leaves room for the circuit
-    that reads the flash. Any other configuration is returned unchanged. ``kind`` is the flash's
-    read mode, such as ``qspi``.
+    ``target`` is the pair of a board and its machine's configuration; ``kind`` is the flash's read
+    mode, such as ``qspi``. If the configuration is the board's default, it is replaced by the
+    board's default for flash, which leaves room for the circuit that reads the flash. Otherwise it
+    is returned unchanged.
     """
     board, config = target
     reading_board = with_flash(board, kind)

@@ -83,20 +83,20 @@ attachment_options = grouped("attachment", _attachment, *_OPTIONS)
 
 
 def attached(config: Config, attachment: Attachment) -> Component:
-    """Return the accelerator with its memory port and host port converted to buses.
+    """Return the accelerator with bridges from its memory port and host port to buses.
 
-    ``attachment`` names both buses. A port whose bus is ``native`` is not converted. Raises
-    :class:`InputError` if a bus is unknown, or the external memory does not fit the bus.
+    ``attachment`` gives the bus protocol of each port; with ``native`` the port has no bridge.
+    Raises :class:`InputError` if a bus is unknown, or the external memory does not fit the bus.
     """
     it = attachment
     return make_accelerator(config, it.bus, it.addr_width, it.base, it.control)
 
 
 def check_modules(component: Component | None, top: str | None, prefix: str | None = None) -> None:
-    """Raise :class:`InputError` if ``--top`` or ``--prefix`` is no valid name of a Verilog module.
+    """Raise :class:`InputError` if ``top`` or ``prefix`` is not a valid Verilog module name.
 
-    ``top`` must also differ from the names of the component's ports; this is checked only if
-    ``component`` is not None. A name that is None is not checked.
+    They are the values of ``--top`` and ``--prefix``, or None if the option is not given. If
+    ``component`` is not None, ``top`` must also differ from the names of its ports.
     """
     for option, name in (("--top", top), ("--prefix", prefix)):
         if name is not None:

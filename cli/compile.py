@@ -166,10 +166,10 @@ _ICARUS = 15_000
 
 
 def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
-    """If a testbench needs over a minute in Icarus, return a sentence that suggests Verilator.
+    """Return a sentence that suggests Verilator if a testbench takes over a minute in Icarus.
 
-    Otherwise return None. ``cycles`` is the predicted number of the testbench's cycles; if it is
-    None (not known), the result is None. ``top`` is the name of the top module.
+    Otherwise the result is None. ``cycles`` is the predicted number of the testbench's cycles;
+    without a prediction (None), the result is None. ``top`` is the name of the top module.
     """
     elements = config.array.rows * config.array.cols
     seconds = 0 if cycles is None else cycles * elements / _ICARUS

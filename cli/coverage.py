@@ -23,7 +23,7 @@ FUNCTIONAL = "functional"
 
 @dataclass
 class Found:
-    """Result of a coverage measurement.
+    """Result of a coverage measurement: the points of coverage that tests reached and missed.
 
     ``points`` is a dictionary from the kind of point (line, toggle or functional) to the number of
     points reached and the number of all points. ``holes`` are descriptions of points that were not
@@ -58,8 +58,8 @@ def coverage(
 
     There are three kinds of coverage points. A point of `line` is a block of Verilog, or one
     outcome of a condition or choice. A point of `toggle` is a change of a bit, from 0 to 1 or back.
-    A point of `functional` is a combination of four things: an instruction, one of its flags (or no
-    flag), a value of one of its sizes (such as the largest), and a memory timing.
+    A point of `functional` combines an instruction, one of its flags (or no flag), a value of one
+    of its sizes (such as the largest), and a memory timing.
 
     Without UNIT, the command runs the benches of all units and the test programs, and counts points
     of all kinds. With the UNIT `functional` it runs only the test programs, and counts points of

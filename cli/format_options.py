@@ -23,9 +23,9 @@ WIDE = "wide"
 
 @dataclass(frozen=True)
 class Key:
-    """A key of ``--quantize``.
+    """A key of ``--quantize KEY=VALUE``: the type, default and meaning of its value.
 
-    ``name`` is the name of the command's parameter that receives the key's value.
+    ``name`` is the name of the command's parameter that receives the value.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Key:
     meaning: str
 
     def value(self, key: str, text: str) -> Any:
-        """Return the value that ``text`` on the command line means, converted to ``kind``.
+        """Convert the key's value from ``text`` on the command line to ``kind``, and return it.
 
         ``key`` is the key's name for messages. Raises :class:`InputError` if the text cannot be
-        converted, or if ``kind`` is a tuple of choices and the text is none of them.
+        converted, or if ``kind`` is a tuple of choices that does not contain the text.
         """
         if isinstance(self.kind, tuple):
             if text not in self.kind:
@@ -178,9 +178,9 @@ class Formats:
         }
 
     def one_bits(self, user: str) -> int:
-        """Return the only number in ``bits``: how many bits of each weight every run reads.
+        """Return how many bits of each weight every run reads: the only entry of ``bits``.
 
-        Raises :class:`InputError` if ``bits`` has several numbers. The message begins with
+        Raises :class:`InputError` if ``bits`` has several entries. The message begins with
         ``user``, a clause such as "A layer is measured".
         """
         if len(self.bits) > 1:
@@ -188,7 +188,7 @@ class Formats:
         return self.bits[0]
 
     def refuse_bits(self, user: str) -> None:
-        """Raise :class:`InputError` if ``bits`` makes a run read fewer than 8 bits of each weight.
+        """Raise :class:`InputError` unless ``bits`` is 8, the default: all bits of each weight.
 
         The message says that ``user``, an option such as ``--answers``, needs all bits.
         """

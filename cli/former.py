@@ -22,12 +22,12 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 
 def spelling(command: str, option: str) -> str | None:
-    """Return a template of the text that replaces an earlier version's option in this version.
+    """Return the text that replaces an option of an earlier version; None if it is unchanged.
 
-    ``command`` is the name of the command that had ``option``. A template is a part of a command
-    line, in which names in braces stand for values (:func:`holes`). If a later version removed the
-    option, the function returns "gone: " followed by the reason (:func:`is_gone`). It returns None
-    if the option is unchanged.
+    ``command`` is the name of the command that had ``option``. The result is a template: a part of
+    a command line, such as ``--quantize group={}``, with names in braces for values
+    (:func:`holes`). If the option was removed, the result is "gone: " followed by the reason
+    (:func:`is_gone`).
     """
     template = _template(command, option)
     words = (template or "").split()
@@ -51,7 +51,7 @@ def _template(command: str, option: str) -> str | None:
 
 
 def keys_today(text: str) -> str:
-    """Return an earlier version's value of ``--quantize``, rewritten with the keys of this version.
+    """Return ``text``, an earlier version's value of ``--quantize``, with this version's keys.
 
     Raises :class:`InputError` with the reason if a key was removed.
     """
@@ -73,9 +73,10 @@ def keys_today(text: str) -> str:
 
 
 def holes(template: str) -> list[str]:
-    """Return the names in braces in a template of a command line.
+    """Return the names in braces in a template, a part of a command line (:func:`spelling`).
 
-    An empty name stands for the option's value.
+    For example, ``--temperature {temperature}:{top_p}`` has two names. The empty name in ``{}``
+    means the option's value.
     """
     return _HOLE.findall(template)
 
@@ -89,11 +90,11 @@ def is_gone(template: str) -> bool:
 
 
 def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
-    """Return this version's equivalent of an earlier version's command line, as a list of words.
+    """Rewrite an earlier version's command line for this version; return it as a list of words.
 
     ``words`` are the words of the line after ``celosia``, and ``tree`` is the group of all present
-    commands. Return None if the line needs no change, or begins with no known command. Raises
-    :class:`InputError` with the reason if an option was removed.
+    commands. The result is None if the line needs no change, or begins with no known command.
+    Raises :class:`InputError` with the reason if an option was removed.
     """
     name = next((n for n in (" ".join(words[:2]), *words[:1]) if n in TABLE["names"]), None)
     if name is None:

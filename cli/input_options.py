@@ -97,9 +97,10 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
 
 
 def input_files(values: Mapping[str, Any]) -> Files:
-    """Return the files, and the number of random inputs, that a command's options give.
+    """Return the files of inputs, answers, labels and calibration inputs that options give.
 
-    ``values`` is a dictionary from the command's parameters to their values.
+    The result also has the number of random inputs. ``values`` is a dictionary from the command's
+    parameters to their values.
     """
     inputs, random = random_count(values["inputs"])
     names = ("answers", "labels", "calibration")
@@ -134,7 +135,8 @@ def run_encoder(
 ) -> dict[str, Any]:
     """Compile an encoder, run it on the user's inputs, and return cycles and other measurements.
 
-    ``values`` are the command's options. They and the result are dictionaries from name to value.
+    ``values`` is a dictionary from the command's parameters to their values. The result is a
+    dictionary from name to measurement.
     """
     formats: Formats = values["formats"]
     options, files = encoder_options(formats, config, values), input_files(values)
@@ -165,7 +167,8 @@ def run_compiled(
 ) -> dict[str, Any]:
     """Run a compiled encoder on the user's inputs, and return cycles and other measurements.
 
-    ``values`` are the command's options. They and the result are dictionaries from name to value.
+    ``values`` is a dictionary from the command's parameters to their values. The result is a
+    dictionary from name to measurement.
     """
     files, formats = input_files(values), values.get("formats", Formats())
     check_inputs(files, values)

@@ -129,10 +129,10 @@ def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None
     """Handle SIGINT and SIGTERM in a ``with`` block of the main thread.
 
     At the first signal the handler prints a message, raises KeyboardInterrupt in the block, and
-    calls ``end`` in another thread to kill subprocesses. If ``held()`` is true, the block cannot be
-    interrupted now, and the handler does not raise. The code in the block must then itself raise
-    KeyboardInterrupt as soon as ``held()`` is false. After a signal the exit code of the process is
-    130 (SIGINT) or 143 (SIGTERM), even if the block ends without an exception.
+    calls ``end`` in another thread to kill subprocesses. ``held()`` returns whether the block must
+    not be interrupted at this moment. If so, the handler does not raise, and the code in the block
+    must raise KeyboardInterrupt as soon as ``held()`` is false. After a signal the exit code of the
+    process is 130 (SIGINT) or 143 (SIGTERM), even if the block ends without an exception.
 
     The process ends without further cleanup, with the same exit code, if the block has not ended
     five seconds after the first signal. A second signal also ends the process without further

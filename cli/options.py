@@ -21,9 +21,9 @@ Adder = Callable[[Command], Command]
 
 
 def added(options: Sequence[Adder], command: Command) -> Command:
-    """Return a command with options that decorators add to it.
+    """Return ``command`` with the options that the decorators ``options`` add to it.
 
-    ``options`` are the decorators. The command's help lists the options in this order.
+    The command's help lists the options in this order.
     """
     for option in reversed(options):
         command = option(command)
@@ -31,10 +31,10 @@ def added(options: Sequence[Adder], command: Command) -> Command:
 
 
 def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
-    """Return a decorator that adds options, and passes one object for all of them to the command.
+    """Return a decorator that adds ``options`` to a command, and combines their values.
 
-    The function ``make`` gets the options' values as keyword arguments, and returns the object.
-    ``name`` is the name of the argument by which the command's function receives the object.
+    ``make`` gets the options' values as keyword arguments, and returns one object. The command's
+    function receives this object as its argument ``name``.
     """
     names = inspect.signature(make).parameters
 
@@ -95,10 +95,10 @@ def source_option(default: str) -> Adder:
 def config_choice(defaults: str) -> Adder:
     """Return a decorator that adds ``--config`` and ``--set``; the default depends on the model.
 
-    The command's function gets a function ``configured``, which returns the configuration that the
-    options select. The argument of ``configured`` is the name of the preset to use if ``--config``
-    is not given. ``defaults`` is a text for the help of ``--config``: it says which preset is used
-    for which model.
+    The command's argument ``configured`` is a function, which returns the configuration that the
+    options select. It is called with the name of a preset, which is used if ``--config`` is not
+    given. ``defaults`` is a part of the help of ``--config``: it says which model uses which
+    preset.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -123,7 +123,7 @@ def config_options(default: str) -> Adder:
 
 
 def resolve(source: str, overrides: tuple[str, ...]) -> Config:
-    """Return the configuration that ``--config`` and ``--set`` select."""
+    """Return the configuration ``source`` (``--config``), changed by ``overrides`` (``--set``)."""
     return machine(source, overrides)
 
 
@@ -230,7 +230,7 @@ def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, in
 
 
 def times(sizes: Mapping[str, int]) -> str:
-    """Return the sizes of a matrix product as text, such as ``64x64x64``."""
+    """Return the sizes m, k and n of a matrix product as text, such as ``64x64x64``."""
     return "x".join(str(sizes[name]) for name in "mkn")
 
 
@@ -245,11 +245,11 @@ UNIT_FIELDS = {
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` if the user names a unit, but leaves it out of the machine.
+    """Raise :class:`InputError` if the user selects a unit, but switches it off in the machine.
 
-    The user leaves a unit out if ``--set``, or the TOML file of ``--config``, sets the unit's field
-    to false. If only a preset sets the field to false, no error is raised, since the command uses
-    the unit alone, without the preset's machine.
+    The user switches a unit off if ``--set``, or the TOML file of ``--config``, sets the unit's
+    field to false. A preset may set the field to false, because the command uses the unit alone,
+    without the preset's machine.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))
@@ -280,9 +280,8 @@ def given_options(names: Sequence[str]) -> list[str]:
 def refuse_given(user: str, *names: str) -> None:
     """Raise :class:`InputError` if the user has given an option that does not apply.
 
-    ``names`` are the names of the command's parameters for the options that do not apply. The
-    message says that the given option is not for ``user``: another option such as "--toggles", or a
-    noun.
+    ``names`` are the command's parameters for these options. ``user`` is a noun, or another option
+    such as "--toggles". The message says that the given option is not for ``user``.
     """
     refused = given_options(names)
     if refused:

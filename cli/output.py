@@ -70,9 +70,9 @@ def _column(words: str) -> Column:
 def progress(title: str) -> Iterator[Update]:
     """Show a progress bar on standard error; yield a function that updates it with (done, total).
 
-    If standard error is no terminal, a line after half a minute says that the work has begun, and
-    further lines show the progress. Text that is printed meanwhile goes to standard error too:
-    standard output carries results only.
+    If standard error is not a terminal, lines of text replace the bar: the first one after half a
+    minute. Text that is printed in the ``with`` block also goes to standard error, because standard
+    output carries results only.
     """
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -195,19 +195,18 @@ def report(
 
 
 def exit_code() -> int:
-    """Return the command's exit code: 1 if :func:`report` found results wrong, otherwise 0."""
+    """Return the command's exit code: 1 if :func:`report` printed wrong results, otherwise 0."""
     return int(click.get_current_context().meta.get(_WRONG, False))
 
 
 def cycles_table(result: Mapping[str, Any]) -> None:
-    """Print a table of a run's cycles by the array's activity, and a table of the engines' cycles.
+    """Print two tables of a run's cycles: by the array's activity, and by engine.
 
-    The first table has a line for each activity, with its cycles from the result's entry
-    ``where``. If an activity has several counters, each counter above 0 has a line too, with its
-    cycles from the entry ``counters``. :class:`celosia.sim.report.Report` describes both entries.
-    The second table has a line for each engine. It is printed only if the result has the entry
-    ``engines``. Nothing is printed if ``--json`` is given, or if the machine counts no cycles, such
-    as the golden machine.
+    The first table has a line for each activity, with its cycles from the result's entry ``where``.
+    The cycles of some activities are divided among several counters (entry ``counters``). Each of
+    these counters that is not 0 has a line too. :class:`celosia.sim.report.Report` describes both
+    entries. The second table is printed only if the result has the entry ``engines``. Nothing is
+    printed if ``--json`` is given, or if the machine counts no cycles, such as the golden machine.
     """
     if as_json() or not result.get("where"):
         return

@@ -13,9 +13,9 @@ _LONGEST = 4095  # bytes; of a whole path
 
 
 def check_name(text: str) -> str:
-    """Return the rest of an error sentence if a path is not valid, otherwise an empty text.
+    """Return the end of an error message if ``text`` is not a valid path, otherwise an empty text.
 
-    The rest begins with a verb. The caller puts the subject, such as "The path", before it.
+    This end begins with a verb. The caller puts the subject, such as "The path", before it.
     """
     parts = [part.encode("utf-8", "surrogateescape") for part in text.split(os.sep)]
     if not text:

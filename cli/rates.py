@@ -50,11 +50,11 @@ KEYS = (*SPEEDS, "no_inference", "text_model", "token_position", "configuration"
 
 
 def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
-    """Return a dictionary of a machine's rates on a board.
+    """Return the inferences and tokens per second of a machine on a board, and their cycles.
 
-    The entries are those of :func:`inference_rates` and :func:`token_rates`. The entry
-    ``configuration`` is the hash by which :func:`celosia.arch.link.fingerprint` identifies the
-    machine's configuration, in hexadecimal.
+    The result is a dictionary with the entries of :func:`inference_rates` and :func:`token_rates`.
+    The entry ``configuration`` is the hash by which :func:`celosia.arch.link.fingerprint`
+    identifies the machine's configuration, in hexadecimal.
 
     The machine's counters count the cycles, in a simulation of the board's complete top level at
     ``clock_mhz``. External memory is block RAM of the FPGA, or a chip with the timing of its data
@@ -104,11 +104,12 @@ def token_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return a dictionary of the rates at which a machine on a board decodes stories260K.
 
     The entries ``cycles_per_token`` and ``tokens_per_second`` are for the token after
-    :data:`POSITION` earlier tokens. Some machines can also continue two texts together: each run
-    then processes one token of each text. For them the dictionary also has the entries named in
-    :data:`PAIR_RATES`. Their cycles per token are half the cycles of a run with two texts. Weights
-    are random, since cycles do not depend on them. The dictionary is empty if the model does not
-    fit the machine, or the array has no weight slots in which weights stay between runs.
+    :data:`POSITION` earlier tokens. The entries named in :data:`PAIR_RATES` are for two texts that
+    are continued together: each run processes one token of each text. A run's cycles are then
+    divided by 2. Machines that cannot continue two texts do not have these entries. ``text_model``
+    and ``token_position`` are the model's name and :data:`POSITION`. Weights are random, since
+    cycles do not depend on them. The dictionary is empty if the model does not fit the machine, or
+    the array has no weight slots (on-chip storage of weights) in which weights stay between runs.
 
     Raises :class:`RunError` if a token's scores differ from the golden model's scores.
     """

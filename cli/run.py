@@ -125,9 +125,9 @@ def folder_program(folder: str) -> Program:
 
 
 def refuse_other_kind(model: str, *, text: bool) -> None:
-    """Raise :class:`InputError` if an option is given that does not apply to the kind of model.
+    """Raise :class:`InputError` if an encoder gets a language model's option, or the reverse.
 
-    ``text`` is true for a language model, false for an encoder.
+    ``model`` is the model's name. ``text`` is true for a language model, false for an encoder.
     """
     kind, names = ("a language model", ENCODER_ONLY) if text else ("an encoder", DECODER_ONLY)
     refuse_given(f"{model}, which is {kind}", *names)

@@ -81,7 +81,10 @@ class Continuation:
 
 
 def quantized(values: Mapping[str, Any], model: TextDescription, config: Config) -> dict[str, Any]:
-    """Return the quantizer's keyword arguments for a language model, from a command's options."""
+    """Return the quantizer's keyword arguments for a language model, from a command's options.
+
+    ``values`` is a dictionary from the command's parameters to their values.
+    """
     kept = values["kv"]
     return {
         "kv_bits": 4 if kept.startswith("int4") else OPERAND_BITS,
