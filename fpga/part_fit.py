@@ -109,12 +109,11 @@ def fit_part(
 
 
 def with_registers(config: Config, device: Device) -> Config:
-    """Return ``config`` with the field ``registered`` true, if a board with this device needs it.
+    """Return ``config`` with ``registered`` true, if a board with ``device`` sets this field.
 
-    A board needs it if the field is true in the board's configuration. If no board with this device
-    needs it, or for a microcoded machine, ``config`` is returned unchanged. The field adds
-    registers between distant units. Without these registers, a machine that fills a large device
-    reaches only half the clock frequency.
+    For other devices, or if the machine is microcoded, ``config`` is returned unchanged. The field
+    ``registered`` adds registers between distant units. Without these registers, a machine that
+    fills a large device reaches only half the clock frequency.
     """
     boards = [board for board in map(get_board, BOARDS) if board.device.name == device.name]
     if config.micro is None and any(board.config.control.registered for board in boards):

@@ -108,11 +108,11 @@ def place(
 
 
 def fills(device: Device, verilog: str) -> bool:
-    """Return whether a design has an array of adder trees and is for a device with known sites.
+    """Return whether a design has an array of adder trees, and the device's sites are known.
 
-    Sites are the positions of multipliers and block RAMs. They are known if ``device.blocks`` is
-    not empty. If the result is true, ``celosia.fpga.sites`` places the array. ``verilog`` is the
-    Verilog of the design.
+    Sites are the positions of multipliers and block RAMs; they are known if ``device.blocks`` is
+    not empty. ``verilog`` is the Verilog of the design. For such a design a build uses router2, and
+    moves reset nets to the clock network.
     """
     return bool(device.blocks and _TREE.search(verilog))
 
@@ -141,7 +141,7 @@ def _options(device: Device, package: str, speed: str, constraints: str | None) 
 
 
 def pack(board: Board, placement: Placement) -> Path:
-    """Pack the bitstream of a placement for a board, and return the bitstream's file."""
+    """Pack the bitstream of a placement for a board, and return the path of the bitstream."""
     device, folder = board.device, placement.folder
     out = f"{board.name}.{device.family.bitstream}"
     if device.family.name == "ecp5":
@@ -167,10 +167,10 @@ def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
     """Return the frequency that the machine's clock has reached in place-and-route (MHz).
 
     ``clocks`` maps the name of each clock to a dictionary with its target frequency ``constraint``
-    and its reached frequency ``achieved`` (MHz). The machine's clock is the clock whose target is
-    nearest to ``mhz``. Another clock can be the machine's clock too, if its target is farther from
-    ``mhz`` by at most 0.1 % of ``mhz``. The result is the lowest reached frequency of all these
-    clocks. If there is no clock, the result is infinity.
+    and its reached frequency ``achieved`` (MHz). The clock whose target is nearest to ``mhz`` is
+    the machine's clock. Clocks whose targets are farther from ``mhz`` by at most 0.1 % of ``mhz``
+    count too, since targets are rounded. The result is the lowest reached frequency of all these
+    clocks, or infinity if there is no clock.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

@@ -19,10 +19,10 @@ _GOWIN = template("pll_gowin")
 class Pll:
     """A setting of a PLL: its output frequency, its oscillator's frequency (MHz), and its Verilog.
 
-    ``verilog`` instantiates the PLL with the input clock ``clk`` and the output ``locked``. The
-    machine's clock is the net ``fast``. The PLL drives it, except on ECP5. There the PLL drives the
-    net ``steady``, and the top module makes ``fast`` from it. The net ``loop`` is the feedback of
-    an ECP5's PLL.
+    ``verilog`` instantiates the PLL with the input clock ``clk`` and the output ``locked``. On
+    iCE40 and Gowin devices the PLL drives the machine's clock, the net ``fast``. On ECP5 the PLL
+    drives the net ``steady``, from which the top module makes ``fast``, and its feedback net
+    ``loop``.
     """
 
     mhz: float

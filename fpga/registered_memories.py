@@ -87,13 +87,13 @@ class _Text:
 def with_output_registers(verilog: str, family: str) -> str:
     """Return a design's Verilog in which block RAMs include the registers at memory outputs.
 
-    Verilog for a family other than ``ecp5`` is returned unchanged. A memory is changed only if each
-    of its output bits leads to exactly one register. These registers must have the memory's clock,
-    a common enable, a common reset and the initial value 0. It must be possible to build the whole
-    memory from block RAMs with output registers (:mod:`celosia.fpga.output_registers`). A changed
-    memory is replaced by block RAM cells (DP16KD) in a separate module. Modules between a memory
-    and its registers are merged into the module that contains them all. Gates after the output
-    registers apply the reset, so the design's outputs are the same as before in every cycle.
+    Verilog for a family other than ``ecp5`` is returned unchanged. A memory is changed only if its
+    outputs drive nothing but registers. These registers must have the memory's clock, a common
+    enable, a common reset to 0, and an initial value of 0 or none. Furthermore, block RAMs with
+    output registers must suffice to build the whole memory (:mod:`celosia.fpga.output_registers`).
+    A changed memory is replaced by block RAM cells (DP16KD) in a separate module. Modules between a
+    memory and its registers are merged into the module that contains them all. Gates after the
+    output registers apply the reset, so the design's outputs are the same as before in every cycle.
 
     Raises :class:`InputError` if a design has memories and Yosys is not installed.
     """

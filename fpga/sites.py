@@ -42,14 +42,14 @@ def seat(netlist: Path, top: str, device: Device) -> int:
     function writes the assigned sites into this file; nextpnr then uses them.
 
     In a systolic array each element has one multiplier. Column c of the array gets the device's
-    column c of multiplier blocks, with four multipliers in each block. For a tree array, sites are
-    assigned only if the weights are in block RAM. Half of the tree array's columns are then placed
-    from the device's left side inwards, the other half from its right side inwards. The multipliers
-    of the vector engine are placed between these halves, grouped by unit.
+    column c of multiplier blocks, with four multipliers in each block. An array of adder trees gets
+    sites only if its weights are in block RAM. Half of its columns are then placed from the
+    device's left side inwards, the other columns from the right side inwards. The multipliers of
+    the vector engine are placed between these halves, grouped by unit.
 
-    The function returns 0, and nextpnr chooses all sites, in three cases: the array does not fit
-    the sites of the device, the sites of the device are not known, or the array's multipliers have
-    separate enables. (A block has too few inputs for separate enables.)
+    The function returns 0, and nextpnr chooses all sites, if the array does not fit the device's
+    sites or the sites are not known. The same is true if the array's multipliers have separate
+    enables, for which a block has too few inputs.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     cells = design["modules"][top]["cells"]

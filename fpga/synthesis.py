@@ -67,19 +67,20 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 
 
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
-    """Return a design's Verilog, changed for plain synthesis by Yosys for a family.
+    """Return a design's Verilog, adapted to plain synthesis by Yosys for a family.
 
     Plain synthesis (:func:`plain_needs`) is Yosys's command for the family, such as ``synth_ecp5``.
-    The circuit that it makes from the result has as many multipliers and RAMs as the bitstream that
-    this project builds from ``verilog``.
+    From the adapted Verilog it makes a circuit with the same numbers of multipliers and RAMs as in
+    this project's bitstream of ``verilog``.
 
     For ``ecp5`` the result instantiates multipliers, and block RAMs with output registers. For
     ``ice40`` it instantiates SB_MAC16 for pairs of products, and large memories become
     SB_SPRAM256KA. For ``gowin`` the result has no initial contents of memories, and Yosys itself
     infers multipliers.
 
-    If ``device`` is given and has too few multipliers or block RAMs for the design, LUTs replace
-    the missing ones (:mod:`celosia.fpga.part`). If ``device`` is None, their number is not limited.
+    If ``device`` has too few multipliers or block RAMs for the design, LUTs replace the missing
+    ones (:mod:`celosia.fpga.part`). If ``device`` is None, multipliers and block RAMs are not
+    limited.
     """
     verilog = _placed(verilog, family)
     if device is None:
@@ -245,10 +246,10 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
 
 
 def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
-    """Return a dictionary from keys of ``RESOURCES`` to the numbers that a netlist uses.
+    """Return the amount of each resource that a netlist uses: a dictionary with keys ``RESOURCES``.
 
-    ``cells`` is a dictionary from the types of the netlist's cells to their numbers. ``family``
-    states the amount of each resource that a cell of each type uses. The sums are rounded up.
+    ``cells`` maps each cell type of the netlist to the number of its cells. ``family.cells`` has
+    the amount of a resource that one cell uses. Each sum is rounded up.
     """
     return {
         name: math.ceil(sum(cells.get(cell, 0) * each for cell, each in kinds.items()))
@@ -260,7 +261,7 @@ def check_fits(device: Device, needed: Mapping[str, int], place: str) -> None:
     """Raise :class:`InputError` if a design needs more of a resource than a device has.
 
     ``needed`` is a dictionary from keys of ``RESOURCES`` to the numbers that the design needs, as
-    :func:`count` returns it. The message begins with ``place``, a noun for the device or board.
+    :func:`count` returns it. The message begins with ``place``, such as "Board ulx3s_85f".
     """
     for name, title in RESOURCES.items():
         if needed[name] > device.capacity[name]:

@@ -29,11 +29,11 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a campaign.
+    """One case of a campaign: all that a job (a function) needs to run the case.
 
-    ``kind``, ``seed`` and ``fields`` are those of the campaign. ``fields`` has a pair (name, value)
-    for each setting, sorted by name. ``index`` is the number of the case in the campaign, from 0
-    on.
+    ``kind`` is the kind of job, such as ``fault``. ``seed`` is the campaign's random seed.
+    ``fields`` has a pair (name, value) for each of the campaign's settings, sorted by name.
+    ``index`` is the number of the case in the campaign, from 0 on.
     """
 
     kind: str
@@ -48,9 +48,10 @@ class Case:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the case from its text form, which :meth:`__str__` returns.
+        """Return the case that ``text`` describes.
 
-        Raises :class:`InputError` if the text is malformed.
+        The text is KIND:SEED:INDEX or KIND:SEED:INDEX:FIELD=VALUE,..., as :meth:`__str__` returns
+        it. Raises :class:`InputError` if the text is malformed.
         """
         kind, *rest = text.split(":", 3)
         fields = [field.partition("=") for field in (rest[2].split(",") if len(rest) > 2 else [])]

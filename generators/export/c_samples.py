@@ -8,7 +8,7 @@ from celosia.generators.export.c_source import array
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample text: the prompt's tokens, then the tokens of the likeliest continuation."""
+    """A sample text: the tokens from the host, then the tokens of the likeliest continuation."""
 
     tokens: Sequence[int]
     given: int
@@ -17,7 +17,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """The C code of sample texts: macros, declarations and definitions."""
+    """The C code of sample texts: arrays of tokens, and the numbers of tokens."""
 
     sizes: str
     """Macros of a header."""
@@ -28,7 +28,10 @@ class Samples:
 
 
 def one_sample(name: str, sample: Sample) -> Samples:
-    """Return the C code of one sample text; ``name`` is the model's C identifier."""
+    """Return the C code of one sample text: an array of tokens, and macros for its sizes.
+
+    ``name`` is the model's C identifier.
+    """
     upper = name.upper()
     sizes = f"""\
 #define {upper}_SAMPLE_TOKENS {len(sample.tokens)}
@@ -45,7 +48,8 @@ extern const uint32_t {name}_sample_tokens[];
 def several_samples(name: str, samples: Sequence[Sample]) -> Samples:
     """Return the C code of several sample texts, which the model processes together in a batch.
 
-    ``name`` is the model's C identifier.
+    The code has an array of tokens for each text, and arrays with the numbers of tokens. ``name``
+    is the model's C identifier.
     """
     texts = f"{name.upper()}_TEXTS"
     declared = f"""\

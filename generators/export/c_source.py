@@ -17,11 +17,11 @@ _LONGEST = 64  # characters of an identifier, which names files, too
 
 
 def driver(config: Config, *names: str) -> dict[str, str | bytes]:
-    """Return the driver's C files and descriptions of the machine's registers, by file name.
+    """Return the C driver's files and two descriptions of the machine's registers.
 
-    The result is a dictionary from file names to contents. The registers are described by a C
-    header and a SystemRDL file. ``names`` are the names of driver files without endings; for each
-    name, the result has a ``.c`` and a ``.h`` file.
+    The result is a dictionary from file names to contents. The descriptions are a C header and a
+    SystemRDL file. ``names`` are the names of driver files without endings; for each name, the
+    result has a ``.c`` and a ``.h`` file.
 
     Raises :class:`InputError` if a Python package that generates the header is missing.
     """
@@ -41,7 +41,11 @@ def identifier(name: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Return a text for a C comment; characters that are unsafe there are replaced by ``_``."""
+    """Return a text that is safe inside a C comment: ``_`` replaces unsafe characters.
+
+    Unsafe are question marks, backslashes, comment delimiters, and characters outside printable
+    ASCII.
+    """
     return _PLAIN.sub("_", text)
 
 
