@@ -48,7 +48,7 @@ class Datapath:
 
     @property
     def acc_settle(self) -> int:
-        """Cycles from the accumulation of a row until a read request gets the new sums."""
+        """Fewest cycles from the accumulation of a row to a request that reads the new sums."""
         return 3 + self.stages + self.acc_corrected
 
     @property

@@ -87,7 +87,7 @@ class PackedCache:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Weights stored in fewer bits than the array's operands."""
+    """Formats other than INT8 in which weights may be stored."""
 
     formats: str
     """Names of the formats in which weights may be stored, separated by commas
