@@ -69,9 +69,8 @@ class Source:
 
         - the model has no tokenizer;
         - the text has more than one tab, or is a pair and the model does not accept pairs;
-        - the tokenizer returns token types, but the model was imported without its token types;
-        - the model accepts fewer than ``longest`` tokens, and the truncated text has more than the
-          model accepts;
+        - the tokenizer returns token types, but the imported model has no table of token types;
+        - the text, truncated to ``longest`` tokens, has more tokens than the model accepts;
         - :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` refuses the text.
         """
         tokens = self._encode(text, self.longest or self.description.tokens)

@@ -38,9 +38,9 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     If ``quick`` is true, this comparison is omitted for graphs where it would be slow
     (:func:`celosia.generators.frontend.onnx.importer.load_onnx`).
 
-    Raises :class:`InputError` if the model is unknown, cannot be read or is a language model. The
-    same error is raised if the model is fixed to a number of tokens other than ``tokens``, or if it
-    accepts only fewer tokens.
+    Raises :class:`InputError` if the model is unknown, cannot be read, or is a language model. It
+    is also raised if ``tokens`` differs from the number that a model fixes, or exceeds the model's
+    limit.
     """
     name, folder = "", Path(source)
     if source in PACKAGES:

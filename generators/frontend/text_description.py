@@ -30,10 +30,10 @@ class TextDescription(Description):
 
     If ``source_layers`` is not 0, the model is an encoder-decoder (Vaswani et al. 2017). Its
     encoder has ``source_layers`` layers like those above, without causal masks. The encoder runs
-    once over a source text. It has the decoder's vocabulary, but its own positions. Each layer of
-    the decoder computes ``x + cross(norm(x))`` between attention and MLP. The keys and values of
-    ``cross`` are projections of the encoder's normalized output. The decoder's text begins with the
-    token ``start``.
+    once over a source text. Encoder and decoder have the same vocabulary, but separate position
+    vectors. Each layer of the decoder computes ``x + cross(norm(x))`` between attention and MLP.
+    The keys and values of ``cross`` are projections of the encoder's normalized output. The
+    decoder's text begins with the token ``start``.
 
     Llama, for example, has RMS norms, rotary positions, a gated MLP with silu, and no biases. GPT-2
     has layer norms, learned positions, an MLP with gelu_tanh, and biases.
@@ -171,7 +171,7 @@ class TextDescription(Description):
 
     @property
     def projections(self) -> dict[str, tuple[int, int]]:
-        """Dictionary from the names of a block's linear layers to shapes [outputs, inputs]."""
+        """Shapes [outputs, inputs] of the linear layers in a block's attention and MLP, by name."""
         shapes = {
             "query": (self.query_width, self.dim),
             "key": (self.kv_width, self.dim),

@@ -110,8 +110,8 @@ class TextSource:
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
         """Return a quantized decoder of the model's first layers, calibrated on a single token.
 
-        ``model`` is the description of these layers. Compiling these layers takes less time than
-        compiling the whole model, and shows whether the whole model may fit the machine.
+        ``model`` is the description of these layers. They are compiled faster than the whole model.
+        If they do not fit the machine, the whole model does not fit either.
         """
         few = replace(options, texts=1, length=1)
         return quantize_decoder(model, self.weights, 0, few)
@@ -122,7 +122,7 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> tuple[Decoder, Parting]:
-        """Return the quantized decoder, and its errors compared with the float model.
+        """Return the quantized decoder, and the errors of its output and tensors.
 
         For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
         ``texts`` is None, the model samples them.
@@ -131,8 +131,9 @@ class TextSource:
         source texts of these answers. If ``texts`` is None, the sources in the model's folder are
         used, or random ones if the folder has none.
 
-        The errors are measured on a few of the texts or answers. Raises :class:`InputError` in the
-        same cases as :func:`celosia.generators.quantize.texts.calibration_texts`.
+        The errors are differences from the float model, measured on at most 8 of the texts or
+        answers. Raises :class:`InputError` in the same cases as
+        :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
         options = options or Quantization()
         model, weights = self.description, self.weights
@@ -153,9 +154,9 @@ class TextSource:
     ) -> Calibration:
         """Run the float model on calibration texts, and return the ranges of all its tensors.
 
-        The result also contains the values of some tensors, one row per token. These values are
-        from only some of the calibration texts. For a decoder, ``texts`` are all calibration texts,
-        each a list of token numbers. If ``texts`` is None, the model samples them.
+        The result, a :class:`Calibration`, also contains the values of some tensors for some of the
+        texts, one row per token. For a decoder, ``texts`` are all calibration texts, each a list of
+        token numbers. If ``texts`` is None, the model samples them.
 
         For an encoder-decoder, ``texts`` are source texts, and the model samples an answer to each.
         If ``texts`` is None, the sources are random.
@@ -222,11 +223,11 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     - the path of an ONNX file;
     - the name of a model that comes with the package.
 
-    ``tokenizer`` is the path of the tokenizer's file. If it is None, the tokenizer is read from the
-    model's folder. For a llama2.c file, the tokenizer's file is ``tok<vocabulary>.bin`` or
-    ``tokenizer.bin``. For other models, the folder has Hugging Face's tokenizer files, or a
-    vocab.json that gives each character its token. If the folder has none of these files, texts are
-    written as token numbers.
+    ``tokenizer`` is the path of the tokenizer's file. If it is None, a tokenizer in the model's
+    folder is used. For a llama2.c file, this tokenizer is ``tok<vocabulary>.bin`` or
+    ``tokenizer.bin``. For other models, it is in Hugging Face's tokenizer files, or in a vocab.json
+    that gives each character its token. If there is no tokenizer, texts must be written as token
+    numbers.
 
     Raises :class:`InputError` if the model is unknown, if the model or the tokenizer cannot be
     read, or if model and tokenizer do not fit each other.
@@ -277,19 +278,19 @@ def open_tokenizer(
     split: bool = False,
     cleaned: bool = False,
 ) -> TokenizerLike:
-    """Return the tokenizer in the file ``path``.
+    """Return the tokenizer in the file ``path``, or one for token numbers if ``path`` is None.
 
     The kind of tokenizer depends on the file's name:
 
     - a vocab.json has a token for each character;
     - a ``.bin`` file is a tokenizer of llama2.c;
-    - any other file is read as a tokenizer.json;
-    - if ``path`` is None, the result is a :class:`NumberTokenizer` for texts of token numbers.
+    - any other file is read as a tokenizer.json.
 
-    ``vocabulary`` is the number of tokens in the model's vocabulary. ``begin``, ``ends``,
-    ``cleaned`` and ``split`` affect only a tokenizer.json. ``begin``, ``ends`` and ``cleaned`` are
-    passed to :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. If ``split`` is true, a
-    special token's name in a text is encoded as ordinary text, otherwise as the special token.
+    ``vocabulary`` is the number of tokens in the model's vocabulary. The other arguments affect
+    only a tokenizer.json. ``begin`` is the token for an empty text if the file defines none, and
+    ``ends`` are the tokens that end a text. If ``cleaned`` is true, decoded texts have no space
+    before punctuation. If ``split`` is true, a special token's name in a text is encoded as
+    ordinary text, otherwise as the special token.
 
     Raises :class:`InputError` if the file cannot be read, or if the tokenizer does not fit the
     vocabulary.
