@@ -32,20 +32,20 @@ class Script:
         self._tag = 0
 
     def write_memory(self, addr: int, data: bytes) -> None:
-        """Record a write of bytes to external memory, from byte address ``addr`` on."""
+        """Append records that write bytes to external memory, from byte address ``addr`` on."""
         for place in range(0, len(data), self._payload):
             part = data[place : place + self._payload]
             self._ask(Command.WRITE_MEMORY, len(part), addr + place, part)
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Record the load of a program into program memory, from word 0 on."""
+        """Append records that load a program into program memory, from word 0 on."""
         step = self._payload // WORD_BYTES
         for place in range(0, len(words), step):
             data = b"".join(word.to_bytes(4, "little") for word in words[place : place + step])
             self._ask(Command.LOAD_PROGRAM, len(data), place, data)
 
     def set_register(self, number: int, value: int) -> None:
-        """Record a write to a register of the sequencer."""
+        """Append a record that writes ``value`` modulo 2**32 to sequencer register ``number``."""
         data = (value % (1 << 32)).to_bytes(4, "little")
         self._ask(Command.WRITE_REGISTERS, len(data), REGISTER_MAP[f"R{number}"].addr, data)
 
@@ -64,18 +64,21 @@ class Script:
         self._ask(Command.READ_MEMORY, count, addr)
 
     def say(self, text: str) -> None:
-        """Record a text that the board sends over the serial line."""
+        """Append a record that makes the board send a text over the serial line."""
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:
-        """Append a record that makes the board send ``labels[i]``; :meth:`compare` finds i."""
+        """Append a record that makes the board send one of ``labels`` over the serial line.
+
+        The label's index is the index that the last :meth:`compare` found.
+        """
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
 
     def choose_register(self, number: int, values: Sequence[int]) -> None:
-        """Record a write of ``values[i]`` to a register; i is the index that :meth:`compare` finds.
+        """Append a record that writes one of ``values`` to sequencer register ``number``.
 
-        ``number`` is the number of the register in the sequencer.
+        The value's index is the index that the last :meth:`compare` found.
         """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""
@@ -143,12 +146,11 @@ def text_image(
     line: the model's name, the prompt and its continuation. ``payload`` is the longest payload of a
     link request (bytes).
 
-    The chosen tokens are not known when the image is made. So the image has two tables for each
-    step, or one for the last step. Each table has an entry for each token of the vocabulary. An
-    entry of the first table is the token's text. An entry of the second table is the register write
-    that makes the token the next input. In each step the board finds the token with the largest
-    score, sends its text, and executes its register write. The last step has only the first table.
-    Zero bytes in tokens are omitted.
+    The chosen tokens are not known when the image is made. So the image has a table of texts for
+    each step, with an entry for each token of the vocabulary. In each step the board finds the
+    token with the largest score and sends its text. For each step but the last, the image also has
+    a table of register writes, with an entry for each token. The board executes the chosen token's
+    entry, which makes this token the next input. Zero bytes in tokens are omitted.
 
     Raises :class:`InputError` if the vocabulary has more tokens than an image's tables hold, or a
     token has too many bytes.

@@ -74,12 +74,12 @@ def manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a compiled model: the facts that a host needs to load and run it.
 
-    A host loads the model in this order. Each entry of ``setup`` in the manifest names an image
-    file, and may name a setup program, which loads the image into the chip. The host writes the
-    image to external memory, from address 0 on. If there is a setup program, the host loads it,
-    starts it at word 0 and waits for its end. After the whole of ``setup``, the host loads
-    ``program``. The dictionary ``entries`` in ``program`` has the word addresses at which the host
-    can start the program (its entry points).
+    A host loads the model in this order. For each entry of ``setup`` in the manifest, the host
+    writes the entry's image file to external memory, from address 0 on. If the entry also names a
+    setup program, the host loads this program, starts it at word 0 and waits for its end. The setup
+    program loads the image into the chip. After the whole of ``setup``, the host loads ``program``.
+    The dictionary ``entries`` in ``program`` has the word addresses at which the host can start the
+    program (its entry points).
 
     The manifest also has the following entries. ``tensors`` has a list for each of these entry
     points: the names of the tensors that the vector instructions write, in execution order.

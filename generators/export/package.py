@@ -41,10 +41,10 @@ def package(
     ``model.json`` the :func:`manifest`. ``image.bin`` has the content of external memory that the
     programs need, from address 0 on.
 
-    A decoder may also have setup programs, which run once to load the chip's memories. Each setup
-    program ``setup_N.bin`` except the last loads the image ``setup_N_image.bin`` from external
-    memory; the last loads ``image.bin``. A decoder's files include the file of its tokenizer, if
-    the tokenizer has one. Words in ``.bin`` files are least significant byte first.
+    A decoder may also have setup programs, which run once to load the chip's memories. Setup
+    program ``setup_N.bin`` loads the image ``setup_N_image.bin`` from external memory, but the last
+    setup program loads ``image.bin``. A decoder's files include the file of its tokenizer, if the
+    tokenizer has one. Words in ``.bin`` files are least significant byte first.
 
     ``origin`` is the manifest's entry that describes how an encoder's float model can be loaded
     again; it is None if the float model's source is unknown. The other arguments are those of

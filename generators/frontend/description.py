@@ -64,12 +64,13 @@ class Description:
     """Values that texts may have."""
 
     def check_fields(self) -> None:
-        """Check types and values of the fields; set the defaults of ``kv_heads`` and ``head_dim``.
+        """Check types and values of the fields; replace 0 in ``kv_heads`` and ``head_dim``.
 
-        Raises :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if
-        a number is out of its range, or a text is not one of the field's choices. ``head_dim`` 0
-        stands for ``dim / heads``. :class:`InputError` is also raised if ``head_dim`` is 0 and
-        ``heads`` does not divide ``dim``, or if ``kv_heads`` does not divide ``heads``.
+        ``kv_heads`` 0 stands for ``heads``, and ``head_dim`` 0 for ``dim / heads``. Raises
+        :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if a
+        number is out of its range, or a text is not one of the field's choices. :class:`InputError`
+        is also raised if ``head_dim`` is 0 and ``heads`` does not divide ``dim``, or if
+        ``kv_heads`` does not divide ``heads``.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)
@@ -324,7 +325,10 @@ class ModelDescription(Description):
         return rows, self.classes or self.dim
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return a dictionary from weights' names to shapes; matrices are [outputs, inputs]."""
+        """Return a dictionary from weights' names to shapes.
+
+        Matrices of linear layers are [outputs, inputs]; embedding tables are [entries, dim].
+        """
         shapes_by_name: dict[str, tuple[int, ...]] = {}
 
         def linear(name: str, outputs: int, inputs: int) -> None:

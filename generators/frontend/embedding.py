@@ -16,10 +16,11 @@ def lookup(
 ) -> Floats:
     """Return the first block's input [count, sequence, dim] for a batch of inputs.
 
-    If the model's ``embedding`` is "tokens", ``inputs`` has token numbers [count, n], or token
-    numbers and types [count, n, 2]. If ``embedding`` is "none", ``inputs`` has the tokens' vectors
-    [count, n, dim]. ``n`` is the model's ``tokens``, or less if the model accepts variable lengths.
-    If ``inputs`` has no types, ``types`` [count, n] has them; None means that all types are 0.
+    If the model's ``embedding`` is "tokens", ``inputs`` has token numbers (IDs) [count, n], or
+    token numbers and token types [count, n, 2]. If ``embedding`` is "none", ``inputs`` has the
+    tokens' vectors [count, n, dim]. ``n`` is the model's ``tokens``, or less if the model accepts
+    variable lengths. For ``inputs`` without types, the argument ``types`` [count, n] has the types;
+    None stands for type 0 of all tokens.
 
     Each row of the result is the sum of the vectors of a token, its type and its position. If the
     model has no types or no positions, these vectors are left out. If the model has a class token,
