@@ -113,15 +113,16 @@ class Trial(Generic[Source]):
 
     @property
     def source(self) -> Source:
-        """The plan from which the programs were made."""
+        """The record behind the programs: an encoder's ``Placed`` or a decoder's ``Plan``."""
         return self.assembly.source
 
 
 def settle(best: Trial[Source]) -> Trial[Source]:
-    """Move buffers to other banks in several rounds, and return the fastest trial found.
+    """Move buffers of ``best`` to other scratchpad banks, and return the fastest trial found.
 
-    Each round chooses addresses by the timeline of the best trial so far. There are at most
-    :data:`REBANKS` rounds. The search ends as soon as a round finds no faster program.
+    Each of at most :data:`REBANKS` rounds chooses addresses that avoid simultaneous reads of one
+    bank. The predicted timeline of the best trial so far (the cycles of each instruction) gives
+    these reads. The search ends at the first round that makes no faster program.
     """
     assembly, memory = best.assembly, best.assembly.memory
     fixed = memory.config, assembly.held
@@ -148,10 +149,11 @@ def first_fit(
 ) -> Result | None:
     """Return ``make(choices)`` for the first choices that fit, or None if none do.
 
-    ``series`` has lists of choices; the choices of a list are tried in order. ``make`` raises
-    :class:`FitError` for choices that do not fit. ``ends(choices, error)`` is true if smaller
-    choices (method ``is_smaller``) are not expected to fit either. The smaller choices in the same
-    list are then skipped. Choices smaller than one of ``known`` are skipped in all lists.
+    ``series`` has lists of choices; each list is tried in order. For choices that do not fit,
+    ``make`` raises :class:`FitError`. Then ``ends(choices, error)`` states whether smaller choices
+    (method ``is_smaller``) are not expected to fit either. If so, later smaller choices in the same
+    list are skipped. ``known`` has choices that do not fit; smaller choices are skipped in all
+    lists.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -195,8 +197,9 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
-    ``least`` is true if ``words`` does not count the SET instructions of loops. The
-    error's ``hopeless`` is then true, because even the other words are too many.
+    ``words`` is the number of words of all programs. ``least`` is true if ``words`` is a lower
+    bound that does not count the SET instructions of loops. Then smaller or later loads cannot
+    help, and the error's ``hopeless`` is true.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -216,11 +219,12 @@ def _more_words(config: Config, least: int = 0) -> tuple[Mapping[str, int], ...]
 def place(
     memory: Memory, used: Mapping[str, Use], held: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[dict[str, int], Mapping[str, int]]:
-    """Return two dictionaries: the scratchpad addresses of all used buffers, and ``held``.
+    """Return the scratchpad addresses of all used buffers, and the buffers that must not move.
 
-    ``held`` has the addresses of buffers that must not move. If the other buffers do not fit beside
-    these, all buffers get new addresses, and the second result is empty. Raises :class:`FitError`
-    if the buffers do not fit at all.
+    Both results are dictionaries from buffer name to address. The second result is ``held``, the
+    buffers that must not move. If the other buffers do not fit beside them, all buffers get new
+    addresses, and the second result is empty. Raises :class:`FitError` if the buffers do not fit at
+    all.
     """
     addresses = allocate(used, memory.buffers, memory.config, held)
     if addresses is not None:

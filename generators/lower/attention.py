@@ -43,13 +43,14 @@ def score(
 ) -> Draft:
     """Return the instruction that multiplies ``m`` queries of a head by ``n`` keys.
 
-    The products are written to the accumulators at ``sums``. ``names`` are further flags of the
-    instruction. ``keys`` is a scratchpad view with one key in each row, or, if the keys are the
-    columns of weight slots, the number of the first slot.
+    The products are written to the accumulators at ``sums``. ``names`` are names of further flags
+    of the instruction. ``keys`` is a scratchpad view with one key in each row. If the keys are
+    columns of weight slots (on-chip storage for tiles of weights), ``keys`` is the number of the
+    first slot.
 
-    If several heads share a slot, ``above`` is the number of slot rows above this head's keys. Each
-    row of ``query`` must then begin with ``above`` zeros, so that the keys of other heads add
-    nothing to the products.
+    A slot may hold the keys of several heads, one head's keys below the other's. ``above`` is the
+    number of slot rows above this head's keys. Each row of ``query`` must then begin with ``above``
+    zeros, so that the keys of other heads add nothing to the products.
     """
     flags = names if isinstance(keys, int) else ("b_transpose", *names)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
@@ -69,9 +70,9 @@ def softmax(
     """Return the instruction for the softmax of a head's scores.
 
     If ``flags`` contains ``drain``, the scores are sums in the accumulators. Otherwise they are
-    requantized scores in the scratchpad. Only shaped attention uses ``row``: such attention adds a
-    term to the score of each token with itself. In the first row of scores, the token's score with
-    itself is in column ``row``. The other arguments are as for :meth:`Work.softmax`.
+    requantized scores in the scratchpad. ``row`` has an effect only in shaped attention, which adds
+    a term to each token's score with itself. It is the column of this score in the first row. The
+    other arguments are as for :meth:`Work.softmax`.
     """
     diagonal = op.heads[head].diagonal
     return work.softmax(

@@ -1,8 +1,9 @@
 """Assignment of buffers to scratchpad banks, to avoid simultaneous reads of one bank.
 
 A program's predicted timeline gives the cycles in which two buffers are read at the same time; this
-number of cycles is the cost of placing both buffers in one bank. Buffers are moved and exchanged
-between banks as long as the sum of these costs decreases and every bank still has room.
+number of cycles is the cost of placing both buffers in one bank. At most :data:`ROUNDS` passes over
+the buffers move and exchange them between banks to lower the sum of these costs. Every bank must
+have room for its buffers.
 """
 
 from collections import defaultdict

@@ -14,13 +14,13 @@ from celosia.generators.graph.tensors import Tensor
 def batched(model: QuantizedModel, count: int) -> QuantizedModel:
     """Return a model that computes ``count`` inputs in one run.
 
-    Each tensor has ``count`` times the rows of the model's tensor. If the model's tensor has
-    ``rows`` rows, row ``i * rows + j`` is row j of input i. Weights are not repeated, so that each
-    weight is loaded once for all inputs.
+    Each tensor has the rows of all inputs, one input below the other. If the tensor of ``model``
+    has ``rows`` rows, row ``i * rows + j`` is row j of input i. Weights are not repeated, so that
+    each weight is loaded once for all inputs.
 
-    Raises :class:`InputError` if the count is not positive, or if a count above 1 is impossible.
-    It is impossible for models whose inputs may differ in length, and for models that process
-    single rows of a sequence, such as a class token.
+    Raises :class:`InputError` if ``count`` is not positive, or if the model allows no count above
+    1: inputs may differ in length, or single rows of a sequence are processed, such as a class
+    token.
     """
     description = model.description
     if count < 1:

@@ -25,9 +25,9 @@ Part = tuple[int, int]
 
 
 def even(total: int, most: int) -> int:
-    """Return the size of each part, if ``total`` is cut into as few equal parts as possible.
+    """Return the size of each part if ``total`` is cut into the fewest parts of at most ``most``.
 
-    A part is at most ``most``; the last part may be smaller than the result.
+    All parts have this size, except that the last one may be smaller.
     """
     return -(-total // -(-total // most))
 
@@ -65,19 +65,19 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 
 
 def turn(index: int, count: int) -> int:
-    """Return the place (number of a buffer) of part ``index``: 0 and 1 alternate.
+    """Return the number of the buffer (0, 1 or 2) that part ``index`` of ``count`` parts uses.
 
-    The ``count`` parts are used in turn, the first again after the last, and successive parts must
-    have different places. So if ``count`` is odd, the last part has place 2.
+    Successive parts use different buffers, and the first part follows the last. So parts alternate
+    between buffers 0 and 1, and if ``count`` is odd, the last part uses buffer 2.
     """
     return 2 if count % 2 and index == count - 1 else index % 2
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Division of a buffer into blocks.
+    """Division of a tensor into blocks of rows or columns, placed in the scratchpad separately.
 
-    A buffer may hold several tensors one after another, and all are divided in the same way.
+    If a buffer holds several tensors one after another, all are divided in the same way.
     """
 
     buffer: str
@@ -120,7 +120,7 @@ class Blocks:
         return self.column_step < self.columns
 
     def place(self, row: int, column: int) -> Ref:
-        """Return the scratchpad address of an element, as an offset in the buffer of its block."""
+        """Return the scratchpad location of an element, as a buffer and a byte offset in it."""
         block_row, inside_row = divmod(row, self.row_step)
         block_column, inside_column = divmod(column, self.column_step)
         offset = inside_row * self.stride(column) + inside_column * self.size
@@ -172,13 +172,12 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 
 
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
-    """Return a tensor's division into blocks of columns.
+    """Return a tensor's division into blocks of columns of at most ``most`` bytes.
 
     A tensor of at most ``most`` bytes is one block. A larger tensor is cut into the fewest equal
-    blocks of at most ``most`` bytes whose width is a multiple of a unit. ``units`` are numbers of
-    columns, in order of preference. The first of them whose columns have at most ``most`` bytes
-    together is the unit. If no unit is small enough, each block has the width of the last unit, and
-    more than ``most`` bytes.
+    blocks whose width is a multiple of a unit. The unit is the first of the numbers of columns in
+    ``units`` whose columns have at most ``most`` bytes. If there is none, each block has the width
+    of the last of ``units``, and more than ``most`` bytes.
     """
     step = tensor.columns
     if tensor.bytes > most:

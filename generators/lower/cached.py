@@ -71,12 +71,12 @@ class Cached:
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
-        """Add loads of the new tokens' keys and values, although no later instruction reads them.
+        """Add loads of the new tokens' keys and values after the last iteration of a layer loop.
 
-        In a loop over layers, the stores of one layer's new keys and values are followed by loads
-        of the next layer's cache. The last layer has no next layer, so this method adds loads of
-        the last layer's new keys and values instead. So instructions after the loop need the same
-        kinds of waits as instructions in an iteration.
+        No later instruction reads the loaded data. In an iteration, the loads of the next layer's
+        cache follow the stores of new keys and values; the last layer has no next layer. With these
+        loads, the instructions after the loop need the same kinds of waits as instructions in an
+        iteration.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -166,7 +166,10 @@ class Cached:
         return self._buffer("keys", head * self.key_dim), frozenset()
 
     def above(self, head: int) -> int:
-        """Return the number of slot rows above a key head's keys; they hold other heads' keys."""
+        """Return the number of rows above a key head's keys in a weight slot.
+
+        A slot may hold the keys of several heads, one head's keys below the other's.
+        """
         return head % self.plan.way.key_heads * self.key_dim
 
     def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:

@@ -35,12 +35,12 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
     """Raise an error if a configuration cannot run a decoder with a cache.
 
-    The configuration must have all units that the decoder needs. Its limits must allow the
-    decoder's longest sum (in products) and longest row of a norm or softmax. The cache must not
-    have more tokens than the model supports. ``rows``, the number of tokens of a chunk, must be in
-    the supported range. The configuration's operands must have 8 bits, and it must support the
-    formats of keys and values. If each run computes all keys and values anew, this must be possible
-    for the decoder.
+    The configuration must have the units that the decoder needs, 8-bit operands, and the formats of
+    keys and values. Its limits must allow the longest sum of products and the longest row of a norm
+    or softmax. Rows must be multiples of the scratchpad's alignment. ``cache`` must not hold more
+    tokens than the model supports. ``rows``, the largest number of tokens in a run, must be in the
+    supported range. If each run computes the keys and values of all tokens anew, the decoder must
+    allow this.
 
     The error is :class:`InputError`, or :class:`FitError` if other configuration fields may help.
     """
@@ -163,13 +163,13 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
 
 
 def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
-    """Refuse a model whose deferred norms and softmaxes do not fit ``row_factors``.
+    """Raise :class:`FitError` if ``row_factors`` does not suit a model's norms and softmaxes.
 
     A deferred norm or softmax does not multiply a row by the row's factor (such as 1 / sum). It
-    stores the factor, which is later applied to the product that reads the row. The configuration
-    field ``row_factors`` is the number of factors that the machine stores. A run of ``texts`` texts
-    needs a factor for each text and for each head of each text. If ``row_factors`` is not 0, all
-    norms and softmaxes must be deferred. Raises :class:`FitError`.
+    stores the factor, and the product that reads the row applies it. The configuration field
+    ``row_factors`` is the number of factors that the machine stores. A run of ``texts`` texts needs
+    a factor for each text and for each head of each text. If ``row_factors`` is not 0, all norms
+    and softmaxes must be deferred.
     """
     name, capacity = graph.description.name, config.row_factors
     ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]
@@ -191,12 +191,11 @@ def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
 def check_described(
     model: ModelDescription | TextDescription, config: Config, *, wide_functions: bool
 ) -> None:
-    """Raise :class:`InputError` if a configuration lacks a unit that a model needs.
+    """Raise :class:`InputError` if a configuration lacks a unit that a model's description needs.
 
-    This check needs no calibration. The error names the configuration fields to set.
-    ``wide_functions`` is true if activation functions will be polynomials of INT16 values, and
-    false if they will be tables. Needs that follow from quantization are checked later, when the
-    integer model exists.
+    The error names the configuration fields to set. ``wide_functions`` is true if activation
+    functions will be polynomials of INT16 values, and false if they will be tables. Units that only
+    quantization requires are checked later, when the integer model exists.
     """
     functions = {model.activation} - {"relu"}
     if isinstance(model, ModelDescription) and model.head_hidden:

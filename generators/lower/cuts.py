@@ -29,7 +29,10 @@ SOURCE_ROW = WORDS_PLACE - 1
 
 @dataclass(frozen=True)
 class Cuts:
-    """Division of a decoder's operations into parts, which changes cycles but no result."""
+    """Division of a decoder's operations into parts.
+
+    The division affects the cycles of a run, but not its results.
+    """
 
     resident: bool
     """True if weights, keys and values stay in weight slots."""

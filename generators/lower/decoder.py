@@ -27,9 +27,9 @@ STREAM = Ref("x")
 
 @dataclass
 class Layers(Instructions):
-    """Makes all instructions of one program.
+    """Makes the instructions of a decoder's program: embeddings, layers and output head.
 
-    The program is that of a decoder, or that of the encoder in an encoder-decoder.
+    The program may also be that of the encoder in an encoder-decoder.
     """
 
     _nodes: list[Node] = field(default_factory=list)
@@ -45,14 +45,14 @@ class Layers(Instructions):
     def turn(self) -> None:
         """Add instructions that load or copy the rotations for the positions of the run's tokens.
 
-        Rotations are the cosines and sines of rotary positions. Rotations that do not stay in the
-        scratchpad are loaded. Rotations that stay there are read in place, and nothing is added,
-        except in two cases. If a run has several texts, or if some layers do not rotate, the
-        rotations are copied to the rows that the instructions read.
+        Rotations are the cosines and sines of rotary positions. If they are not kept in the
+        scratchpad, they are loaded. If they are, nothing is added, except for a run of several
+        texts, or for a model with layers that do not rotate. For these, the rotations are copied to
+        the rows that instructions read.
 
-        Rotations are loaded before other data. An instruction that waits for a later load then
-        needs no separate wait for the rotations. So the instructions of all layers wait in the same
-        way, and can be iterations of a loop.
+        Rotations are loaded before all other data, so that no instruction waits for them
+        separately. The instructions of all layers then wait in the same way, and can be iterations
+        of a loop.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -251,11 +251,12 @@ class Layers(Instructions):
                 self.multiply_ready((op, *behind)[-1].target, ready)
 
     def head(self, text: int = 0) -> None:
-        """Add the output head, which computes the vocabulary's scores for one token.
+        """Add the output head, which computes the vocabulary's scores for one token of a run.
 
-        In a run of a chunk, this token is the last one of the chunk. In a run of several texts, it
-        is the token of text number ``text``. The scores are written to the buffer ``logits``, or to
-        external memory if requantization parameters are streamed.
+        If the run processes a chunk of a prompt, the token is the chunk's last one. If it processes
+        several texts, the token is that of text number ``text``. The scores are written to the
+        buffer ``logits``, or to external memory if requantization parameters are streamed from
+        there.
         """
         if self.plan.way.passing:
             self._passing_head()

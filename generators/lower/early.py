@@ -87,8 +87,8 @@ def check_units(
 ) -> None:
     """Raise :class:`InputError` if a configuration lacks a unit that a large model needs.
 
-    The error names the configuration fields to set. A model with fewer than :data:`MANY` weights is
-    not checked here but by the compiler.
+    A model is large if it has at least :data:`MANY` weights; the compiler checks smaller models.
+    The error names the configuration fields to set.
     """
     if sum(weights[name].size for name in _linear_weights(model)) >= MANY:
         check_described(model, config, wide_functions=options.wide_functions)

@@ -76,7 +76,7 @@ class CompiledModel(EncoderHost):
 
     @property
     def written(self) -> list[Written]:
-        """List of the parts of tensors that vector instructions write, in execution order."""
+        """List of the ranges of tensors that vector instructions write, in execution order."""
         return self.entries[ENCODE].written
 
     def model_at(self, bits: int) -> QuantizedModel:
@@ -133,11 +133,11 @@ class CompiledModel(EncoderHost):
         return 1 if self.quantized.description.variable else self.input.rows
 
     def beside(self, rows: int) -> Request:
-        """Return the data that the host writes in addition to an input of ``rows`` rows.
+        """Return the memory contents and register values that the host writes beside an input.
 
-        The data are the values of sequencer registers. If the length of the sequence is variable,
-        and the model averages the sequence's rows, the data also include constants in external
-        memory. With these constants the machine averages only the rows of this input.
+        The input has ``rows`` rows. If the sequence length is variable and the model averages the
+        rows of a sequence, the memory contents are constants with which the machine averages only
+        these rows. Otherwise there are only register values.
         """
         length, writes = self.length(rows), list[tuple[int, bytes]]()
         if self.pool_piece is not None:
@@ -149,11 +149,11 @@ class CompiledModel(EncoderHost):
     def parting(
         self, weights: Weights, samples: Samples, progress: Progress | None = None
     ) -> Parting:
-        """Return the errors of the integer model's results, compared with the float model's.
+        """Return the errors of the integer model's tensors, compared with the float model's.
 
-        The errors are those of the output and of inner tensors. They are measured on the first
-        :data:`COMPARED` inputs in ``samples``. ``weights`` are the float model's weights.
-        ``progress`` is called with the number of inputs done and the number of all inputs.
+        The errors are those of the output and of inner tensors, on the first :data:`COMPARED`
+        inputs in ``samples``. ``weights`` are the float model's weights. ``progress`` is called
+        with the number of inputs done and the number of all inputs.
         """
         some = [np.asarray(values) for values in samples[:COMPARED]]
         return parting(self.quantized, weights, some, progress=progress)

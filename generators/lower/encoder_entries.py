@@ -38,7 +38,7 @@ SPILL_INTERVAL = 2
 
 @dataclass(frozen=True)
 class Placed:
-    """A lowered encoder whose buffers have scratchpad addresses."""
+    """An encoder's instructions, with scratchpad addresses of their buffers."""
 
     choices: Choices
     lowered: Lowered
@@ -86,7 +86,7 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
 def assembly(
     placed: Placed, model: ModelDescription, layers: int | None = None
 ) -> Assembly[Placed]:
-    """Return the programs of an encoder, and the runs whose predicted cycles the search compares.
+    """Return an encoder's programs, and the runs whose predicted cycles decide between candidates.
 
     If ``layers`` is given, the programs end after that number of layers, and the programs that read
     fewer bits of nested weights are omitted.
@@ -139,10 +139,10 @@ def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:
-    """Return the instructions of later runs, which find the first run's weights on the chip.
+    """Return the instructions of a run after the first one, or an empty list if they are the same.
 
-    These are ``nodes`` without the loads that only the first run executes. The result is empty if
-    there are no such loads: then all runs have the same instructions.
+    These are ``nodes`` without the loads that only the first run executes, such as those of weights
+    that stay on the chip.
     """
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []

@@ -19,7 +19,10 @@ MOST_TRIES = 24
 
 
 class Stage(IntEnum):
-    """Reasons why a compilation failed; a reason with a larger number is nearer to success."""
+    """Reasons why a program does not fit.
+
+    If no program of an encoder fits, the compiler reports an attempt with the largest number.
+    """
 
     LACKING = 0
     """A unit, or a memory that no choice of the compiler makes sufficient."""
@@ -34,13 +37,13 @@ class Stage(IntEnum):
 class FitError(InputError):
     """A model, lowered with some choices, does not fit a memory or a unit of the configuration.
 
-    Each of the ``remedies`` is a dictionary from the name of a configuration field to a new value.
-    The values of a remedy are the smallest that may suffice. Each remedy alone may suffice, without
-    the others. ``excess`` is the whole size needed in the memory that is too small, not only the
-    missing part. Its unit is bytes for the scratchpad and external memory, words for the program
-    memory, and otherwise weight slots. ``hopeless`` is true if smaller or later loads cannot help.
-    This is so if the program is too long, because such loads make it longer, or if the tensors
-    alone do not fit the scratchpad.
+    Each of the ``remedies`` is a dictionary from the name of a configuration field to the smallest
+    value that may suffice. Each remedy alone may suffice. ``excess`` is the whole size needed in
+    the memory that is too small, not only the missing part. Its unit is bytes for the scratchpad
+    and external memory, words for the program memory, and otherwise weight slots.
+
+    ``hopeless`` is true if smaller or later loads cannot help. This is so if the tensors alone do
+    not fit the scratchpad, or if the program is too long, because such loads make it longer.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class FitError(InputError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """A compilation that failed, and that can be tried again with other configurations."""
+    """The configuration and the compile function of a compilation that failed."""
 
     config: Config
     compile: Callable[[Config], object]
