@@ -54,13 +54,13 @@ class View:
 
 
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
-    """Return requantization parameters as an array [words, bytes] of words of the parameter memory.
+    """Return requantization parameters as words of the parameter memory, an array [words, bytes].
 
-    Each word has the parameters of one column for each lane of the vector engine. The parameters in
-    each item of ``rescales`` begin a new word. If ``by_tile`` is true, the parameters of each tile
-    column (as many columns as the array has) also begin a new word, because DRAIN begins a new word
-    there. Otherwise the parameters of adjacent columns fill the lanes without gaps. Parameters that
-    all columns share are one word, with the same content in every lane.
+    A word has one column's parameters for each lane of the vector engine. Each item of ``rescales``
+    begins a new word. If ``by_tile`` is true, each tile column (a range of columns as wide as the
+    array) also begins a new word, as DRAIN requires. Otherwise adjacent columns fill the lanes
+    without gaps. Parameters that all columns share are one word, with the same content in every
+    lane.
     """
     words = []
     for rescale in rescales:
@@ -107,7 +107,10 @@ def product(
 
 @dataclass(frozen=True)
 class Work:
-    """Address, size and parameters of the rows that one vector instruction reads and writes."""
+    """The operands that vector instructions share: rows, their size, and requantization parameters.
+
+    Each method returns an instruction that reads rows at ``source`` and writes rows at ``target``.
+    """
 
     source: View
     target: View
@@ -135,17 +138,16 @@ class Work:
         table: int = 0,
         beside: View | None = None,
     ) -> Draft:
-        """Return an instruction that requantizes its source.
+        """Return the instruction (DRAIN or MAP) that requantizes the source.
 
         ``opcode`` is DRAIN if the source is sums in the accumulators, or MAP if it is rows in the
         scratchpad. The result has the data type and zero point of ``tensor``. If ``tensor`` is
-        None, ``flags`` select the data type, and the zero point is 0. ``table`` is the value of the
-        instruction's operand ``table``; its meaning depends on whether the instruction applies an
-        activation, a rotation or a gate (see :func:`drain`).
+        None, ``flags`` select the data type, and the zero point is 0.
 
-        ``beside`` is the view of the instruction's second input: rows to add, rotations or
-        multipliers. If ``residual`` is true, the instruction adds the old values of the target
-        instead, and ``beside`` is not used.
+        ``beside`` is the view of a second input: rows to add, rotations or multipliers. If
+        ``residual`` is true, the second input is the target's old values, which are added.
+        ``table`` is the value of the operand ``table``. It belongs to an activation, a rotation or
+        a gate (see :func:`drain`).
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -220,7 +222,7 @@ def drain(
 
 
 def rowwise(op: Norm | Convert, work: Work) -> Draft:
-    """Return the instruction for INT16 rows: a NORM for a norm, a MAP for a conversion."""
+    """Return the instruction of a norm (NORM) or of a conversion (MAP) of INT16 rows."""
     if isinstance(op, Norm):
         return work.norm(op)
     flags = ("wide_in", "per_tensor") if op.rescale.per_tensor else ("wide_in",)
@@ -228,12 +230,11 @@ def rowwise(op: Norm | Convert, work: Work) -> Draft:
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
-    """Return a list of instructions in which a DRAIN and the NORM directly after it are merged.
+    """Return instructions in which a DRAIN and the NORM directly after it are merged into one NORM.
 
-    ``nodes`` are the DRAIN of a product's sums and the instructions after it. The merged
-    instruction is a NORM. If ``keep`` is true, it writes the requantized rows, as the DRAIN did,
-    and the normalized rows; otherwise it writes only the normalized rows. If the two instructions
-    cannot be merged, the result is ``nodes`` unchanged.
+    ``nodes`` are the DRAIN of a product's sums and the instructions after it. The merged NORM
+    writes the normalized rows. If ``keep`` is true, it also writes the requantized rows that the
+    DRAIN wrote. If the two instructions cannot be merged, the result is ``nodes`` unchanged.
     """
     first, *rest = nodes
     if not rest:
@@ -273,10 +274,11 @@ def preload(
 ) -> Draft:
     """Return the PRELOAD instruction that copies weights from the scratchpad into weight slots.
 
-    The weights are ``k`` rows of ``n`` columns at ``source``; they fill the slots from ``slot`` on.
-    If ``flags`` contains ``append``, the weights are written only to some lines (rows or columns)
-    of the slots, from ``line`` on, and the other lines keep their content. Otherwise ``line`` has
-    no effect.
+    A weight slot is on-chip storage for one tile of weights. The weights are ``k`` rows of ``n``
+    columns at ``source``, and fill the slots from number ``slot`` on. If ``flags`` contains
+    ``append``, the weights replace only rows of the slots, from row ``line`` on. With
+    ``b_transpose`` they replace only columns, from column ``line`` on. Without ``append``, ``line``
+    has no effect.
     """
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)

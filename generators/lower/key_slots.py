@@ -24,10 +24,10 @@ from celosia.generators.quantize.options import NARROW_BITS
 def most_key_heads(decoder: Decoder, config: Config) -> int:
     """Return the largest number of key heads whose keys can share a weight slot.
 
-    A query begins with zeros for the other heads' keys. The number of these zeros must be a
-    multiple of a tile's width. So the result is 1 if the number of columns of a head is not such a
-    multiple. It is also 1 if slots pack keys or values in pairs, or if weights are streamed. It is
-    1 for an encoder-decoder too, because heads never share the slots of a source text's keys.
+    It is the number of heads whose columns fit the rows of a slot, but at most the model's key
+    heads. The result is 1 if the columns of a head are not a multiple of a tile's width, because
+    the zeros before a query must fill whole tile columns. It is also 1 if keys or values are packed
+    in pairs, if weights are streamed, and for an encoder-decoder.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
@@ -58,11 +58,11 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the indices of the tile columns with queries, in a row that also has zeros.
+    """Return the indices of the tile columns with queries, in a row with tile columns of zeros.
 
-    The other tile columns of the row are the zeros before each head's queries, which are
-    requantized with the queries. The result is empty in two cases: if requantization skips the
-    zeros (``spaced``), or if there are no zeros, because each slot has the keys of only one head.
+    The zeros precede each head's queries, and are requantized with them. The result is empty if no
+    zeros are requantized: because each slot has the keys of only one head, or because
+    requantization skips the zeros (``spaced``).
     """
     if key_heads == 1 or spaced:
         return []
@@ -88,11 +88,12 @@ def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
 
 
 def even_runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, count, distance) of each run of tile columns that are equally far apart.
+    """Divide tile columns into runs of equal distance; yield (first, count, distance) of each run.
 
-    ``places`` are the indices of the tile columns, in ascending order. ``first`` is the position of
-    the run's first tile column in ``places``. ``count`` is the number of tile columns in the run,
-    and ``distance`` the difference between neighbouring indices.
+    ``places`` are the indices of the tile columns, in ascending order. ``first`` is the position in
+    ``places`` of a run's first tile column, and ``count`` the number of its tile columns.
+    ``distance`` is the difference between neighbouring indices, or 1 if the run has a single tile
+    column.
     """
     first = 0
     while first < len(places):

@@ -27,16 +27,16 @@ from celosia.generators.program.image import Bytes
 
 
 class LinearLayer:
-    """A linear layer and the rowwise operations after it, lowered to a list of items.
+    """A linear layer of an encoder, lowered together with the norms and conversions after it.
 
-    An item is a group of instructions with the loads that must precede them. Each item of a layer
-    computes some columns of its result. The rowwise operations ``behind`` (norms and conversions)
-    process each row of the result as soon as the row is complete. The requantization parameters of
-    these operations are the last ``behind_words`` words of the parameter memory.
+    The layer becomes a list of items: groups of instructions with the loads that must precede them.
+    Each item computes some columns of the layer's result. The norms and conversions (``behind``)
+    process each row of the result as soon as it is complete. Their requantization parameters are
+    the last ``behind_words`` words of the parameter memory.
 
-    ``early`` is true if the operation before the layer computes the layer's input in chunks of
-    rows. The layer's first products are then cut into the same chunks, so that they can begin
-    before all rows are complete.
+    ``early`` is true if the previous operation computes the layer's input in chunks of rows. The
+    layer's first products are then cut into the same chunks, and begin before all rows are
+    complete.
     """
 
     def __init__(

@@ -68,12 +68,11 @@ def lower(
     *,
     sample: bool = False,
 ) -> Lowered:
-    """Return a lowered encoder: its instructions, with buffers that have no addresses yet.
+    """Return a lowered encoder: its instructions, whose buffers have no addresses yet.
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). If
-    ``sample`` is false, all layers are lowered. If it is true, the model's layers must be alike,
-    and only the first layers are lowered. The other layers would have the same instructions and
-    loads as the last lowered layer.
+    ``sample`` is true, only the first layers are lowered. The other layers would have the same
+    instructions and loads as the last lowered layer, so all layers must be alike.
 
     Raises :class:`FitError` if the configuration does not support an operation.
     """

@@ -41,8 +41,9 @@ class Lowering(Traffic):
         """Return the instruction that copies requantization parameters to the parameter memory.
 
         It copies ``count`` words from the start of the scratchpad buffer ``blob`` to the parameter
-        words from index ``first`` on. Index 0 is the first word after the :data:`SPARE_WORDS` at
-        the memory's start. Raises :class:`FitError` if the parameter memory has too few words.
+        words from index ``first`` on. Index 0 is the first word after the :data:`SPARE_WORDS`, the
+        words at the memory's start that no operation uses. Raises :class:`FitError` if the
+        parameter memory has too few words.
         """
         self.memory.check_at_once(SPARE_WORDS + first + count)
         return parameters(Ref(blob), count, SPARE_WORDS + first)

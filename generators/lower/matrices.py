@@ -63,12 +63,12 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
 
 
 def keep_identity(plan: Plan, op: Linear) -> None:
-    """Add a conversion to a decoder's plan, as products of its source with identity matrices.
+    """Add products with identity matrices, which compute a conversion, to a decoder's plan.
 
-    A conversion changes the scale or the width of its source. ``op`` is the conversion as a linear
-    layer (:func:`celosia.generators.lower.plan.identity_of`). The source's columns are cut into
-    parts, and each part is multiplied by an identity matrix of the part's size. The scratchpad has
-    one copy of the matrix of each size, which the conversions of all layers share.
+    The conversion changes the scale or the width of its source. ``op`` is the conversion as a
+    linear layer (:func:`celosia.generators.lower.plan.identity_of`). The source's columns are cut
+    into parts, each multiplied by an identity matrix of its size. The scratchpad has one matrix of
+    each size, which the conversions of all layers share.
     """
     cols, size, columns = plan.config.array.cols, len(op.weight), op.target.columns
     products = []

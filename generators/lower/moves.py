@@ -60,10 +60,11 @@ def _moved(
 
 
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
-    """Divide a copy of ``size`` contiguous bytes into one or two moves.
+    """Divide a copy of ``size`` contiguous bytes into moves of rows of at most ``longest`` bytes.
 
-    Each move copies rows of one length, at most ``longest`` bytes. The result is a list of (first
-    byte, number of rows, bytes per row), with one entry for each move.
+    The first move copies all full rows, each of ``longest`` bytes, or of ``size`` bytes if that is
+    less. A second move copies the bytes that are left, if any, as one row. The result is a list of
+    (first byte, number of rows, bytes per row), with one entry for each move.
     """
     row = min(size, longest)
     rest = size % row

@@ -44,7 +44,7 @@ HIDDEN = frozenset({"active", "up", "hidden"})
 
 @dataclass(frozen=True)
 class Matrix:
-    """The products with a linear layer's weights, and the layer's requantization parameter words.
+    """A linear layer's weights in a decoder's plan: their products and requantization parameters.
 
     The weights stay on the chip, or each run loads them from external memory.
     """
@@ -59,12 +59,12 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
-        """Return the products in the list ``splits[split]`` that compute some tile columns.
+        """Return the products with one range of the weights' rows that compute some tile columns.
 
-        ``tiles`` is the range of tile columns (first, count). Each list in ``splits`` has the
-        products with one range of the weights' rows. If weights are nested, only products with the
-        upper ``planes`` bit planes are returned. If weights are in slots, all products in
-        ``splits[split]`` are returned, also those outside the range.
+        ``split`` is the index of the range in ``splits``, and ``tiles`` are the tile columns
+        (first, count). If weights are nested, only products with the upper ``planes`` bit planes
+        are returned. If weights are in slots, all products of the range are returned, also those of
+        other tile columns.
         """
         held, (first, count) = self.splits[split], tiles
         if held[0].k_tiles:
@@ -84,10 +84,10 @@ class Matrix:
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return the position of the layer's tile column ``tile`` in a requantized row.
+        """Return the index that tile column ``tile`` of the layer has in a requantized row.
 
         The row may also have tile columns of zeros, which precede the queries of some heads. The
-        position counts both kinds of tile columns.
+        index counts both kinds of tile columns.
         """
         return self.places[tile] if self.places else tile
 
@@ -105,14 +105,13 @@ class Matrix:
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Divide a range of the layer's tile columns into runs that are computed separately.
 
-        The range is ``count`` tile columns from ``first`` on. In the accumulators they may be
-        separated by tile columns of zeros, but the tile columns of a run are equally far apart.
+        The range is ``count`` tile columns from ``first`` on. Tile columns of zeros may be between
+        them in the accumulators, but the tile columns of a run are equally far apart.
 
         Yields ((first, count), index, distance) of each run. ``(first, count)`` are its tile
-        columns in the layer. ``index`` is the position of its first tile column in the
-        accumulators, counted from the first tile column of the range. ``distance`` is the
-        difference between the positions of neighbouring tile columns. Positions include the tile
-        columns of zeros.
+        columns in the layer. ``index`` is the distance from the range's first tile column to the
+        run's first one in the accumulators. ``distance`` is that between neighbouring tile columns
+        of the run. Both count tile columns, including those of zeros.
         """
         places = self.places[first : first + count]
         if not places:
@@ -170,10 +169,10 @@ class Plan:
         return self.cuts.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
-        """Return whether a weight slot of an attention's values contains two packed tile columns.
+        """Return whether each byte in an attention's weight slots for values holds two values.
 
-        This is so if keys and values have fewer than 8 bits. The keys and values of an
-        encoder-decoder's source text are never paired.
+        This is so if keys and values have fewer than 8 bits. Then a slot holds two tile columns.
+        The keys and values of an encoder-decoder's source text are never paired.
         """
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
@@ -199,9 +198,9 @@ class Plan:
     def head_parts(self) -> list[tuple[int, int]]:
         """The parts of the output head if requantization parameters are streamed.
 
-        The list has the tile columns (first, end) of each part. Every :data:`STAGES` successive
-        parts form a group. All parts have the same size except those of the last group, so that the
-        groups before it can be iterations of a loop.
+        Each part is a range of tile columns (first, end), without ``end``. :data:`STAGES`
+        successive parts are one iteration of a loop. All parts have the same size except those of
+        the last group, which follow the loop.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -238,9 +237,9 @@ class Plan:
 
     @functools.cached_property
     def scores(self) -> Piece:
-        """The piece of external memory in which the vocabulary's scores are stored.
+        """The range of external memory (a piece) that holds the vocabulary's scores after a run.
 
-        If all data stay on the chip, the piece is at address 0, where the setup image was.
+        If all data stay on the chip, the range begins at address 0, in place of the setup image.
         """
         size, alone = self.logits_bytes, self.cuts.resident and self.way.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
