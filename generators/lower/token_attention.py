@@ -105,22 +105,22 @@ class TokenAttention:
     def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
         """Return three lists of functions; each function adds instructions for one token.
 
-        The function in the first list adds the instructions that compute the scores and their
-        softmax. Each other list has a function for each range of key heads in ``self.parts``. Those
-        of the second list add the instructions that multiply probabilities by values. Those of the
-        third list add the instructions that requantize the resulting sums, which gives the contexts
-        (the attention's results). The query heads that share a key head are rows of one product.
+        The first list has one function, for the scores and their softmax. The second and third
+        lists have a function for each range of key heads in ``self.parts``. Those of the second
+        list add the products of probabilities and values. Those of the third list add the
+        requantization of these products' sums, which gives the contexts (results of the attention).
+        The query heads that share a key head are rows of one product.
 
         ``drain`` is a function that adds the instructions that requantize the new token's values
         (V). If ``self.ahead`` is true, the products of all heads' scores precede the first softmax,
         and ``drain`` is called after the first of these products. Otherwise ``drain`` is not
         called.
 
-        If softmax reads sums directly, it may be split into two instructions. The first starts
-        while the array still computes the scores of other heads. The products with values start
-        while the second is executed. If a run has several texts, their softmaxes are executed text
-        by text. Then only the softmaxes of the first text wait for their scores. Only the products
-        of the last text's last key head wait for their softmax.
+        A softmax that reads sums directly may be split into two instructions, for some of the heads
+        each. The first runs while the array still computes the scores of the other heads. The
+        second runs while the products with values begin. If a run has several texts, their
+        softmaxes run text by text. Only the first text's softmaxes wait for their scores. Only the
+        products of the last text's last key head wait for their softmax.
         """
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         group, several = self.op.group, self.make.texts > 1

@@ -42,16 +42,16 @@ class Traffic(Rules):
         """The places in external memory of buffers whose blocks each product's part loads."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
-        """Return the number of rows that a run processes among ``count`` rows of a tensor.
+        """Return the number of rows that a run processes, out of ``count`` rows of a tensor.
 
         The first of these rows is ``first``; the tensor has ``total`` rows. If the model accepts
         shorter inputs and the tensor has a row for each token, the result is an operand that reads
         a register. The host writes the number of rows to this register before each run. Otherwise
         the result is ``count``.
 
-        The result is also ``count`` if no register is free, or if the program has loops over heads
-        or parts. The run then also processes rows after the input's last token. This does not
-        concern the rows of the whole sequence: their number always has a register.
+        The rows of the whole sequence always have a register. For fewer rows, the result is also
+        ``count`` if no register is free, or if the program has loops over heads or parts. The run
+        then also processes rows after the input's last token.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -109,8 +109,8 @@ class Traffic(Rules):
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Append the LOAD instructions of a tensor to ``item.loads``.
 
-        The tensor's rows are consecutive in external memory. No instruction is appended if
-        :meth:`reload` later returns the loads of the tensor's blocks.
+        The rows are consecutive in the range ``piece`` of external memory. No instruction is
+        appended if each part of a product loads the tensor's blocks itself (:meth:`reload`).
         """
         if tensor.buffer in self.arriving:
             return
@@ -150,12 +150,13 @@ class Traffic(Rules):
         return self.blocks[tensor.buffer].in_columns
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
-        """Return a list with the instruction that loads one block of a tensor.
+        """Return a list with the LOAD of one block of a tensor's columns, or an empty list.
 
-        The block is the one whose first column is ``column``. If ``choices.reloads`` is true, the
-        input and the tensors between two products are never wholly in the scratchpad: each part of
-        a product loads the blocks that it reads. The list is empty if ``choices.reloads`` is false,
-        if the tensor is not one of these, or if its columns are not divided into blocks.
+        The block begins at column ``column``. If ``choices.reloads`` is true, the input and the
+        tensors between two products are never wholly in the scratchpad: each part of a product
+        loads the blocks that it reads. The list is empty for all other tensors, or if
+        ``choices.reloads`` is false. It is also empty if the columns are not divided into blocks,
+        or if no block begins at this column.
         """
         if tensor.buffer not in self.arriving:
             return []

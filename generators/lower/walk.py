@@ -32,12 +32,12 @@ class Step:
 
 
 def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[Step]:
-    """Yield steps of a section, each an operation with the rowwise operations after it.
+    """Yield the steps of a section: each is an operation with the rowwise operations after it.
 
-    A rowwise operation belongs to the step of the operation before it if both results have equally
-    many rows, and ``fits`` returns True. ``fits`` is called with the step's first operation and the
-    list of rowwise operations of the step, which ends with the new one. The default function
-    returns True in every call.
+    A rowwise operation joins the step of the operation before it under two conditions. Its result
+    has as many rows as the result of the step's first operation, and ``fits`` returns True.
+    ``fits`` is called with the step's first operation, and the list of its rowwise operations
+    including the next one. By default it always returns True.
     """
     place = 0
     while place < len(ops):

@@ -54,13 +54,12 @@ def cuts(
 ) -> Iterator[Held]:
     """Yield parts of the weights in the range ``rows``, with at most ``size`` bytes each.
 
-    A part has all these rows of one or more whole tile columns. If a single tile column has more
-    than ``size`` bytes, a part has only some of the rows of one tile column.
+    A part is one or more whole tile columns. If a single tile column has more than ``size`` bytes,
+    a part is some rows of one tile column.
 
-    ``bounds`` are indices of tile columns in ascending order; the first is 0, and the last is the
-    number of tile columns. No part contains tile columns on both sides of a bound. The parts
-    between two bounds have about equal sizes. If ``bounds`` is empty, parts may contain any
-    adjacent tile columns.
+    ``bounds`` are ascending indices of tile columns at which a part must end; the first is 0, and
+    the last is the number of tile columns. The parts between two bounds have about equal sizes. If
+    ``bounds`` is empty, parts have about equal sizes over all tile columns.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -91,13 +90,13 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def tiles_held(
     op: Linear, whole: Held, config: Config, used: Mask | None, ratio: int, height: int
 ) -> list[Held]:
-    """Return the parts of a layer's weights that are stored: all weights except tiles of zeros.
+    """Return the stored parts of a layer's weights, which omit tiles of zeros.
 
     ``used`` [k, n] is False for weights that are zero; if it is None, the only part is ``whole``.
-    Each further part needs one more product instruction. So a rectangle of zero tiles is omitted
-    only if this makes a product of ``height`` rows faster by at least ``ratio`` cycles per program
-    word of that instruction. A whole tile column of zeros is always omitted, because its sums stay
-    zero. In weights with scales of groups, only whole groups are omitted.
+    Parts are rectangles of tiles, and each part needs one product instruction. A rectangle of zero
+    tiles is omitted only if this saves at least ``ratio`` cycles per program word of the additional
+    instruction, for a product of ``height`` rows. A whole tile column of zeros is always omitted,
+    because its sums stay zero. If groups of weights share scales, only whole groups are omitted.
     """
     if used is None:
         return [whole]
@@ -165,14 +164,14 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 def slotted(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return weights in the form that slots store, and the flags of PRELOAD and of the product.
+    """Return weights in the format of weight slots, and the flags of PRELOAD and of the product.
 
-    ``rows`` is the range of rows of the weights. ``flags`` are the flags with which an instruction
-    decodes the weights' format. If a byte of a slot contains two weights, the product instruction
-    decodes them when it reads slots. Otherwise PRELOAD decodes them when it writes slots.
+    ``rows`` is the range of rows of the weights, and ``flags`` are the flags that decode their
+    format. If a byte of a slot contains two weights, the product instruction decodes them when it
+    reads slots. Otherwise PRELOAD decodes them when it writes slots.
 
-    The result is a tuple: a layer whose weights have this form, the range of its rows that the
-    slots store, the flags of PRELOAD, and the flags of the product instruction.
+    The result is (layer, rows, flags of PRELOAD, flags of the product instruction). The layer has
+    the weights in the slots' format, and ``rows`` is the range of its rows that the slots store.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -187,9 +186,10 @@ def stored_parts(
     """Yield (part, its bytes in external memory) for each stored part of a layer's weights.
 
     Usually these are the dense parts in ``held``: the parts of ``whole`` that remain when tiles of
-    zeros are omitted. ``height`` is the number of rows that are multiplied by the weights. If the
-    zero-skip unit is predicted to need fewer cycles than the array for this product, only ``whole``
-    is yielded, as a sparse matrix. If ``height`` is 0, the parts are always dense.
+    zeros are omitted. Only ``whole`` is yielded, as a sparse matrix, under three conditions. The
+    zero-skip unit supports it, it is not larger, and it is predicted to take fewer cycles in a
+    product of ``height`` rows. The cycles include those of the weights' transfer. If ``height`` is
+    0, the parts are always dense.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:
@@ -223,9 +223,9 @@ def _coded(
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
     """Return the number of bytes of all linear layers' weights in external memory.
 
-    A matrix is counted as sparse if a product of one row is predicted to take fewer cycles than
-    with the dense matrix, and as dense otherwise. A compiled model may choose separately for each
-    part of a matrix, so its number of bytes may differ.
+    A matrix is counted as sparse if the zero-skip unit supports it, it is not larger, and it is
+    predicted to take fewer cycles in a product of one row. A compiled model chooses for each part
+    of a matrix, so its number of bytes may differ.
     """
     total = 0
     for op in (

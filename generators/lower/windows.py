@@ -1,9 +1,8 @@
-"""Windowed attention with global tokens: the keys to which a group of rows attends.
+"""Windowed attention with global tokens: the keys to which a group of query rows attends.
 
-The keys of a group are the columns of its scores. Every row of the group attends to some tokens of
-the window. The columns of the global tokens are inserted among the columns of the window's tokens,
-so that each row attends to one interval of columns. This interval begins and ends one column later
-than that of the previous row.
+Scores have a row for each query of the group and a column for each key. The columns of the global
+tokens are inserted among those of the window, so that each row attends to one interval of columns.
+From row to row the interval moves by one column.
 """
 
 import math
@@ -45,10 +44,10 @@ class Span:
 
 
 def most_rows(op: Attention, config: Config, most: int) -> int:
-    """Return the number of query rows whose attention is computed together.
+    """Return the number of query rows whose attention is computed together, at most ``most``.
 
-    If attention is not windowed, the number is ``most``. Otherwise it may be smaller, so that these
-    rows together attend to few keys.
+    In windowed attention, it is also at most twice the array's rows, and with global tokens at most
+    the window plus 2. The rows of such a group attend to few keys.
     """
     if not op.window:
         return most

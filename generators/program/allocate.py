@@ -16,7 +16,7 @@ Interval = tuple[int, int]
 
 @dataclass
 class Use:
-    """Lifetime of a buffer, and the buffers that are accessed at about the same time."""
+    """Lifetime of a buffer, and the buffers that the same or neighbouring instructions use."""
 
     intervals: list[Interval] = field(default_factory=list)
     """First and last instruction index of each time span in which its content is needed."""
@@ -70,15 +70,14 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return a dictionary from buffer name to :class:`Use`, for a program that repeats a part.
+    """Return a dictionary from buffer name to :class:`Use`, if a program repeats its last part.
 
-    ``used`` is the result of :func:`uses` for the program in which its last part, for example a
-    layer, occurs once. ``before`` is the result for the program without this part. The result is
-    for a program that executes the part 1 + ``times`` times.
+    ``used`` is the result of :func:`uses` for the program with the part once; ``before`` is the
+    result for the program without the part. The repeated program executes the part 1 + ``times``
+    times.
 
-    Each execution of the part adds the same counts to :attr:`Use.beside`, the accesses to other
-    buffers at about the same time. Lifetimes are those in ``used``: the buffers overlap in every
-    execution as in the first.
+    Each execution adds the same counts to :attr:`Use.beside`. Lifetimes are those in ``used``,
+    because buffers overlap in every execution as in the first.
     """
     grown = {}
     for name, use in used.items():
@@ -124,7 +123,7 @@ def across(rows: int, stride: int, config: Config) -> int | None:
     """Return an address for a buffer with about half of its rows in each of the two middle banks.
 
     The buffer has ``rows`` rows of ``stride`` bytes; no row is in both banks. The result is None if
-    the scratchpad has no room there, or if the whole buffer needs at most half of a bank.
+    the scratchpad is too small for this address, or if the buffer needs at most half of a bank.
     """
     size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
     start = middle - half_bytes(rows, stride, config)

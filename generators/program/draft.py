@@ -85,9 +85,9 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """List of all parts of tensors that the instruction writes.
+        """All parts of tensors that the instruction writes.
 
-        It has this part, and the parts in ``below``, which are in later rows.
+        These are this part, and the parts in ``below``, whose rows are below it.
         """
         return [replace(self, below=()), *self.below]
 
@@ -118,7 +118,7 @@ class Draft:
         return dict(sorted(Counter(v.buffer for v in values if isinstance(v, Ref)).items()))
 
     def number(self, operand: str) -> int:
-        """Return the value of an operand that is a number."""
+        """Return the value of an operand, which must be a number and not a buffer or a register."""
         value = self.operands[operand]
         assert isinstance(value, int)
         return value
@@ -139,10 +139,9 @@ Node = Draft | Repeat
 
 
 def repeat(bodies: Sequence[Sequence[Node]], apart: int = 0) -> list[Node]:
-    """Return the instructions of ``bodies`` in order, with a loop after the first ``apart`` bodies.
+    """Return the first ``apart`` bodies as instructions, followed by a loop of the other bodies.
 
-    Each body is a list of instructions. The bodies after the first ``apart`` are the iterations of
-    the loop.
+    Each body is a list of instructions. Each of the other bodies is an iteration of the loop.
     """
     nodes = [node for body in bodies[:apart] for node in body]
     return [*nodes, Repeat(bodies[apart:])] if bodies[apart:] else nodes
@@ -189,10 +188,10 @@ def arrange(
 ) -> list[Sequence[Node]]:
     """Return the instructions of each section, with each load placed before its use.
 
-    The result has a list of instructions for each section in ``sections``, in the same order. A
-    load is placed at most ``ahead`` items earlier than the item that uses the loaded data. If
-    ``across`` is true, a load may be moved from its section to the previous one; otherwise it stays
-    in its section.
+    A section is a list of items (:class:`Item`): instructions, and the loads that they need. The
+    result has a list of instructions for each section. A load is placed at most ``ahead`` items
+    before the item that needs it. If ``across`` is true, it may move to the previous section;
+    otherwise it stays in its section.
     """
     flat = [(index, item) for index, section in enumerate(sections) for item in section]
     starts = [sum(len(section) for section in sections[:index]) for index in range(len(sections))]

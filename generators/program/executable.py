@@ -8,10 +8,10 @@ each weight.
 A decoder has ``step``, which processes one token. Its ``logits`` stores the logits after the last
 token in external memory, for a host that samples the next token. Each logit is the score of a
 possible next token. If several tokens of a prompt are processed at once, ``words`` looks up their
-embeddings, and ``chunk`` then processes them. If weights are nested, ``step.4``, ``step.2``,
-``chunk.4`` and ``chunk.2`` read only the upper 4 or 2 bits of each weight. If a run has two texts,
-``step`` processes a token of each text, but computes only the logits of the first. Then ``scores``
-computes the logits of the second.
+embeddings, and ``chunk`` then processes them. If a run has two texts, ``step`` processes a token of
+each text, but computes only the logits of the first. Then ``scores`` computes the logits of the
+second. If weights are nested, variants of ``step``, ``chunk`` and ``scores`` such as ``step.4`` and
+``step.2`` read only the upper 4 or 2 bits of each weight.
 
 An encoder-decoder also has ``lookup``, which looks up embeddings of some tokens of a source. Its
 ``encode`` then computes the keys and values of all source tokens, to which each ``step`` attends.

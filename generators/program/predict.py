@@ -60,11 +60,11 @@ def predict(
     registers: Mapping[int, int] | None = None,
     start: int = 0,
 ) -> Prediction:
-    """Return the predicted cycles of a program's run, and the number of words it reads.
+    """Return the :class:`Prediction` of a program's run: its cycles and its external-memory words.
 
-    The words are those of external memory, which returns the first word ``latency`` cycles after a
-    request, then one every ``interval`` cycles. ``registers`` is a dictionary from register number
-    to the value that the host writes. ``start`` is the address of the program's first word.
+    External memory returns the first word ``latency`` cycles after a request, then one every
+    ``interval`` cycles. ``registers`` is a dictionary from register number to the value that the
+    host writes. ``start`` is the address of the program's first word.
     """
     values = [0] * REGISTERS
     for number, value in (registers or {}).items():
