@@ -121,9 +121,9 @@ def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
 
     The result is a dictionary, empty if there is no such path. ``from`` and ``to`` are the names of
     the first and the last cell of the path; ``ns`` is the path's delay (ns). ``units`` has a
-    dictionary for each instance that the path crosses, in the order of the path. Its ``unit`` is
-    the text of :meth:`Units.unit`. ``logic_ns`` is the delay of cells in the instance, and
-    ``routing_ns`` the delay of wires (ns).
+    dictionary for each instance that the path crosses, in the order of the path. In such a
+    dictionary ``unit`` is the text of :meth:`Units.unit`, ``logic_ns`` the delay of the instance's
+    cells (ns), and ``routing_ns`` the delay of its wires (ns).
     """
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:

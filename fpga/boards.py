@@ -159,7 +159,7 @@ BOARDS = tuple(_ENTRIES)
 
 
 def get_board(name: str, link: str = "uart") -> Board:
-    """Return the board ``name``, with the pins of its host link ``link``, one of ``LINKS``.
+    """Return the board ``name`` with the pins of its host link ``link`` (``uart`` or ``spi``).
 
     Raises :class:`InputError` if the board is unknown, or has no pins for that link.
     """
@@ -212,7 +212,7 @@ def led_names(name: str) -> tuple[str, ...]:
     """Return the names of a board's LEDs for the signals heartbeat, busy and error, in this order.
 
     ``name`` is the name of the board; the LEDs' names are those in amaranth-boards. If the board
-    has fewer LEDs, the last signals have none.
+    has fewer LEDs, the last signals have no LED.
     """
     parts = _led_parts(_ENTRIES[name])
     names = [f"{led} {number} {part}".strip() for led, number, part in parts]
@@ -345,9 +345,9 @@ _SWAPPED = ("colorlight_5a75b", "ecpix5_85f")
 def with_flash(board: Board, kind: str) -> Board:
     """Return a copy of the board that runs a model from its flash at power-on.
 
-    ``kind`` is the flash's read mode, one of ``FLASHES``. Raises :class:`InputError` if the mode is
-    unknown, the board does not connect the flash pins of that mode, or the host link is not the
-    serial line.
+    ``kind`` is the flash's read mode: ``spi`` (one data lane) or ``qspi`` (four data lanes). Raises
+    :class:`InputError` if the mode is unknown, the board does not connect the flash pins of that
+    mode, or the host link is not the serial line.
     """
     check_known("flash", kind, FLASHES)
     if board.link != "uart":
@@ -390,7 +390,7 @@ def board_configs() -> Iterator[Config]:
 
 
 def check_link(link: str) -> None:
-    """Raise :class:`InputError` if a host link is not one of ``LINKS``."""
+    """Raise :class:`InputError` if a host link is neither ``uart`` nor ``spi``."""
     check_known("link", link, LINKS)
 
 

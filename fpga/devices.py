@@ -22,8 +22,8 @@ class Family:
     ``cells`` has a dictionary for each resource, such as ``luts``. The dictionary maps a cell type
     in Yosys's netlist to the amount of the resource that one cell of this type uses. ``placed`` is
     the same for the cell types that nextpnr reports after place-and-route. ``block_ram_shapes`` are
-    the pairs (width in bits, depth in words) that a block RAM can have. A build counts each
-    memory's block RAMs with them, and chooses the memories that it makes of LUTs instead. The list
+    the pairs (width in bits, depth in words) that a block RAM can have. With these pairs, a build
+    counts each memory's block RAMs and chooses the memories that it makes of LUTs instead. The list
     is empty for a family in which LUTs cannot replace block RAM. If ``output_registers`` is true,
     nextpnr supports the output registers of block RAMs.
     """

@@ -37,7 +37,7 @@ class Hierarchy:
         ``variants`` maps a module's name to (number of copies to replace, Verilog of the variant).
         A variant is a module with the same name and ports; in the result ``_tables`` is appended to
         its name. A module that contains replaced copies is duplicated, and the duplicate contains
-        the variants. Instances without replaced copies inside use the original module. Instances
+        the variants. Instances that contain no replaced copies use the original module. Instances
         that contain equal numbers of each variant share one duplicate. The top module is not
         duplicated but changed. The names of duplicates end in ``_tables``, ``_tables_2`` and so on.
         """

@@ -49,8 +49,8 @@ _HALVES = (("high", 1, 1), ("left", 1, 0), ("right", 0, 1), ("low", 0, 0))
 def place_pairs(verilog: str, family: str) -> str:
     """Return a design's Verilog in which the multiplier modules instantiate an iCE40's SB_MAC16.
 
-    ``MultiplierPair`` becomes one SB_MAC16 in the mode of two 8-bit products. Its ports ``a_en``
-    and ``b_en``, inverted, are connected to AHOLD and BHOLD (Lattice, DSP Function Usage Guide for
+    ``MultiplierPair`` becomes one SB_MAC16 in the mode of two 8-bit products. The inverse of ports
+    ``a_en`` and ``b_en`` is connected to AHOLD and BHOLD (Lattice, DSP Function Usage Guide for
     iCE40 Devices, FPGA-TN-02007). ``HalfProducts`` becomes four SB_MAC16 in the 16-bit mode without
     a register after the product. The Verilog for other families is not changed.
     """
