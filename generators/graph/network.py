@@ -59,7 +59,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Start:
-    """The rows to which the embedded input is added: ``target`` before the embedding.
+    """``target`` is the rows to which the embedded input is added.
 
     The rows are the learned position embeddings, or zeros if the model has none. If the model has a
     class token, its vector is added to row 0. A later linear layer embeds the input, and adds the

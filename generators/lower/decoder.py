@@ -50,7 +50,7 @@ class Layers(Instructions):
         texts, or for a model with layers that do not rotate. For these, the rotations are copied to
         the rows that instructions read.
 
-        Rotations are loaded before all other data, so that no instruction waits for them
+        Rotations are loaded before the data of the layers, so that no layer waits for them
         separately. The instructions of all layers then wait in the same way, and can be iterations
         of a loop.
         """

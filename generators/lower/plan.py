@@ -198,9 +198,9 @@ class Plan:
     def head_parts(self) -> list[tuple[int, int]]:
         """The parts of the output head if requantization parameters are streamed.
 
-        Each part is a range of tile columns (first, end), without ``end``. :data:`STAGES`
-        successive parts are one iteration of a loop. All parts have the same size except those of
-        the last group, which follow the loop.
+        Each part is a pair (first, end): its first tile column and the one after its last.
+        :data:`STAGES` successive parts are one iteration of a loop. All parts have the same size
+        except those of the last group, which follow the loop.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
