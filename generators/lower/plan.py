@@ -329,7 +329,7 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
-    """Return a linear layer that computes the conversion ``op`` by an identity matrix as weights.
+    """Return the conversion ``op`` as a linear layer whose weights are an identity matrix.
 
     A conversion changes the scale or the width of its source. The matrix is square. Its size is
     ``head_dim`` (the columns of a head), rounded up to whole tile columns, but at most the number

@@ -242,8 +242,8 @@ class Instructions(Rules):
 
         ``behind`` are the operations after the layer. If the first one is a rotation or a gate, the
         DRAIN also applies it. The operand ``table`` is a head's key columns for a rotation, the
-        source's zero point for a gate, and the table slot for an activation table. In all other
-        cases it is the argument ``table``.
+        zero point of the gate's source for a gate, and the table slot for an activation table. In
+        all other cases it is the argument ``table``.
 
         A deferred norm stores a factor for each row. If the layer reads rows of such a norm, the
         DRAIN multiplies each row by its factor. The first row has factor number ``factor``, or

@@ -177,8 +177,8 @@ class Kept:
         """Return the operand for a slot's row or column in which a run's first token is stored.
 
         ``register`` is ``Register.KEY_LINE`` for the column of a key, or ``Register.VALUE_LINE``
-        for the row of a value. The operand reads the same register of this text, number
-        :attr:`text` of the run.
+        for the row of a value. ``register`` is a register of the first text; the operand reads the
+        corresponding register of text number :attr:`text`.
 
         The result is 0 if runs append no tokens. This is so if each run computes the keys and
         values of all tokens, or if they are those of a source text.
@@ -191,8 +191,7 @@ class Kept:
 
         ``first`` is the first slot of the keys or values. The operand adds a register to it: the
         distance from ``first`` to the token's slot (slots). ``register`` is this register for the
-        first text; the operand reads the same register of this text, number :attr:`text` of the
-        run.
+        first text; the operand reads the corresponding register of text number :attr:`text`.
 
         The result is ``first`` if runs append no tokens. This is so if each run computes the keys
         and values of all tokens, or if they are those of a source text.

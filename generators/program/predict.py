@@ -60,7 +60,7 @@ def predict(
     registers: Mapping[int, int] | None = None,
     start: int = 0,
 ) -> Prediction:
-    """Return the :class:`Prediction` of a program's run: its cycles and its external-memory words.
+    """Return the :class:`Prediction` of a run: its cycles, and the words read from external memory.
 
     External memory returns the first word ``latency`` cycles after a request, then one every
     ``interval`` cycles. ``registers`` is a dictionary from register number to the value that the

@@ -50,7 +50,7 @@ class Reads:
 
 
 def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, float]]) -> int:
-    """Return the cycle in which a command has made all its accesses, at most one in a cycle.
+    """Return the cycle after a command's last access, if it makes at most one access per cycle.
 
     The command makes ``accesses`` accesses, from cycle ``now`` on. A span is (first cycle, cycle
     after the last one, share): only this share of its cycles permits an access. Outside of
@@ -97,10 +97,10 @@ class Sums:
 
 @dataclass(frozen=True)
 class TileSums:
-    """A span of cycles in which a product writes one row of a tile column after another.
+    """A span of cycles in which a product writes the accumulator rows of a tile column in turn.
 
-    Each row takes ``count`` cycles; the first one's parity is ``parity``. ``begin`` is the first
-    cycle, ``end`` the cycle after the last one.
+    The array writes each row for ``count`` cycles. The first row has parity ``parity`` (0 for even
+    row numbers). ``begin`` is the first cycle, ``end`` the cycle after the last one.
     """
 
     begin: int
@@ -124,8 +124,9 @@ def _reads(step: Step) -> bool:
 def parts(step: Step, config: Config) -> int:
     """Return the number of passes in which the array multiplies each vector of a product.
 
-    The number exceeds 1 if a pass multiplies only some bits of each weight, or if the vectors have
-    INT16 elements. However, it is always 1 for a product with the low bytes of INT16 weights.
+    A pass multiplies some bits of each weight by the elements of the vector. Weights with more bits
+    than a pass need several passes, and so do vectors of INT16 elements. However, there is only one
+    pass for the low bytes of INT16 weights.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -330,14 +331,13 @@ class MatrixTiming:
     """Computes the cycles in which the matrix engine processes the tiles of successive commands.
 
     While a tile is multiplied, the lines of the next tile's weights arrive, one in each cycle. They
-    replace the weights of the tile before the current one. A systolic array gets the first
-    activations of a tile after the tile's first line of weights; an array of adder trees gets them
-    after the last line. If a product's weights and activations are in the same scratchpad bank, the
-    read of each line delays the activations by a cycle.
+    replace the previous tile's weights. A systolic array gets a tile's first activations after the
+    tile's first line of weights. An array of adder trees gets them after the last line. So does a
+    systolic array if a product's INT8 weights and its activations are in the same scratchpad bank.
+    For weights of any format in that bank, the read of each line delays the activations by a cycle.
 
-    Weights in a format of fewer bits are stored in fewer lines. Weights that are already in slots
-    need no lines. A PRELOAD only loads weights: one cycle replaces the cycles of each tile's
-    activations.
+    Weights in a format of fewer bits have fewer lines. Weights that are already in slots need no
+    lines. A PRELOAD only loads weights: instead of activations, each tile takes one cycle.
     """
 
     def __init__(self, config: Config):
@@ -359,11 +359,11 @@ class MatrixTiming:
         """Accumulations of products whose weights come from the scratchpad, tile by tile."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return three cycles: those in which the command ``step`` begins, is accepted and ends.
+        """Return the cycles in which the command ``step`` begins, is accepted and ends.
 
-        ``step`` is the engine's next command. A MATMUL begins, after it is accepted, when its first
-        activations enter the array. ``ready`` is the first cycle in which the command is offered to
-        the engine.
+        ``ready`` is the first cycle in which the command, the engine's next one, is offered to the
+        engine. The engine accepts it at ``ready`` or later. A MATMUL then begins when its first
+        activations enter the array.
         """
         if step.opcode == Opcode.SPARSE:
             return self._take_sparse(step, ready)

@@ -37,12 +37,12 @@ def quantize_attention(
 
     If ``block`` is not 0, values are stored in another form: they have mantissas of ``kv_bits``
     bits, and each group of ``block`` columns shares an exponent. If ``deferred`` is true, the
-    softmax's division by the sum is applied to the contexts instead of the probabilities.
+    softmax's division by the sum is applied to the attention's result instead of the probabilities.
 
-    In shaped attention, probabilities ``p`` of n tokens are replaced by
-    ``beta * p + alpha * I - gamma / n``, with the identity matrix ``I``. Raises
-    :class:`InputError` if ``alpha / beta`` or ``gamma / (n * beta)`` of a head does not fit in the
-    operand of an instruction.
+    In shaped attention, probabilities ``p`` of n tokens are replaced by ``beta * p + alpha * I -
+    gamma / n``. ``I`` is the identity matrix; each head has constants alpha, beta and gamma in the
+    model's weights. Raises :class:`InputError` if ``alpha / beta`` or ``gamma / (n * beta)`` of a
+    head does not fit in the operand of an instruction.
     """
     query, key, value, target = (
         steps.tensor(tensor_value)

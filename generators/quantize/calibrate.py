@@ -67,9 +67,10 @@ class Observer:
     """Evaluates a model in floats, and collects the ranges of all tensors.
 
     ``share`` is the fraction of each tensor's values that its range excludes at the upper end, and
-    also at the lower end. If ``share`` is not 0, the caller must give two upper bounds in advance.
-    ``rows`` is a bound on the number of rows of all inputs together. ``squares`` is a bound on the
-    sum of ``n**2`` over all inputs, where ``n`` is the number of an input's rows.
+    also at the lower end. If ``share`` is not 0, the number of extreme values to keep depends on
+    the number of values. So the caller gives two upper bounds. ``rows`` bounds the number of rows
+    of all inputs together. ``squares`` bounds the sum of ``n**2`` over all inputs, where ``n`` is
+    an input's number of rows.
     """
 
     def __init__(
@@ -92,10 +93,10 @@ class Observer:
     ) -> dict[str, Floats]:
         """Evaluate a batch, extend the ranges, and return a dictionary from tensor name to values.
 
-        ``inputs``, ``cache`` and ``source`` are the arguments of :func:`forward`. If ``source`` is
-        true, ``inputs`` are evaluated by the encoder of an encoder-decoder. Otherwise they are
-        evaluated by its decoder, or by the whole model if the model is not an encoder-decoder.
-        Raises :class:`InputError` if a tensor exceeds the range of 32-bit floats.
+        ``inputs``, ``cache`` and ``source`` are the arguments of :func:`forward`. In an
+        encoder-decoder, the encoder evaluates ``inputs`` if ``source`` is true, otherwise the
+        decoder. Any other model evaluates them as a whole. Raises :class:`InputError` if a tensor
+        exceeds the range of 32-bit floats.
         """
         model = self._model
         with np.errstate(all="ignore"):
@@ -120,9 +121,8 @@ class Observer:
     def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
         """Return a :class:`Calibration` with the ranges over all batches so far.
 
-        The observer does not collect the result's fields ``rows``, ``tokens`` and ``sources``: the
-        caller gives their values. ``others`` are the keyword arguments ``tokens`` and ``sources``;
-        both may be omitted.
+        The observer collects the ranges. ``rows`` is the result's field ``rows``, and ``others``
+        are its fields ``tokens`` and ``sources``; both may be omitted.
         """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}

@@ -153,7 +153,7 @@ class ErrorSteps(Steps[TextDescription]):
         return self.kept_steps(name) * self.model.dim / (1 << VALUE_FRACTION)
 
     def kept_steps(self, name: str) -> float:
-        """Return the INT8 scale of a deferred norm's input, divided by the residual stream's scale.
+        """Return a deferred norm's INT8 input scale, divided by the residual stream's scale.
 
         A deferred norm does not multiply its rows by their normalization factors; the next product
         does. ``name`` is the name of the norm's output.
@@ -286,7 +286,7 @@ class ErrorSteps(Steps[TextDescription]):
         return best_step(self.rows[name], self.operand_max), 0
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the scale and offset of each head's products of queries and keys, [heads] each."""
+        """Return each head's scale of query-key products and offset of scores, [heads] each."""
         steps = self._key_steps(node.prefix)
         return steps.product, steps.raised
 

@@ -20,8 +20,8 @@ _WHOLE = 32
 def held_parameters(decoder: Decoder, config: Config) -> Decoder:
     """Return a decoder whose requantization multipliers are rounded to ``multiplier_width`` bits.
 
-    Multipliers are rounded to nearest, ties away from zero: a multiplier of 16 bits changes by at
-    most 2**-16 of its value. Raises :class:`FitError` if a bias has more than ``bias_width`` bits.
+    Multipliers are rounded to nearest, ties away from zero. A 16-bit multiplier changes by at most
+    2**-15 of its value. Raises :class:`FitError` if a bias has more than ``bias_width`` bits.
     """
     width = config.vector.multiplier_width
     biases = [0]
@@ -47,10 +47,10 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
 
 
 def refuse_held(name: str, config: Config) -> None:
-    """Raise :class:`InputError` if a configuration supports only decoders with all weights on chip.
+    """Raise :class:`InputError` if a configuration is only for decoders with all weights on chip.
 
-    This is the case if ``multiplier_width`` or ``bias_width`` of the configuration is not 32, or if
-    its ``pre_depth`` is not 0. ``name`` is the model's name for the message.
+    This is so if ``multiplier_width`` or ``bias_width`` is not 32 (bits), or ``pre_depth`` is not 0
+    (words). ``name`` is the model's name for the message.
     """
     for field, whole in (("multiplier_width", _WHOLE), ("bias_width", _WHOLE), ("pre_depth", 0)):
         if config.read(field) != whole:

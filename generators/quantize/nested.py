@@ -47,8 +47,8 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
 def is_nested(weights: Floats) -> bool:
     """Return whether weights [n, k] are nested weights already.
 
-    They are nested if the weights of each output, scaled to a largest magnitude of 127, are
-    integers.
+    They are nested if each output's weights are integers after a scaling that makes the largest
+    magnitude 127.
     """
     exact, _ = _in_steps(weights)
     return bool(np.abs(exact - np.rint(exact)).max() < _WHOLE)
