@@ -26,7 +26,8 @@ _ALONE = PRESETS["tiny"]
 class SystolicArray(systolic.SystolicArray):
     """A systolic array of ``rows`` x ``cols`` elements; its base class describes ports and timing.
 
-    By default the array has 2 weight slots, 8-bit operands and 32-bit sums. These fields of
+    By default the array has 2 weight slots, 8-bit operands and 32-bit sums. ``acc_width`` must
+    hold one product; you choose how many products a sum has. These fields of
     :class:`celosia.Config` can change the array: ``weight_depth``, ``operand_width``,
     ``acc_width``, ``zero_points``, ``operand_gating``, ``sleep``, ``multiplier``, ``registered``.
     Raises :class:`celosia.InputError` if the name of a field is unknown, or the values of fields
@@ -34,5 +35,6 @@ class SystolicArray(systolic.SystolicArray):
     """
 
     def __init__(self, *, rows: int, cols: int, **fields: Any):
-        config = _ALONE.replace(rows=rows, cols=cols, **fields)
+        # Its user counts the products of a sum, so that any sum of one product must fit.
+        config = _ALONE.replace(**({"max_k": 1} | fields | {"rows": rows, "cols": cols}))
         super().__init__(config.part(MatrixConfig))

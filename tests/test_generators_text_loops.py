@@ -162,8 +162,7 @@ def test_refusals():
         config=small.replace(operand_width=7),
     )
     refuses(
-        "Model llama with its keys and values needs 245 weight slots of 8 x 8, but weight_depth "
-        "is 100",
+        "Model llama needs 245 weight slots of 8 x 8, but weight_depth is 100",
         config=small.replace(weight_depth=100),
     )
     refuses(

@@ -143,7 +143,7 @@ def test_the_circuit_is_the_golden_machine(texts):
 def test_what_does_not_fit():
     program, _ = pressed("a pair")
     needed = program.slots
-    message = f"Model four with its keys and values needs {needed} weight slots of 8 x 4, but"
+    message = f"Model four needs {needed} weight slots of 8 x 4, but"
     with pytest.raises(InputError, match=f"^{re.escape(message)}"):
         compile_text(
             program.decoder, program.config.replace(weight_depth=needed - 1), context=11, sinks=2

@@ -207,5 +207,21 @@ def test_parts_are_made_of_keywords() -> None:
     assert type(celosia.hdl.Accelerator(celosia.config("tiny"))).__name__ == "Accelerator"
     with pytest.raises(celosia.InputError, match="Unknown field 'sloths'"):
         celosia.hdl.SystolicArray(rows=8, cols=4, sloths=2)
+    assert celosia.hdl.SystolicArray(rows=2, cols=2, acc_width=20).config.accumulators.width == 20
     scores = celosia.golden.softmax(np.array([256, 0, 0, 0]))
     assert scores.tolist() == [6710912, 3355456, 3355456, 3355456]
+
+
+@pytest.mark.parametrize(
+    ("part", "sizes", "message"),
+    [
+        ("Requantize", {"multiplier_width": 0}, "multiplier_width must be 16 or 32 bits, not 0"),
+        ("Rotary", {"lanes": 2, "operand_width": 0}, "operand_width must be from 2 to 16 bits"),
+        ("Rotary", {"lanes": 2, "operand_width": 17}, "operand_width must be from 2 to 16 bits"),
+        ("Softmax", {"lanes": 2, "max_row": 8, "factors": -1}, "factors must be from 0 to 256"),
+        ("SystolicArray", {"rows": 2, "cols": 2, "acc_width": 16}, "acc_width must be at least 17"),
+    ],
+)
+def test_a_part_refuses_sizes_that_it_cannot_have(part: str, sizes: dict, message: str) -> None:
+    with pytest.raises(celosia.InputError, match=message):
+        getattr(celosia.hdl, part)(**sizes)

@@ -270,9 +270,8 @@ class Memory:
         """Raise :class:`FitError` if more weight slots are allocated than the machine has."""
         if self.slots > self.config.array.weight_depth:
             raise FitError(
-                f"Model {self.name} with its keys and values needs {self.slots} weight slots of "
-                f"{self.config.array.rows} x {self.config.array.cols}, but weight_depth is "
-                f"{self.config.array.weight_depth}",
+                f"Model {self.name} needs {self.slots} weight slots of {self.config.array.rows} x "
+                f"{self.config.array.cols}, but weight_depth is {self.config.array.weight_depth}",
                 {"weight_depth": self.slots},
                 {"weight_depth": RING_SLOTS},
                 stage=Stage.TOO_LARGE,

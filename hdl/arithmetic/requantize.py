@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.errors import InputError
 from celosia.arch.latency import requantizer_latency
+from celosia.arch.rules import MULTIPLIER_WIDTHS
 from celosia.hdl.arithmetic.multiplier import multiply
 from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import data_register, delay
@@ -118,11 +119,18 @@ class Requantizer(Component):
     If ``registered`` is true, a further register follows the left shift, because on large devices
     the hardware multipliers are far from it. If ``sleep`` is true, a sum, its bias, its multiplier
     and its shift are sampled only if ``take`` is 1; otherwise the input registers hold.
+
+    Raises :class:`InputError` if ``multiplier_width`` is neither 16 nor 32.
     """
 
     def __init__(
         self, multiplier_width: int = 32, registered: bool = False, *, sleep: bool = False
     ):
+        if multiplier_width not in MULTIPLIER_WIDTHS:
+            raise InputError(
+                f"Requantizer multiplier_width must be {' or '.join(map(str, MULTIPLIER_WIDTHS))} "
+                f"bits, not {multiplier_width!r}"
+            )
         self.multiplier_width = multiplier_width
         self.registered = registered
         self.sleep = sleep

@@ -13,6 +13,8 @@ ROTARY_FRACTION = 15
 """Fraction bits of a cosine or sine (bits)."""
 PRODUCT_FRACTION = 4
 """Fraction bits of a product (bits)."""
+WIDE_BITS = 16
+"""Width of an element of the input, and of a wide result (bits)."""
 NARROW_FRACTION = 8
 """Additional bits rounded off for an 8-bit output, compared with a 16-bit one (bits)."""
 
@@ -31,7 +33,8 @@ class RotaryUnit(Component):
     Latency is ``latency`` cycles with ``en`` at 1, throughput one beat per cycle with ``en`` at 1.
     All registers hold while ``en`` is 0. Each pair of lanes needs only three multipliers of at most
     17x17 bits. The reason is that the cosine times the sum of both elements is part of both results
-    (Gauss). Raises :class:`InputError` if ``lanes`` is not positive and even.
+    (Gauss). Raises :class:`InputError` if ``lanes`` is not positive and even, or if
+    ``operand_width`` is not from 2 to 16 bits.
     """
 
     latency = ROTARY_LATENCY
@@ -39,6 +42,10 @@ class RotaryUnit(Component):
     def __init__(self, lanes: int, operand_width: int = 8):
         if lanes < 2 or lanes % 2:
             raise InputError(f"Rotary lanes must be even and positive, not {lanes!r}")
+        if not 2 <= operand_width <= WIDE_BITS:
+            raise InputError(
+                f"Rotary operand_width must be from 2 to {WIDE_BITS} bits, not {operand_width!r}"
+            )
         self.lanes = lanes
         self.operand_width = operand_width
         elements = data.ArrayLayout(signed(16), lanes)

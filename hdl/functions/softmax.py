@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.errors import InputError
 from celosia.arch.latency import softmax_beat_cycles, softmax_latency
+from celosia.arch.rules import RANGES
 from celosia.hdl.component import Component
 from celosia.hdl.functions.row_divide import RowDivide, probability_layout
 from celosia.hdl.functions.row_factors import numbered_layout
@@ -42,7 +43,8 @@ class SoftmaxUnit(Component):
     then ``ceil_log2(lanes) + 8``. The first result of a row follows the row's last beat by
     ``latency`` cycles, and the last result follows the first by ``n - 1`` cycles.
 
-    Raises :class:`InputError` if ``lanes`` is not positive or ``max_row`` not from 1 to 65,536.
+    Raises :class:`InputError` if ``lanes`` is not positive, ``max_row`` not from 1 to 65,536, or
+    ``factors`` not from 0 to 256.
     """
 
     i: stream.Interface
@@ -53,6 +55,10 @@ class SoftmaxUnit(Component):
             raise InputError(f"Softmax lanes must be a positive integer, not {lanes!r}")
         if not 1 <= max_row <= 1 << 16:
             raise InputError(f"Softmax max_row must be from 1 to 65536 elements, not {max_row!r}")
+        if not 0 <= factors <= RANGES["row_factors"][1]:
+            raise InputError(
+                f"Softmax factors must be from 0 to {RANGES['row_factors'][1]}, not {factors!r}"
+            )
         max_beats = -(-max_row // lanes)
         self._deferred = factors > 0
         self.maximum = RowMaximum(lanes, max_beats, factors=factors, parity=parity)

@@ -7,6 +7,7 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
+from celosia.arch.errors import InputError
 from celosia.arch.latency import HARDWARE_WIDTH
 from celosia.arch.records import Accumulators
 from celosia.hdl.arithmetic.multiplier import multiply
@@ -42,6 +43,8 @@ class AccumulatorMemory(Component):
     least ``ACC_SETTLE`` cycles (a constant) after the accepted drain request. The result of an
     access before these times is undefined; the matrix engine's ``status.done`` and the program's
     dependency tokens prevent such accesses. Addresses must be below ``acc_depth``.
+
+    Raises :class:`InputError` if ``cols`` is not positive.
     """
 
     accumulate: wiring.PureInterface
@@ -58,6 +61,8 @@ class AccumulatorMemory(Component):
         scaled: bool = False,
         throttle: bool = False,
     ):
+        if cols < 1:
+            raise InputError(f"Accumulator memory cols must be a positive integer, not {cols!r}")
         self._depth = -(-accumulators.depth // 2)
         self._addr_width = accumulators.addr_width
         self._stages = stages
