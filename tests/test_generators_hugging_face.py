@@ -239,11 +239,13 @@ def test_a_classifier_gives_its_logits(tmp_path) -> None:
 
 
 def test_heads_are_used_or_named(tmp_path) -> None:
-    write_folder(tmp_path, CONFIG | {"architectures": ["BertModel"]}, classifier_tensors())
+    tensors = classifier_tensors() | {"cls.embeddings.position_ids": np.arange(3)}
+    write_folder(tmp_path, CONFIG | {"architectures": ["BertModel"]}, tensors)
     names = ("bert.pooler.dense", "classifier")
     unused = [
         f"{name.removeprefix('bert.')}.{part}" for name in names for part in ("bias", "weight")
     ]
+    unused.append("cls.embeddings.position_ids")
     assert load_source(str(tmp_path)).unused == tuple(sorted(unused))
     write_folder(tmp_path, CONFIG, classifier_tensors())
     message = (

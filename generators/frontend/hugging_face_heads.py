@@ -194,6 +194,6 @@ def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
     removed too, but their names are not returned. The importer computes these tensors itself.
     """
     heads = [name for name in folder.tensors if HEADS.match(name)]
-    for name in [*heads, *filter(computed.search, folder.tensors)]:
+    for name in {*heads, *filter(computed.search, folder.tensors)}:
         del folder.tensors[name]
     return heads
