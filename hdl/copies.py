@@ -101,8 +101,8 @@ class Guarded(Component):
     register has three copies, and the circuit uses the majority of their values. A wrong copy
     becomes right with the next write of the register.
 
-    The registers of data path components are not copied. In every other component a register is a
-    control register if it is not wider than a limit, which depends on the component's class.
+    Data path components (such as multipliers and memories) have no copies. In every other component
+    the control registers are those up to a width that depends on the component's class.
     """
 
     def __init__(self, component: wiring.Component, level: str):

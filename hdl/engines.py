@@ -39,7 +39,7 @@ def store_engine(config: Config) -> StoreEngine:
 
 
 def matrix_engine(config: Config) -> MatrixEngine | SparseMatrixEngine:
-    """Return the matrix engine of a configuration, and its unit for sparse weights if present."""
+    """Return the matrix engine of a configuration, with the sparse weights' unit if it has one."""
     part = config.part(MatrixConfig)
     return MatrixEngine(part) if config.sparse is None else SparseMatrixEngine(part, config.sparse)
 
@@ -70,7 +70,7 @@ def written_bytes(config: Config, writer: str) -> int:
 def scratchpad(
     config: Config, readers: Sequence[str] = READERS, writers: Sequence[str] = WRITERS
 ) -> Scratchpad:
-    """Return the scratchpad of a configuration, with ports for ``readers`` and ``writers``."""
+    """Return a configuration's scratchpad, with a port for each of ``readers`` and ``writers``."""
     return Scratchpad(
         config.access,
         {name: written_bytes(config, name) for name in writers},
@@ -86,7 +86,7 @@ def scratchpad(
 def host_registers(config: Config, widths: Mapping[str, int]) -> HostRegisters:
     """Return the host registers of a configuration.
 
-    ``widths`` maps names of counters to the widths of their inputs (bits); by default 1.
+    ``widths`` maps names of counters to the widths of their inputs (bits); others have width 1.
     """
     return HostRegisters(
         config.control.program_depth,

@@ -52,10 +52,7 @@ class ArrayAccount(Component):
 
     @staticmethod
     def sources() -> list[Engine]:
-        """Return a list of all engines except the matrix engine.
-
-        A command of the matrix engine can wait for dependency tokens from each of them.
-        """
+        """Return the engines that a matrix command can wait for: all except the matrix engine."""
         return [engine for engine in Engine if engine != Engine.MATRIX]
 
     def elaborate(self, _platform):

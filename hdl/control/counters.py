@@ -18,16 +18,15 @@ class Counters(Component):
 
     ``widths`` maps the name of each counter to the width of its increment (bits). A short register
     for each counter accumulates increments. One adder adds these registers to the counters in a
-    memory, one counter per cycle in turn: separate wide counters would cost more than all other
-    control logic. So a counter is complete ``len(widths) + 3`` cycles after its last increment.
-    ``hold`` must be 1 during a run. ``settled`` is 0 from one cycle after ``hold`` becomes 1 until
-    ``hold`` is 0 and all counters are complete. Increments may be nonzero only in a cycle with
-    ``hold`` at 1 and in the cycle after it. ``clear`` sets all counters to 0.
+    memory, one counter per cycle in turn, which needs less logic than separate wide counters. So a
+    counter is complete at most ``max(3, len(widths)) + 3`` cycles after its last increment.
+    ``hold`` must be 1 during a run; increments may be nonzero only then and in the cycle after.
+    ``settled`` falls one cycle after ``hold`` rises. It rises when ``hold`` is 0 and all counters
+    are complete. ``clear`` sets all counters to 0.
 
-    ``index`` is the position (a number) of the counter to read; one cycle later, ``value`` is the
-    content of that counter. ``places`` lists the positions of the counters in the order of
-    ``widths``; by default the positions are 0, 1 and so on. At a position without a counter,
-    ``value`` is 0.
+    ``index`` selects the counter to read; one cycle later, ``value`` is the content of that
+    counter. ``places`` lists the index of each counter in the order of ``widths``; the default is
+    0, 1 and so on. At an index without a counter, ``value`` is 0.
     """
 
     def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):

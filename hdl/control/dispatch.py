@@ -28,15 +28,15 @@ def _parity(word: Value) -> Value:
 
 
 class CommandQueue(Component):
-    """Assembles an engine's commands from words, and queues up to ``depth`` commands.
+    """Assembles commands of ``engine`` from program words, and queues up to ``depth`` of them.
 
     The queue accepts one word per cycle; a command appears on ``o`` at least ``latency`` cycles
-    after its last word has entered on ``i``. Operands that an instruction does not have keep the
-    values of an earlier command. ``busy`` is 1 while the queue has a command or part of a command.
-    If ``depth`` is 3 or more, a memory stores all commands except the newest, and the attribute
-    ``stored`` is true; otherwise registers store all commands. If ``parity`` is true, each half of
-    every operand and header has a parity bit. If ``o`` offers a command with a wrong parity bit,
-    the output ``wrong`` becomes 1 in the next cycle.
+    after its last word has entered on ``i``. Operands that an instruction does not have are
+    undefined. ``busy`` is 1 while the queue has a command or part of a command. If ``depth`` is 3
+    or more, a memory stores all commands except the newest, and the attribute ``stored`` is true;
+    otherwise registers store all commands. If ``parity`` is true, each half of every stored operand
+    and header has a parity bit. If ``o`` offers a command with a wrong parity bit, the output
+    ``wrong`` becomes 1 in the next cycle.
     """
 
     stages = 0
@@ -179,14 +179,13 @@ class CommandQueue(Component):
 
 
 class StagedCommandQueue(CommandQueue):
-    """A :class:`CommandQueue` with shorter timing paths, for ``registered`` machines.
+    """A :class:`CommandQueue` with shorter timing paths, for machines with ``registered`` true.
 
     An entry of the queue accepts a command only while it is empty, not in the cycle in which its
-    previous command leaves. So its logic does not depend on other entries. The operand to which a
-    word belongs is determined one cycle before the word arrives, and stored in registers. If a
-    memory stores the commands (``stored``), at most one command leaves in two cycles. Whether a
-    command leaves the queue is known only late in a cycle. So the memory's read position changes
-    one cycle later, which is early enough for the next command.
+    previous command leaves. So an entry's logic does not depend on other entries. The operand to
+    which a word belongs is determined one cycle before the word arrives, and stored in registers.
+    If a memory stores the commands (``stored``), at most one command leaves in two cycles, because
+    the memory's read address changes one cycle after a command has left.
     """
 
     stages = 1
@@ -293,15 +292,14 @@ class Dispatch(Component):
     """A command queue for each engine, and the dependency tokens between each pair of engines.
 
     ``i`` receives the words of the sequencer. ``o_NAME`` issues commands to engine NAME. A
-    dependency token from one engine to another reports a completed command for which the other
-    engine may have to wait. The pop mask of a command is the set of engines for which the command
-    must wait. The command is issued once there is a token from each of these engines. It consumes
-    these tokens when its engine accepts it. ``done_NAME`` is 1 in a cycle in which a command
-    completes, and ``push_NAME`` is then the mask of engines that receive a token. ``idle`` is 1 if
-    no word or command is queued, and every issued command has completed. ``waiting_NAME`` is 1 if a
-    complete command waits for tokens from the engines in mask ``lacking_NAME``. If more than 255
-    tokens wait between two engines, ``overflow`` is 1 until ``clear``, and the results of the run
-    are invalid.
+    dependency token reports from one engine to another that a command has completed. The pop mask
+    in a command selects the engines from which the command needs a token: it is issued once there
+    is one from each of them. It consumes these tokens when its engine accepts it. ``done_NAME`` is
+    1 in a cycle in which a command of engine NAME completes. ``push_NAME`` is then the mask of the
+    engines that receive a token. ``idle`` is 1 if no word or command is queued, and every issued
+    command has completed. ``waiting_NAME`` is 1 if a complete command waits for tokens from the
+    engines in mask ``lacking_NAME``. If more than 255 tokens from one engine to another are unused,
+    ``overflow`` is 1 until ``clear``, and the results of the run are invalid.
 
     In a ``registered`` machine each queue receives words through a register slice, one cycle later;
     ``idle`` changes, and commands are issued, one cycle later too.

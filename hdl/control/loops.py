@@ -13,12 +13,12 @@ from celosia.hdl.component import Component
 class Loops(Component):
     """Stores the start and the remaining iterations of up to ``LOOP_LEVELS`` nested loops.
 
-    ``enter`` opens a loop whose body begins at program word ``pc`` and runs ``count`` times;
-    ``count`` must be at least 1. ``turn`` must be 1 at the end of the innermost body. If the output
-    ``again`` is 1 at that time, this body runs once more, from word ``start`` on; otherwise
-    ``turn`` closes the loop. ``full`` is 1 while ``LOOP_LEVELS`` loops are open, and ``enter`` must
-    then be 0. ``empty`` is 1 while no loop is open, and ``turn`` must then be 0. If these rules are
-    broken, the stored loops are wrong until ``clear`` closes all of them.
+    A cycle with ``enter`` at 1 opens a loop whose body begins at program word ``pc`` and runs
+    ``count`` times; ``count`` must be at least 1. At the end of the innermost loop's body, ``turn``
+    must be 1 for one cycle. If ``again`` is 1 in this cycle, the body must run again from word
+    ``start`` on; otherwise ``turn`` closes the loop. ``full`` is 1 while ``LOOP_LEVELS`` loops are
+    open, and ``enter`` must then be 0. ``empty`` is 1 while no loop is open, and ``turn`` must then
+    be 0. ``clear`` closes all loops.
     """
 
     def __init__(self, addr_width: int):

@@ -19,9 +19,9 @@ class Recovery(Component):
     :class:`celosia.hdl.memory.guard.MemoryGuard`: ``close`` isolates the core, ``closed`` is 1 once
     the core is isolated, and ``owed`` is 1 while answers are outstanding. ``clear`` resets the core
     for ``FLUSH`` cycles. Then ``scrub`` is 1 for ``depth`` cycles, while ``scrub_addr`` counts up
-    from 0: memories clear the word at this address. If the argument ``depth`` is less than
-    ``FLUSH``, it is replaced by ``FLUSH``. ``idle`` is 1 when a run may begin:
-    ``FLUSH + depth + 3`` cycles after ``abort`` if no answers are outstanding.
+    from 0: memories clear the word at this address. ``depth`` must be the words of the deepest such
+    memory; values below ``FLUSH`` are replaced by ``FLUSH``. ``idle`` is 1 when a run may begin:
+    ``FLUSH + depth + 3`` cycles after ``abort`` if no transfer is outstanding.
     """
 
     def __init__(self, depth: int):

@@ -31,9 +31,9 @@ class RunRegisters(Component):
         return self.host.write_en & (self.host.addr == REGISTER_MAP[name].addr)
 
     def runs(self, m: Module, outcome: Outcome) -> dict[str, Value | int]:
-        """Connect ``outcome`` to the ports of this component, and return the registers to read.
+        """Connect ``outcome`` to this component's ports; return the values that the host reads.
 
-        The result is a dictionary from the name of each register to the value that the host reads.
+        The result is a dictionary from a register's name to its value.
         """
         host = self.host
         m.submodules.outcome = outcome

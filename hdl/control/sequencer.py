@@ -28,7 +28,7 @@ from celosia.hdl.ports import WORD
 
 
 class Action(enum.Enum, shape=unsigned(3)):
-    """The action that the sequencer performs for a program word, selected by its instruction."""
+    """The sequencer's action for a word of the program."""
 
     HALT = 0  # the content of unwritten memory
     SEND = 1
@@ -131,7 +131,7 @@ class Sequencer(Component):
 
     These errors stop the run:
 
-    - a header that is no instruction of this configuration or sets a reserved bit;
+    - a header that has a reserved bit at 1 or an opcode that this configuration lacks;
     - a loop nested deeper than LOOP_LEVELS, or with a count outside 1 to 65,535;
     - an ENDLOOP without LOOP, or a SET of a register other than 1 to 15;
     - the program continues after the last word of the program memory.
@@ -139,8 +139,8 @@ class Sequencer(Component):
     ``cause`` is the :class:`celosia.arch.registers.Cause` of the latest error. ``error`` is 1 from
     the second cycle after the wrong word was executed until the next start. In the cycle before
     ``error`` becomes 1, no word is sent and no instruction writes a register. ``advance`` is 1 in a
-    cycle in which a word is executed. Register 0 must be 0, but a memory stores it like the others:
-    a cycle with ``scrub`` at 1 and ``register_en`` at 0 writes 0 to it. The host writes the program
+    cycle in which a word is executed. Register 0 always has the value 0, which must be stored once:
+    a cycle with ``scrub`` at 1 and ``register_en`` at 0 writes it. The host writes the program
     through the ports ``program_*`` and registers through ``register_*`` while no program runs;
     registers keep their values from run to run. If the program memory has the protection level
     ``correct``, a corrected word takes one cycle more (``celosia.hdl.memory.late_ram``).

@@ -12,10 +12,11 @@ PAUSE_WIDTH = 16
 class Span(Component):
     """Computes the increments of a counter that counts the cycles of an activity and its pauses.
 
-    ``grows`` is the number to add to the counter. In a cycle with ``active`` at 1 it is 1 plus the
-    number of cycles of the pause just before, otherwise 0; a pause of more than 2**PAUSE_WIDTH - 1
-    cycles is counted as 2**PAUSE_WIDTH - 1 cycles. ``clear`` begins a new activity, and cycles
-    before its first active cycle are not counted. ``grows`` depends combinationally on ``active``.
+    ``grows`` is the number to add to the counter in this cycle. While ``active`` is 0, it is 0. If
+    ``active`` is 1, it is 1 plus the length of the pause (cycles with ``active`` at 0) that has
+    just ended. Pauses are counted up to 2**PAUSE_WIDTH - 1 cycles. ``clear`` begins a new activity;
+    cycles before its first active cycle are not counted. ``grows`` depends combinationally on
+    ``active``.
     """
 
     def __init__(self) -> None:

@@ -50,13 +50,12 @@ class PowerOn(Component):
     sends requests to the host link, and ``i_answer`` receives the link's answers. ``status`` is the
     value that the link has last read from the register STATUS. ``o`` is text for the serial line.
     ``active`` is 1 until the image is executed or refused; afterwards the link is free for the
-    host. If the image is refused, ``refused`` is 1 from then on, and ``o`` sends the line of
-    ``celosia.arch.power_on.REFUSALS`` for the reason.
+    host. If the image is refused, ``refused`` is 1 from then on, and ``o`` sends the reason as a
+    line of text (``celosia.arch.power_on.REFUSALS``).
 
     A record that starts a run may be followed by a record WAIT, which reads ``status`` to find the
-    end of the run. So ``status`` must report the new run before WAIT reads it. The link reads
-    STATUS again after its answer to the record that starts the run. It does so before the flash has
-    delivered the header of WAIT (``RECORD_HEADER`` bytes).
+    end of the run. At that time ``status`` already reports the new run: the link reads STATUS
+    after it has answered the start, while the flash still delivers the header of WAIT.
 
     ``configuration`` is the fingerprint of the machine's configuration, and ``size`` the number of
     readable bytes of the flash.

@@ -32,7 +32,7 @@ def input_layout(lanes: int) -> data.StructLayout:
 
 
 def output_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of a beat: normalized elements ``value`` of a row, ``mask``, ``last``."""
+    """Return the layout of an output beat: normalized elements ``value``, ``mask`` and ``last``."""
     values = data.ArrayLayout(signed(32), lanes)
     return data.StructLayout({"value": values, "mask": lanes, "last": 1})
 
@@ -55,12 +55,11 @@ def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
 
 
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
-    """Place a register for the sum of the rows of ``i``; return a valid bit and the sum.
+    """Place a register for the sums of a beat of ``i``; return a valid bit and a beat of sums.
 
-    The register loads a beat of ``i``, and holds it until ``moves`` is 1, when the next circuit
-    accepts the beat. The returned bit is 1 while the register has a beat. The returned beat has the
-    layout of :func:`sum_layout`. Its sums are ``x + r`` if ``add`` is 1, else ``x``. They are
-    saturated to 16 bits, and 0 in lanes whose bit of ``mask`` is 0.
+    The bit is 1 while the register has a beat. ``moves`` must be 1 when the next circuit accepts
+    this beat. The beat has the layout of :func:`sum_layout`. Its sums are ``x + r`` if ``add`` is
+    1, else ``x``. They are saturated to 16 bits, and 0 in lanes whose bit of ``mask`` is 0.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))
@@ -78,10 +77,10 @@ def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Sig
 class NormalizeLane(Component):
     """Normalize one element: ``((scaled - total) * mantissa) / 2**right``, rounded.
 
-    Rounding is to nearest, ties up. ``scaled`` is the element times the row's length. ``total`` is
-    the sum of the element's row, and ``mantissa`` and ``right`` are the inverse root of the row's
-    variance (:class:`celosia.hdl.functions.row_statistics.RowStatistics`). Latency is ``latency``
-    cycles, throughput one result per cycle. The lane uses two multipliers of at most 17x17 bits.
+    Rounding is to nearest, ties up. ``scaled`` is the element times the row's length. ``total``,
+    ``mantissa`` and ``right`` are the sum and the inverse root of the row
+    (:class:`celosia.hdl.functions.row_statistics.RowStatistics`). Latency is ``latency`` cycles,
+    throughput one result per cycle. The lane uses two multipliers of at most 17x17 bits.
     """
 
     latency = 5
@@ -120,13 +119,13 @@ class NormalizeLane(Component):
 class AddNormUnit(Component):
     """Add two rows, and output their sum and the normalized sum, reading the input once.
 
-    The input stream is ``i``. ``x`` and ``r`` have ``lanes`` 16-bit elements each; ``mask`` bits
-    are 1 for elements of the row; ``last`` is 1 for the last beat of a row. ``n`` is the length of
-    the row, from 1 to ``max_row``. If ``add`` is 1, the sum is ``s = sat16(x + r)``, else it is
-    ``s = x``. If ``rms`` is 1, the unit uses 0 instead of the mean of ``s``, so that the result is
-    the RMS norm; otherwise it is the layer norm. ``eps`` is added to ``n**2`` times the variance.
-    ``n``, ``add``, ``rms`` and ``eps`` must hold from the first accepted input beat to the last
-    output beat.
+    In a beat of the input stream ``i``, ``x`` and ``r`` have ``lanes`` 16-bit elements each;
+    ``mask`` bits are 1 for elements of the row; ``last`` is 1 for the last beat of a row. ``n`` is
+    the length of the row, from 1 to ``max_row``. If ``add`` is 1, the sum is ``s = sat16(x + r)``,
+    else it is ``s = x``. If ``rms`` is 1, the result is the RMS norm (mean and variance are
+    computed as if the mean of ``s`` were 0), else the layer norm. ``eps`` is added to ``n**2``
+    times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the first accepted input
+    beat to the last output beat.
 
     Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
     ``last``. ``o_sum`` outputs the elements of ``s``, which are 0 where the mask is 0. ``o``

@@ -25,9 +25,9 @@ class ArgmaxUnit(Component):
     If several elements are the largest, the result has the lowest of their columns. In a cycle with
     ``valid`` at 1, the first ``count`` lanes of ``i`` have the elements of consecutive columns;
     lane 0 has the element of column ``column``. The beats of a row arrive in ascending order of
-    columns, at most one per cycle. ``fresh`` is 1 for the first beat of a row, and discards the
-    result of earlier beats. ``o`` is the result of all beats that entered at least ``latency``
-    cycles ago. Raises :class:`InputError` if ``lanes`` is not positive.
+    columns, at most one per cycle. ``fresh`` must be 1 for the first beat of a row, whose result
+    then replaces that of the previous row. ``o`` is the result of the row's beats that entered at
+    least ``latency`` cycles ago. Raises :class:`InputError` if ``lanes`` is not positive.
     """
 
     def __init__(self, lanes: int):

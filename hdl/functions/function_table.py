@@ -34,9 +34,9 @@ _ROW_LAYOUT = data.StructLayout(
 
 
 class FunctionLane(Component):
-    """One lane of :class:`FunctionTable`: ``slots`` tables of function values or coefficients.
+    """One lane of :class:`FunctionTable`, with a copy of all tables and two multipliers.
 
-    The ports are those of :class:`FunctionTable` for a single lane. The lane uses two multipliers.
+    The ports are those of :class:`FunctionTable` for a single lane.
     """
 
     def __init__(self, slots: int, operand_width: int, level: str):
@@ -96,15 +96,14 @@ class FunctionLane(Component):
 
 
 class FunctionTable(Component):
-    """``slots`` tables of 256 bytes: tables of an 8-bit function, or coefficients of polynomials.
+    """Evaluates activation functions from ``slots`` tables of 256 bytes, in ``lanes`` lanes.
 
-    Each of the ``lanes`` lanes has a copy of all tables. If ``polynomial`` is 0, ``value[lane]`` is
-    byte ``index[lane] + 128`` of table ``slot``, as in
-    :class:`celosia.hdl.functions.table.LookupTable`, after ``TABLE_LATENCY`` cycles with ``en`` at
-    1. If ``polynomial`` is 1, the table has the coefficients of a piecewise polynomial: equation
-    (17) of docs/numerics.md. ``result[lane]`` is the polynomial's value at the 16-bit
-    ``index[lane]``, clamped to ``operand_width`` signed bits, after ``latency`` cycles with ``en``
-    at 1. All registers hold while ``en`` is 0.
+    Each lane has a copy of all tables. A table has the values of an 8-bit function, or coefficients
+    of a piecewise polynomial. If the input ``polynomial`` is 0, ``value[lane]`` is byte
+    ``index[lane] + 128`` of table ``slot``, after ``TABLE_LATENCY`` cycles with ``en`` at 1. If
+    ``polynomial`` is 1, ``result[lane]`` is the polynomial's value at the 16-bit ``index[lane]``
+    (equation (17) of docs/numerics.md), clamped to ``operand_width`` signed bits. It follows after
+    ``latency`` cycles with ``en`` at 1. All registers hold while ``en`` is 0.
 
     The port ``write`` writes a byte of a table to all copies. In the cycle of the write, a read of
     the same aligned 8 bytes is undefined. ``level`` is the protection level of the memories:

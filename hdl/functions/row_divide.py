@@ -60,10 +60,10 @@ class DivideLane(Component):
 
 
 class RowDivide(Component):
-    """Multiplies a softmax row's exponentials (weights) by the reciprocal of their sum.
+    """Multiplies the exponentials of a softmax row by the reciprocal of their sum.
 
-    The results are probabilities, rounded to nearest in unsigned Q0.24. Latency is
-    ``DIVIDE_LATENCY`` cycles, throughput one beat per cycle.
+    ``i`` receives both; ``o`` outputs the products, probabilities in unsigned Q0.24, rounded to
+    nearest. Latency is ``DIVIDE_LATENCY`` cycles, throughput one beat per cycle.
     """
 
     i: stream.Interface

@@ -16,7 +16,7 @@ RIGHT_WIDTH = 5
 
 
 def factor_layout() -> data.StructLayout:
-    """Return the layout of a row's normalization factor ``mantissa / 2**right``."""
+    """Return the layout of a row's RMS normalization factor, ``mantissa / 2**right``."""
     return data.StructLayout({"mantissa": unsigned(MANTISSA_WIDTH), "right": unsigned(RIGHT_WIDTH)})
 
 
@@ -35,10 +35,10 @@ class RowFactors(Component):
     :class:`celosia.hdl.functions.addnorm.AddNormUnit` with ``rms`` at 1. Each output stream has a
     beat for each input beat, in input order, with the same ``mask`` and ``last``. ``o_sum`` outputs
     the sum ``s``, and ``o`` the same elements as 32-bit integers. A beat leaves both streams in the
-    same cycle, at least one cycle after it entered. The port ``factor`` outputs the normalization
-    factor of the row. It does so ``latency`` cycles after the last beat of the row has left the two
-    streams. Results equal ``celosia.sim.norm.row_factors`` bit for bit, except that ``right`` may
-    differ if the mantissa of the factor is 0. Throughput is one beat per cycle.
+    same cycle, at least one cycle after it entered. The port ``factor`` outputs the row's factor
+    ``latency`` cycles after the row's last beat has left. Factors equal those of
+    ``celosia.sim.norm.row_factors`` bit for bit, except for ``right`` if ``mantissa`` is 0.
+    Throughput is one beat per cycle.
     """
 
     i: stream.Interface

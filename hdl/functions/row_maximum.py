@@ -19,9 +19,9 @@ SCORE_WIDTH = 16
 def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
     """Return the layout of a beat: ``lanes`` scores ``q``, their ``mask``, and the bit ``last``.
 
-    ``factors`` is the number of row factors that the machine stores. A row factor is the reciprocal
-    of the sum of a row's exponentials. If ``factors`` is not 0, the layout also has ``number``: the
-    index, below ``factors``, at which the factor of this row will be stored.
+    If ``factors`` is not 0, the machine stores ``factors`` row factors (reciprocals of the sum of a
+    row's exponentials). The layout then also has ``number``, the index at which this row's factor
+    will be stored.
     """
     scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
     number = {"number": range(factors)} if factors else {}
@@ -38,10 +38,10 @@ def maximum_layout(factors: int = 0) -> data.StructLayout:
 
 
 def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Place a tree that reduces ``values`` to one by the function ``combine``; return its result.
+    """Place a tree that combines all ``values`` into one value, and return this value.
 
-    ``combine`` returns the result for two values. Each level of the tree has a register, so latency
-    is ``ceil_log2(len(values))`` cycles.
+    ``combine`` combines two values. Each level of the tree has registers, so latency is
+    ``ceil_log2(len(values))`` cycles.
     """
     while len(values) > 1:
         pairs = [combine(*pair) for pair in zip(values[::2], values[1::2], strict=False)]
@@ -50,10 +50,9 @@ def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Val
 
 
 def strobes(m: Module, strobe: Value, cycles: int) -> Signal:
-    """Return a word with the values of ``strobe`` in the last ``cycles`` cycles.
+    """Return the history of ``strobe``: bit i is its value i + 1 cycles ago.
 
-    Bit i is the value that ``strobe`` had i + 1 cycles before the present cycle. A reset clears the
-    word.
+    The word has ``cycles`` bits. A reset clears it.
     """
     history = Signal(cycles)
     m.d.sync += history.eq(Cat(strobe, history))

@@ -36,9 +36,8 @@ class WeightLanes:
     """A pipeline from scores to weights (exponentials) and the reciprocal of their sum.
 
     The pipeline never stalls. The attribute ``weighed`` is the number of cycles from a beat of
-    scores to its weights. If ``late`` is true, a further register delays the weights and the
-    reciprocal by one cycle. The attribute ``inverted`` is the number of cycles from the last beat
-    of a row to the reciprocal of the row's sum.
+    scores to its weights. The attribute ``inverted`` is the number of cycles from the last beat of
+    a row's scores to the reciprocal. If ``late`` is true, both include one more register.
     """
 
     def __init__(self, lanes: int, max_beats: int, *, late: bool = False):
@@ -166,12 +165,12 @@ class DeferredWeights(Component):
     """Turns scores into exponentials (weights), and outputs the reciprocal of each row's sum.
 
     The weights are not divided by their sum. Instead the reciprocal is output as the row's factor.
-    A later command multiplies the sums computed with the weights by this factor: equation (23) of
+    A later command multiplies the attention results of the row by this factor: equation (23) of
     docs/numerics.md. ``o`` has weights in unsigned Q0.24, lower bits dropped, in the layout of
     probabilities; the largest weight of a row is ``2**24``. The port ``factor`` outputs the factor
-    together with ``number``, the index at which the factor will be stored. ``number`` is below
-    ``factors``, and is copied from the row's beats on ``i``. Latency is ``latency`` cycles from an
-    input beat to its output beat, throughput one beat per cycle.
+    together with ``number``, its storage index (below ``factors``), which is copied from the row's
+    last beat on ``i``. Latency is ``latency`` cycles from an input beat to its output beat,
+    throughput one beat per cycle.
     """
 
     i: stream.Interface

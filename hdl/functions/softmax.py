@@ -30,18 +30,17 @@ class SoftmaxUnit(Component):
     Throughput is one beat per cycle for rows of any length, even of one beat. The first result of a
     row of n beats follows the row's last beat by ``latency + n - 1`` cycles. ``latency`` is
     ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``. ``sum_width`` is 28 plus the bit
-    length of C, which is ``max_row`` rounded up to a multiple of ``lanes``. If ``parity`` is true,
-    words of the row buffers have parity bits, and bit 1 of the output ``errors`` reports that a
-    wrong word was read.
+    length of the longest row (``max_row`` rounded up to a multiple of ``lanes``). If ``parity`` is
+    true, words of the row buffers have parity bits, and bit 1 of the output ``errors`` reports that
+    a wrong word was read.
 
     If ``factors`` is not 0, the unit does not divide by the sum: ``p`` are the exponentials of a
     row's scores, scaled so that the largest is 1, as in :func:`celosia.sim.softmax.row_weights`.
-    The output ``factor`` is the reciprocal of each row's sum. A later command multiplies the
-    results computed from the exponentials by this factor. The machine stores ``factors`` factors.
-    With each factor, the unit outputs ``number``, the index (0 to ``factors - 1``) at which the
-    factor will be stored. The unit copies ``number`` from the last beat of the row. ``latency`` is
-    then ``ceil_log2(lanes) + 8``. The first result of a row follows the row's last beat by
-    ``latency`` cycles, and the last result follows the first by ``n - 1`` cycles.
+    The output ``factor`` is the reciprocal of each row's sum, by which a later command multiplies
+    the attention results of the row. With each factor, the unit outputs ``number``, the index (0 to
+    ``factors - 1``) at which the machine will store the factor. The unit copies ``number`` from the
+    last beat of the row. ``latency`` is then ``ceil_log2(lanes) + 8``, and the first result of a
+    row follows the row's last beat by ``latency`` cycles.
 
     Raises :class:`InputError` if ``lanes`` is not positive, ``max_row`` not from 1 to 65,536, or
     ``factors`` not from 0 to 256.
@@ -81,7 +80,7 @@ class SoftmaxUnit(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from the input beat to the result of a row of one beat."""
+        """Cycles from the input beat of a row of one beat to its result."""
         behind = 0 if self._deferred else self.divide.latency
         return self.maximum.latency + self.weights.latency + behind
 
