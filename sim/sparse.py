@@ -47,11 +47,11 @@ def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
     """Return the bytes that encode a matrix [k, n] of 8-bit integers for tiles of ``cols`` columns.
 
     The matrix is read column by column, and divided into one part for each of ``lanes`` decoder
-    lanes. All lanes get the same number of entries: the smallest number that suffices. A lane that
-    needs fewer is filled up with entries that encode nothing.
+    lanes. A part is a list of entries: zeros, and usually one nonzero value. All parts get the same
+    number of entries, the smallest that suffices; entries that encode nothing pad shorter parts.
 
-    Raises :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more rows or tiles
-    than a header can address.
+    Raises :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more than
+    ``PLACES`` rows or ``PLACES * cols`` columns.
     """
     matrix = np.asarray(weight, np.int64)
     k, n = matrix.shape
@@ -115,10 +115,10 @@ def _pack(fields: Ints) -> NDArray[np.uint8]:
 
 
 def decode(code: NDArray[np.uint8], lanes: int, cols: int, k: int) -> Decoded:
-    """Return the nonzero weights of a coded matrix.
+    """Return the rows, columns and values of the nonzero weights of a coded matrix.
 
-    ``code`` holds the bytes of a matrix with ``k`` rows, coded for ``lanes`` lanes and tiles of
-    ``cols`` columns.
+    ``code`` holds the bytes that :func:`encode` returns for a matrix with ``k`` rows and the same
+    ``lanes`` and ``cols``.
     """
     bits = np.unpackbits(code.reshape(-1, beat_bytes(lanes)), axis=1, bitorder="little")
     bits = bits[:, : lanes * ENTRY_WIDTH].reshape(-1, lanes, ENTRY_WIDTH).astype(np.int64)
@@ -135,6 +135,6 @@ def decode(code: NDArray[np.uint8], lanes: int, cols: int, k: int) -> Decoded:
 
 
 def multiply(a: Ints, decoded: Decoded, n: int) -> Ints:
-    """Return the exact products of rows a [m, k] and a decoded matrix of ``n`` columns, [m, n]."""
+    """Return the exact product [m, n] of integers ``a`` [m, k] and a decoded matrix [k, n]."""
     # Exact: no sum of max_k products reaches 2**53.
     return (a.astype(np.float64) @ decoded.matrix(a.shape[1], n)).astype(np.int64)

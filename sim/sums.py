@@ -34,11 +34,12 @@ class Sums:
         self._products: dict[int, str] = {}
 
     def follow(self, step: Step) -> None:
-        """Record the accumulator columns that an instruction adds to, or check those that it reads.
+        """Record the accumulator columns that ``step`` computes, or check those that it reads.
 
-        A read sets the rows to zero, so all their columns may be read afterwards. Raises
-        :class:`ProgramError` if the instruction reads a column that an earlier product into the
-        same row has not computed. The configuration must support the instruction ``step``.
+        ``step`` is an instruction that the configuration supports. MATMUL and SPARSE compute
+        columns; DRAIN and instructions with the flag ``drain`` read them. Raises
+        :class:`ProgramError` if an earlier product into the same row has not computed a column
+        that is read.
         """
         if step.opcode in _PRODUCTS:
             self._add(step)

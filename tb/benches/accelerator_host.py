@@ -29,12 +29,13 @@ _MATRIX_IDLE = {"QUEUE", "FETCH", "OVER"}
 
 
 class Events:
-    """Counts events at the trace port ``events``; benches compare them with the circuit's counters.
+    """Counts each engine's busy cycles, waits and completed commands at the trace port ``events``.
 
-    ``words`` is a list of the instruction words that the sequencer has sent to the engines' queues
-    since the last :meth:`clear`. Each item is a dictionary: ``engine`` is the receiving engine, and
-    ``word`` is the value of the word. ``first`` and ``last`` are 1 for the first and the last word
-    of an instruction.
+    Benches compare these counts with the circuit's counters.
+
+    ``words`` lists the instruction words that the sequencer has sent to the engines' queues since
+    the last :meth:`clear`. Each item is a dictionary: ``engine`` is the receiving engine, ``word``
+    the value. ``first`` and ``last`` are 1 for the first and the last word of an instruction.
     """
 
     def __init__(self, dut: Any):
@@ -92,8 +93,8 @@ class Events:
     def skip(self, cycles: int) -> None:
         """Count ``cycles`` cycles in which :meth:`sample` was not called and all engines were idle.
 
-        The sequencer fetches instructions in these cycles, so the cycles are counted as idle cycles
-        of the array with the cause FETCH.
+        In these cycles the array is idle because the sequencer fetches instructions. They are
+        counted under this cause, FETCH.
         """
         self._pause += cycles
         self._before = (0, False)
@@ -120,11 +121,10 @@ class Events:
 class Host:
     """The accelerator's host: runs the clock and external memory, and monitors the trace port.
 
-    While ``quiet`` is true, :meth:`cycle` asserts that the interrupt line ``irq`` is 0; otherwise
-    it does not check ``irq``. While ``follows`` is true, the host records the trace port's events
-    and the vector engine's writes; otherwise it ignores them. The attribute ``told`` is the level
-    of ``irq`` in the cycle of the latest register read. ``raised`` is the level of ``irq`` in the
-    cycle in which STATUS reported the end of the latest run.
+    While ``quiet`` is true, :meth:`cycle` asserts that the interrupt line ``irq`` is 0. While
+    ``follows`` is true, the host records the trace port's events and the vector engine's writes to
+    the scratchpad. ``told`` is the level of ``irq`` in the cycle of the latest register read.
+    ``raised`` is its level in the cycle in which STATUS reported the end of the latest run.
     """
 
     def __init__(self, dut: Any, config: Config, memory: Any):
@@ -268,12 +268,10 @@ class Host:
 
 
 def words_of(steps: Sequence[Step], words: Sequence[int]) -> list[dict[str, Any]]:
-    """Return all instruction words that a program's run must send to the engines' queues.
+    """Return all words that the sequencer must send to the engines' queues in a run.
 
-    ``steps`` are the instructions that the golden machine executed, ``words`` are the program's
-    words. The result is a list of dictionaries, as in :attr:`Events.words`: ``engine`` is the
-    receiving engine, ``word`` the value. ``first`` and ``last`` are 1 for the first and the last
-    word of an instruction.
+    ``words`` is the program; ``steps`` are the instructions that the golden machine has executed.
+    The result is a list of dictionaries with the same keys as those in :class:`Events`.
     """
     sent_words = []
     for step in steps:

@@ -72,10 +72,9 @@ class Counts:
 class Runs:
     """Runs of the accelerator through its host port, each checked against the golden machine.
 
-    ``enable`` is the current value of INTERRUPT_ENABLE. ``totals`` maps the name of each counter to
-    its sum over all runs; it is empty if the configuration has no counters. ``shortest`` is the
-    number of cycles of the fastest run that :meth:`short` has made. Before the first such run it is
-    the time limit ``SHORT``.
+    ``enable`` is the value of the register INTERRUPT_ENABLE. ``totals`` maps the name of each
+    counter to its sum over all runs; it is empty if the configuration has no counters. ``shortest``
+    is the number of cycles of the fastest run by :meth:`short`, or ``SHORT`` before the first one.
     """
 
     def __init__(
@@ -118,9 +117,9 @@ class Runs:
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
         """Load a short program and its data into the accelerator and the golden machine.
 
-        Both get identical program words, register values and external memory: the program's image
-        from address 0 on, and the same random value in every byte after it. Return the program's
-        address in the accelerator's program memory.
+        Both get the same program words, registers and external memory. Memory holds the program's
+        data from address 0 on; every byte after them has the same random value. Return the
+        program's address in the accelerator's program memory.
         """
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)
@@ -137,10 +136,9 @@ class Runs:
         """Run a random short program on the accelerator and on a golden machine, and compare both.
 
         ``golden`` is the golden machine, a new one by default. The two runs are compared as in
-        :meth:`run`. If the configuration has counters, VECTOR_READ must be the number of reads that
-        the program's PARAMS instructions need. The counters of stalls must be below limits,
-        computed from the counters of busy cycles. Return the accelerator's counters, a dictionary
-        from name to value.
+        :meth:`run`. If the configuration has counters, VECTOR_READ must be the number of lines that
+        the PARAMS instructions read. The matrix, vector and load engines may stall only in a part
+        of their busy cycles. Return the accelerator's counters, a dictionary from name to value.
         """
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)

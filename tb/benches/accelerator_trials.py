@@ -121,12 +121,11 @@ class Trials:
         return cycles
 
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
-        """Wait until the accelerator has recovered from a stopped run, and check the consequences.
+        """Wait until the accelerator has recovered from a stopped run; check registers and memory.
 
         STATUS must stop being busy within ``cycles`` cycles (by default the attribute ``bound``).
-        After the recovery, STATUS must report the error's ``cause``, and INTERRUPT must report the
-        error. External memory must have completed all requests. :meth:`stored` checks the bytes of
-        external memory.
+        After the recovery, STATUS must report the error with its ``cause``, and INTERRUPT an error.
+        External memory must have completed all requests, and pass the check of :meth:`stored`.
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)
@@ -201,10 +200,10 @@ class Trials:
         await self.exact()
 
     async def nothing(self) -> None:
-        """Check requests that must change no results: an abort without a run, a start during a run.
+        """Send a memory error and an abort without a run, and a start during a run.
 
-        The abort must raise no interrupt, and the results of the run must be right. A memory error
-        without a run must not change STATUS.
+        The memory error must not change STATUS, the abort must raise no interrupt, and the results
+        of the run must be right.
         """
         host = self.host
         await self._mem("mem_error")
@@ -223,7 +222,10 @@ class Trials:
         await self.exact()
 
     async def reset(self) -> None:
-        """Reset the accelerator (not external memory) during a run, and check the registers."""
+        """Reset the accelerator (not external memory) during a run; check registers and memory.
+
+        STATUS must report the recovery; PC, INTERRUPT and INTERRUPT_ENABLE must be 0.
+        """
         host, dut = self.host, self.dut
         await self.some(await self.begin())
         dut.rst.value = 1
@@ -303,10 +305,9 @@ class Trials:
         await self.over(Cause.MEMORY)
 
     async def forget(self) -> None:
-        """Drop external memory's outstanding requests, and report this by the bit FORGET.
+        """Write FORGET to CONTROL during a run; external memory drops its outstanding requests.
 
-        The host writes the bit FORGET to CONTROL during a run. The accelerator must then stop the
-        run with the cause ABORTED, and must not wait for the dropped requests.
+        The accelerator must stop with the cause ABORTED, and must not wait for these requests.
         """
         await self.some(await self.begin())
         self.memory.silent = frozenset(CHANNELS)

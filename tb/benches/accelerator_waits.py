@@ -36,11 +36,7 @@ class LongTrials(Trials):
         self._ticks: list[int] = []
 
     def all(self) -> list[Callable[[], Awaitable[None]]]:
-        """Return the methods that are trials: those of :class:`Trials`, and then the long ones.
-
-        The long trials are left out if the configuration has no watchdog, or if its field
-        ``watchdog`` is above ``LONGEST_WATCHDOG``.
-        """
+        """Return the trials of :class:`Trials`, followed by the long trials if there are any."""
         if not 0 < self.config.control.watchdog <= LONGEST_WATCHDOG:
             return super().all()
         silences = [self.silence] * len(CHANNELS)
@@ -147,7 +143,7 @@ class LongTrials(Trials):
         await self.exact()
 
     async def slow(self) -> None:
-        """Let external memory pause again and again for almost the watchdog's time.
+        """Let external memory pause again and again, each time for ``watchdog - 100`` cycles.
 
         The watchdog must not report an error, and the run's results must be right.
         """
@@ -164,11 +160,11 @@ class LongTrials(Trials):
         await self.exact()
 
     async def pause(self) -> None:
-        """Let the array pause for more cycles than the circuit's counter of idle cycles can count.
+        """Let the array pause for longer than the 2**PAUSE_WIDTH - 1 cycles that are counted.
 
-        All engines are idle during the pause. The counter SPAN_MATRIX counts the cycles from the
-        array's first product to its last. It must equal the number that the bench counts from the
-        trace port's events.
+        The counter SPAN_MATRIX counts the cycles from the array's first product to its last,
+        including at most this number for a pause. It must equal the count from the trace port's
+        events.
         """
         host, events = self.host, self.host.events
         if events is None or not self.config.control.counters:

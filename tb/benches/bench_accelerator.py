@@ -13,8 +13,8 @@ trial, the results of an undisturbed run are checked. If ``happens`` is true, ea
 counter in ``HAPPENS`` must occur in at least one run; by default this is not checked.
 
 After each run, external memory and the counters are compared with the golden machine. If the
-configuration has ``trace``, every write of the vector engine is compared, too, and the counters are
-compared with the trace port's events. If the machine is too small for the programs of
+configuration has ``trace``, the vector engine's writes to the scratchpad are compared, too, and the
+counters are compared with the trace port's events. If the machine is too small for the programs of
 ``celosia.tb.machine.short_programs``, only random programs run.
 """
 
@@ -55,7 +55,8 @@ async def _start(dut: Any) -> Runs:
 async def random_programs_are_exact(dut: Any) -> None:
     """After random programs, external memory and counters are the same as in the golden machine.
 
-    If the configuration has trace ports, the writes of the vector engine are the same, too.
+    If the configuration has trace ports, the vector engine's writes to the scratchpad are the
+    same, too.
     """
     settings, runs = parameters(), await _start(dut)
     config, golden = runs.config, Interpreter(runs.config)

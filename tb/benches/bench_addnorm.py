@@ -1,9 +1,9 @@
 """Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
 
-Parameters: ``lanes``, the number of lanes of the unit; ``max_row``, the length of the longest row
-that the unit accepts; ``commands``, the number of commands; ``beats``, which limits a command: its
-rows after the first have at most ``beats * lanes`` elements in total; ``stall``, the probability of
-a stall on each stream in each cycle.
+The unit adds rows and normalizes the sums. Parameters: ``lanes``, the number of its lanes;
+``max_row``, the length of its longest row; ``commands``, the number of commands; ``beats``: all
+rows of a command but the first have at most ``beats * lanes`` elements in total; ``stall``, the
+probability of a stall on each stream in each cycle.
 
 Optional parameters: ``n``, the length of all rows (default: random); ``latency``, the expected
 latency of the unit in cycles (default: the latency is not checked).
@@ -129,9 +129,9 @@ async def values_and_sums_are_exact(dut: Any) -> None:
 async def no_beat_waits(dut: Any) -> None:
     """If no stream stalls, the unit outputs its beats without pauses, one in each cycle.
 
-    The first beat must appear ``latency`` cycles after the last input beat of the first row. This
-    is checked for rows of one element, rows of three beats, and the longest rows. Nothing is
-    checked if the bench has no parameter ``latency``.
+    A command of m rows with b beats each must take ``latency + b - 1 + m * b`` cycles. The rows
+    have one element, three beats, or the largest length. Nothing is checked if the bench has no
+    parameter ``latency``.
     """
     settings = parameters()
     lanes, max_row, latency = settings["lanes"], settings["max_row"], settings.get("latency")

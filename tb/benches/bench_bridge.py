@@ -1,4 +1,4 @@
-"""Bench of a bus bridge, with random bursts at its memory port and a memory on the bus.
+"""Bench of the bridges from a memory port to a bus: random bursts, and a memory on the bus.
 
 Parameters: ``config``, every field of the configuration; ``model``, the memory's name in ``MODELS``
 of ``celosia.tb.benches.slow_memory``; ``bursts``, the number of bursts in each direction;
@@ -141,8 +141,8 @@ def check_errors(
 ) -> None:
     """Check that the bridge reports all bus errors, and that words read without errors are right.
 
-    ``reads`` and ``writes`` are the bursts that the bench has requested; the bus memory answers
-    every write to an address of ``writes`` with an error. ``answers`` are the words that the bridge
+    ``reads`` and ``writes`` are the requested bursts. Some reads and all writes must be at
+    addresses that the bus memory answers with errors. ``answers`` are the words that the bridge
     returned for ``reads``. With AXI4, a read error and a write error in the same cycle may be
     reported as one.
     """

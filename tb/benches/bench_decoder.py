@@ -1,10 +1,9 @@
 """Bench of ``celosia.hdl.matrix.decoder.WeightDecoder``: random matrices in random formats.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, the number
-of matrices; ``stall``, the probability of a cycle without input. The bench drives the decoder's
-port ``step`` with values that it computes, since the circuit that counts the steps is not part of
-the decoder. After each matrix the bench sends one line of INT8 weights, which the decoder must
-output unchanged.
+of matrices; ``stall``, the probability of a cycle without input. The bench itself computes the
+values of the port ``step``, which controls the decoding of each line. After each matrix the bench
+sends one line of INT8 weights, which the decoder must output unchanged.
 """
 
 from typing import Any
