@@ -16,12 +16,12 @@ from celosia.generators.reference.integers import evaluate, taken_in
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
     """Return the elements of a tensor that an inference with ``length`` tokens uses.
 
-    ``name`` is the tensor's name. Scores and probabilities are [heads, rows, sequence], other
+    ``name`` is the name of ``tensor``. Scores and probabilities are [heads, rows, sequence], other
     tensors [rows, columns].
 
-    If the model accepts any number of tokens, the rows and columns of the padding tokens are cut
-    off. If the model's attention has a window, scores and probabilities keep their shape, and their
-    elements outside of the window become 0. In all other cases the whole tensor is returned.
+    If attention has a window, scores and probabilities keep their shape, and their elements outside
+    of the window become 0. Otherwise, if the model accepts any number of tokens, the rows and
+    columns of padding tokens are cut off.
     """
     pairs = name.rpartition(".")[2] in ("scores", "probabilities")
     if pairs and model.window:
@@ -58,8 +58,8 @@ def differing(
     from the reference, ``read by the host`` is appended to the list of names. If it is None, the
     output is not compared.
 
-    Transposed copies are not compared. Tensors that are never written to memory in this
-    configuration are not compared either.
+    Transposed copies of tensors are not compared, nor are the inputs of softmax and norm if the
+    field ``fused`` is set: these are never written to memory.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
     inputs, last = np.split(values, compiled.batch), compiled.quantized.output

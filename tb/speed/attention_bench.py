@@ -29,16 +29,13 @@ def bench_attention(
     """Measure the attention of an encoder layer with random weights on a simulated machine.
 
     ``seq`` is the number of tokens, ``head_dim`` the number of columns of a head. The result is a
-    dictionary from the names of measurements to values. ``cycles`` is the number of cycles for the
-    scores, softmax and context of all heads. These are the cycles in which the matrix engine
-    computes scores or context, or is idle while the vector engine works on attention. A cycle in
-    which both engines are idle is counted if the operation that begins next is attention.
-    ``ideal_cycles`` is the number of attention's multiplications divided by the number of array
-    elements.
+    dictionary from the names of measurements to values. ``cycles`` counts the cycles in which the
+    matrix engine computes scores or context, or is idle while the vector engine works on attention.
+    A cycle in which both engines are idle is counted if attention begins next. ``ideal_cycles`` is
+    attention's number of multiplications divided by the array's number of processing elements.
 
-    ``whole`` is a dictionary with three measurements of the whole model. ``cycles`` is the measured
-    number of cycles, ``predicted_cycles`` the predicted number. ``where`` is a dictionary from each
-    activity of the array to its number of cycles.
+    ``whole`` is a dictionary for the whole model: the measured ``cycles``, ``predicted_cycles``,
+    and ``where``, the dictionary :attr:`celosia.sim.report.Report.where`.
 
     Raises :class:`InputError` if the model does not fit the configuration.
     """

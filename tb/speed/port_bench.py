@@ -45,8 +45,8 @@ def bench_port(
 ) -> PortFigures:
     """Simulate random bursts and then a sequential read at a circuit's memory ports.
 
-    The benchmark sends ``bursts`` random reads and writes to the first ``memory_bytes`` bytes, and
-    compares the bytes read with those written before. It returns the measurements.
+    ``bursts`` is the number of random reads and writes, all in the first ``memory_bytes`` bytes.
+    The bytes read are compared with those written before.
 
     ``verilog`` is the circuit's Verilog. Its top module, ``top``, has the memory ports ``read`` and
     ``write``, whose widths are those of the configuration ``config``. The module's output ``ready``

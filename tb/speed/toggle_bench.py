@@ -25,17 +25,16 @@ def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> d
     values. The layer multiplies a random input [m, k] by random weights [k, n].
 
     The result is a dictionary. Its entry ``units`` is a list of dictionaries, one for each unit.
-    The list ends with two dictionaries of sums: ``engines`` for the matrix engine, vector engine
-    and accumulators together, and ``all`` for all units. In each dictionary of the list, ``unit``
-    is the unit's name, ``engines`` or ``all``. ``awake`` is the number of toggles of register bits
-    on the machine without ``sleep``, and ``asleep`` is the number on the machine with ``sleep``.
-    ``fewer`` is the share of toggles that ``sleep`` saves.
+    ``unit`` is the unit's name. ``awake`` is the number of toggles of register bits without
+    ``sleep``, ``asleep`` the number with ``sleep``, and ``fewer`` the share of toggles saved. The
+    last two dictionaries contain sums. Their names are ``engines`` for the matrix engine, vector
+    engine and accumulators together, and ``all`` for all units.
 
     ``cycles_awake`` and ``cycles_asleep`` are the cycles of the two runs. ``mismatches`` is the
     number of wrong elements in the results of both runs.
 
-    Raises :class:`InputError` if the product does not fit the configuration, or the configuration
-    is microcoded.
+    Raises :class:`InputError` if the layer does not fit the configuration, or the configuration is
+    microcoded, that is, without engines.
     """
     if config.micro is not None:
         raise InputError(f"Sleep is for engines, which {config.name}, microcoded, lacks")

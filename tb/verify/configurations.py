@@ -36,14 +36,14 @@ Random = np.random.Generator
 def random_config(rng: Random) -> Config:
     """Return a random admissible configuration, small enough to be simulated.
 
-    Nine of ten arrays have 1 to 12 rows and columns, the others 1 to 24. Each unit is absent in a
-    quarter of the configurations. Every other field gets a random value in half of the
-    configurations, and keeps its default in the other half. It also keeps its default if the random
-    value is not admissible together with the values chosen before.
+    Nine of ten arrays have 1 to 12 rows and columns, the others 1 to 24. Each optional unit is
+    absent in at least a quarter of the configurations. Sizes and widths are random. Options such as
+    weight formats keep their defaults in at least half of the configurations, and always if the
+    random value is not admissible.
 
-    Memories are sometimes as small as random programs allow. A bank of the scratchpad then has room
-    for only 8 lines, or for 2 words of parameters if these need more room than 8 lines. External
-    memory then has 64 KB, and program memory has 1,200 words.
+    Memories are sometimes as small as random programs allow. A scratchpad bank has at least 256
+    bytes, 8 lines (widest accesses), and 2 words of the vector engine's parameters. External memory
+    has at least 64 KB, and program memory 1,200 words.
     """
     config = _base(rng)
     for option in _OPTIONS:

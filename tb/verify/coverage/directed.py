@@ -96,12 +96,12 @@ def build(
     *,
     least: bool = False,
 ) -> Instruction | None:
-    """Return an instruction with given flags and sizes, or None if none is found.
+    """Return an instruction with the given flags and sizes, or None if all attempts fail.
 
-    ``asked`` contains the required sizes: it is a dictionary from the name of a size, such as m, to
-    its value. If ``least`` is true, the other sizes are the smallest that are allowed. Otherwise
-    they are random, and several attempts are made. An attempt fails if the checker refuses the
-    instruction, or if the memories have no room for all matrices of the instruction.
+    ``asked`` is a dictionary from the name of a required size, such as m, to its value. If
+    ``least`` is true, there is one attempt, with the smallest allowed values of the other sizes.
+    Otherwise there are up to 12 attempts with random values, the last with the smallest. An attempt
+    fails if the checker refuses the instruction, or if its matrices do not fit the memories.
     """
     if index_of(flags) > len(config.formats):
         return None

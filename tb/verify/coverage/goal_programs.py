@@ -167,10 +167,9 @@ class DirectedProgram:
             self._program.append(self._stored(instruction, value))
 
     def wait_for_store(self, goal: Goal) -> None:
-        """Add a STORE, and then a goal's instruction, which waits for a token from the STORE.
+        """Add a STORE, and a goal's matrix instruction that waits for the STORE's dependency token.
 
-        The wait does not change the results; it is there to cover the circuit that waits for such a
-        token.
+        The wait changes no result, but covers the circuit that waits for such a token.
         """
         operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
         operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}

@@ -129,9 +129,9 @@ def _describe(key: tuple[int, int, str], verilog: CoveredVerilog) -> str:
 
 
 def merge(into: Coverage, other: Coverage) -> None:
-    """Add the coverage of another run, ``other``, to the dictionary ``into``.
+    """Add the coverage of another run, ``other``, to ``into``.
 
-    Modules that are only in ``other`` are added to ``into``.
+    Both are dictionaries from a module's key to its coverage.
     """
     for key, module in other.items():
         if key not in into:

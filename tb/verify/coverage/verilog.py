@@ -30,12 +30,11 @@ _ASKED = re.compile(r"\b(?:if|casez?) \(!?(\w+)\)|= (\w+) \?")
 class CoveredModule:
     """A module in a Verilog text, from line number ``first`` to line number ``last``.
 
-    ``key`` identifies the circuit: it is the same for all modules with the same circuit, in any
-    design and with any order of assignments.
+    ``key`` identifies the circuit: it is a hash of the module's lines after their assignments are
+    sorted. So it is the same for the same circuit in any design.
 
-    ``numbers`` is a dictionary from a line's number in the text to the line's index in a copy of
-    the module. In this copy the assignments are sorted. So the same line has the same index in all
-    modules with the same key.
+    ``numbers`` is a dictionary from a line's number in the text to the line's index among the
+    sorted lines. Modules with the same key have the same line at each index.
     """
 
     name: str
@@ -45,10 +44,10 @@ class CoveredModule:
     numbers: dict[int, int]
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return the key by which a coverage point (line, column, comment) is sorted in its module.
+        """Return the sort key of the coverage point ``point`` (line number, column, comment).
 
-        The same point has the same key in all modules with the same circuit. So points sorted by
-        this key are in the same order in all these modules.
+        In the sort key, the line's index replaces its number. So the points of all modules with the
+        same circuit have the same order.
         """
         line, column, comment = point
         return self.numbers[line], column, comment
@@ -88,11 +87,11 @@ class CoveredVerilog:
         return ""
 
     def is_decided(self, line: int, comment: str) -> bool:
-        """Return True if a coverage point is impossible: its condition can have only one outcome.
+        """Return True if a coverage point is impossible: its condition always has another outcome.
 
-        This is so if the design ties the condition to a constant, or if an enclosing block has
-        already tested the same condition. ``line`` and ``comment`` are the line number and the
-        comment by which Verilator identifies the point.
+        The design ties the condition to a constant, or an enclosing block has already tested the
+        same condition. Verilator identifies the point by the line number ``line`` and the text
+        ``comment``.
         """
         value = self._decided.get(line)
         return value is not None and value == comment.endswith("else")

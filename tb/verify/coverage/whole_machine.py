@@ -55,8 +55,8 @@ def run_part(part: str, config: Config, rng: np.random.Generator) -> Coverage:
     functional coverage, all with the same memory timing; an inference of a model; or runs that are
     disturbed, for example by a reset.
 
-    Raises :class:`RunError` if the results differ from the golden machine's, or if a disturbed
-    machine does not report the right cause.
+    Raises :class:`RunError` if the results differ from the golden machine's, or if STATUS reports a
+    wrong error cause after a disturbed run.
     """
     verilog = CoveredVerilog(machine_component(config))
     runs, timing = PARTS[part]

@@ -38,8 +38,8 @@ def fault_config(source: str, overrides: str) -> Config:
     """Return a configuration for fault injection: with a short watchdog, without trace ports.
 
     ``source`` names the configuration; ``overrides`` are changed fields (``field=value``),
-    separated by semicolons. Raises :class:`InputError` if the configuration is microcoded, or is
-    not admissible.
+    separated by semicolons. Raises :class:`InputError` if the configuration is not admissible, or
+    is microcoded, that is, without engines.
     """
     config = load(source, [text for text in overrides.split(";") if text])
     if config.micro is not None:
@@ -58,13 +58,13 @@ def _problem(model: str, config: str, overrides: str) -> Problem:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: flip a random bit of the circuit in an inference; return fault and outcome.
+    """Run a case: flip a random bit of the circuit in an inference; return the fault's outcome.
 
     The result is a dictionary. ``unit`` is the unit that contains the bit, and ``cycle`` the cycle
     of the flip. ``site`` is the path of the bit's register or memory, with the numbers of the word
-    and the bit. ``class`` is the outcome, one of ``CLASSES``. ``cause`` is the cause in STATUS at
-    the end of the run, or ``NONE`` if the run was not simulated to its end. ``simulated`` is the
-    number of simulated cycles.
+    and the bit. ``class`` is the outcome, one of ``CLASSES``. ``cause`` is the error cause that
+    STATUS reports at the end; it is ``NONE`` without an error, or if the simulation stopped before
+    the end. ``simulated`` is the number of simulated cycles.
     """
     problem = _problem(case["model"], case["config"], case["set"])
     problem.infer(case.index // CASES)
@@ -82,7 +82,7 @@ def run(case: Case) -> dict[str, Any]:
 
 
 def classify(problem: Problem, ran: Ran) -> str:
-    """Return the class, one of ``CLASSES``, of the outcome of a run with a fault."""
+    """Return the outcome of the fault in ``problem``'s last run: one of ``CLASSES``."""
     if ran.end == End.GOES_ON:
         return "hung"
     if ran.end == End.ENDED:

@@ -24,7 +24,7 @@ REGISTERS = "all registers"
 
 
 class End(IntEnum):
-    """Possible ends of a simulated run with a fault."""
+    """Reasons for which the simulation of a run with a fault stops."""
 
     AS_BEFORE = 0
     """In a state from which it continues as without the fault."""
@@ -79,7 +79,7 @@ def check_names(units: Collection[str], component: Component) -> None:
 
 
 def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
-    """Raise :class:`InputError` if one of the ``units`` contains none of the ``sites``.
+    """Raise :class:`InputError` if a name in ``units`` is not the unit of any of the ``sites``.
 
     ``sites`` are the registers and memories of a circuit that can get a fault. The name
     ``REGISTERS``, which stands for the registers of all units, is always accepted.
@@ -125,7 +125,7 @@ class FaultMachine(VerilatorMachine):
         ]
 
     def start(self, pc: int = 0) -> Report:
-        """Run the loaded program from the word address ``pc`` to HALT, and return the report.
+        """Run the loaded program from the word address ``pc`` to HALT; return the run's report.
 
         If ``armed`` is true, the run's snapshots are kept for :meth:`inject`, and ``armed`` becomes
         false.

@@ -104,10 +104,10 @@ class DigitsProblem(Problem):
 class TextProblem(Problem):
     """Inferences of a language model; each processes one random token of a text.
 
-    Random earlier tokens of the text are already in the cache. The result of an inference is the
-    largest logit and its token. Only this result is examined. A fault may also change keys and
-    values that later tokens would use, but this is not detected. Raises :class:`InputError` if the
-    configuration's field ``argmax`` is false, or if the model is an encoder-decoder.
+    The cache already contains keys and values of ``BEFORE`` random tokens. The result is the
+    largest logit and its token. Wrong keys and values that only later tokens would use are not
+    detected. Raises :class:`InputError` if the configuration has no unit for the largest logit
+    (field ``argmax``), or if the model is an encoder-decoder.
     """
 
     def __init__(self, model: str, config: Config):

@@ -137,12 +137,11 @@ def find_sites(verilog: str) -> list[Site]:
 
 
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
-    """Return a C++ header with the sites' offsets in Verilator's class, and a list of these sites.
+    """Return a C++ header with the offsets of fault sites, and the list of these sites.
 
-    A site is a register or memory in which a fault can be injected. ``sites`` are all sites of the
-    circuit. ``header`` is the C++ text that declares Verilator's class. Registers that Verilator
-    has optimized away have no member in the class. The returned header and the returned list of
-    sites omit them.
+    ``sites`` are all registers and memories of the circuit in which a fault can be injected. An
+    offset is that of a site's member in the C++ class of Verilator's model, which the text
+    ``header`` declares. Sites that Verilator has optimized away are omitted.
     """
     members = set(_MEMBER.findall(header))
     kept = [site for site in sites if site.member in members]

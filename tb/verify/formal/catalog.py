@@ -48,20 +48,18 @@ def results(
     jobs: int,
     tell: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
-    """Prove properties, at most ``jobs`` at the same time, and return a dictionary for each.
+    """Prove properties, at most ``jobs`` at the same time; return a dictionary for each property.
 
-    If ``broken`` is false, the properties of the circuits are proven, and no counterexample is
-    expected. If it is true, each circuit is replaced by its property's mutant, and a counterexample
-    is expected. After each proof ``tell`` is called with the number of finished proofs and the
-    number of all proofs.
+    If ``broken`` is true, each circuit is replaced by its property's mutant (a copy with an error),
+    and a counterexample is expected; otherwise none is expected. After each proof ``tell`` is
+    called with the numbers of finished proofs and of all proofs.
 
     A dictionary has these entries:
 
     - ``property``: the property's name;
     - ``holds``: the text :attr:`Property.bound`, which names the cycles that the proof covers;
     - ``counterexample``: the failing assertion and its cycle, or None if no assertion fails;
-    - ``as_expected``: true if a counterexample was found where one is expected, and also if none
-      was found where none is expected;
+    - ``as_expected``: true if a counterexample was found exactly if one is expected;
     - ``seconds``: the duration of the proof.
 
     Raises :class:`RunError` if a tool fails.

@@ -9,12 +9,12 @@ from amaranth.lib.wiring import In, Out
 
 
 class Harness(wiring.Component):
-    """A component that contains a circuit, with assumptions and assertions about its ports.
+    """A component that contains a circuit, with assumptions and assertions for a proof.
 
-    The component's port ``ports`` contains all ports of the circuit. ``state`` is a function that
-    adds assumptions and assertions to a module. Its arguments are the module, the circuit and this
-    harness. ``probes`` is a dictionary from name to shape. Each probe is a further input of the
-    harness, which the proof connects to a signal inside the circuit.
+    The member ``ports`` contains all ports of the circuit. The function ``state(module, circuit,
+    harness)`` adds assumptions and assertions to the module. ``probes`` is a dictionary from the
+    name of each further input to its shape. The proof connects these inputs to signals inside the
+    circuit.
 
     In the first cycle, the registers contain their power-on values. If ``reset`` is true, the proof
     includes runs with a reset in any cycle; otherwise the circuit is never reset.
@@ -85,12 +85,13 @@ def transfers(stream: Any) -> Value:
 class ModelQueue:
     """A reference queue, made of registers, with which a proof compares a circuit's queue.
 
-    It holds at most ``depth`` values. ``push`` is 1 in cycles in which ``value`` is added; ``pop``
-    is 1 in cycles in which the oldest value is removed. ``count`` is the number of values in the
-    queue; ``values[0]`` is the oldest value. ``any`` is 1 if the queue is not empty, or if a value
-    is added in this cycle. While ``any`` is 1, ``oldest`` is the oldest value in the queue, or the
-    added value if the queue is empty. The registers are added to the module ``m``; their names
-    begin with ``name``.
+    The registers are added to the module ``m``; their names begin with ``name``. They hold at most
+    ``depth`` values. In a cycle, the signal ``push`` adds ``value``, and the signal ``pop`` removes
+    the oldest value.
+
+    The member ``count`` is the number of values in the queue; ``values[0]`` is the oldest. ``any``
+    is 1 if the queue is not empty or ``push`` is 1. ``oldest`` is then the oldest value, or
+    ``value`` if the queue is empty.
     """
 
     def __init__(
