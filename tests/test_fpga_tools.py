@@ -1,6 +1,7 @@
 """Tools of the flow: the choice of each, and the messages if one is missing or fails."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,21 @@ def test_a_tool_that_fails_shows_its_log(tmp_path: Path) -> None:
             log="log",
             work="Packing",
         )
+
+
+def test_other_runs_wait_for_the_first_run_of_a_packaged_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CELOSIA_CACHE", str(tmp_path / "cache"))
+    script = tmp_path / "tool"
+    text = "#!/bin/sh\ntest -e ready || { mkdir begun && sleep 0.2 && touch ready; }\n"
+    script.write_text(text, encoding="utf-8")
+    script.chmod(0o755)
+    tool = Tool(str(script), "1", native=False)
+
+    def run(number: int) -> None:
+        run_tool(tool, [], folder=tmp_path, log=f"log{number}", work="Packing")
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(run, range(3)))
+    assert len(list(tmp_path.glob("log*"))) == 3
