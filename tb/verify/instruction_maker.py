@@ -35,8 +35,8 @@ class InstructionMaker:
 
     The instructions access two areas of external memory, each with ``IMAGE_ROWS`` rows of
     ``row_bytes`` bytes. LOAD reads the area at address 0; STORE writes the area at ``result_addr``.
-    ``filled`` describes the sums that are not drained yet: it is a dictionary from their
-    accumulator address to their shape (m, n).
+    ``filled`` describes the matrices of sums that no instruction has yet read from the
+    accumulators: it is a dictionary from accumulator address to shape (m, n).
     """
 
     config: Config

@@ -20,11 +20,11 @@ CLEARED_ROW = 256
 
 
 def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
-    """Return instructions that clear the scratchpad, parameters, LUTs and weight slots.
+    """Return instructions that clear most on-chip memories, but not the accumulators.
 
-    The instructions copy zeros from external memory: there must be ``CLEARED_ROW`` bytes of zeros
-    at the address ``zeros``. The accumulators are not cleared, since a machine clears them after a
-    reset.
+    These are the scratchpad, the vector engine's parameters and lookup tables, and the tiles of
+    resident weights. The instructions copy zeros from external memory: there must be
+    ``CLEARED_ROW`` bytes of zeros at the address ``zeros``.
     """
     row = min(CLEARED_ROW, config.bank_bytes)
     rows = config.bank_bytes // row
@@ -62,9 +62,9 @@ def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
 def clearing_sums(config: Config) -> list[Instruction]:
     """Return DRAIN instructions that clear the accumulators.
 
-    A DRAIN clears the accumulators that it reads, and writes its results to the scratchpad. The
-    instructions must run after :func:`clearing`, which sets the parameters of the DRAIN to zero:
-    then the results are zeros, and the scratchpad stays cleared.
+    A DRAIN clears the accumulators that it reads, and writes their requantized sums to the
+    scratchpad. The instructions must run after :func:`clearing`, which sets all parameters to 0:
+    then these results are 0, and the scratchpad stays cleared.
     """
     program = []
     for first, count in _pieces(config.accumulators.depth, config.bank_bytes // config.array.cols):

@@ -84,9 +84,8 @@ def properties(
 
     ``harnesses`` is a dictionary from a property's name to its field ``harness``. ``probes`` is a
     dictionary from a property's name to its field ``probes``; a property without an entry has no
-    probes. The file properties.toml defines all other fields. A statement in this file may contain
-    names in braces. Each of these names is replaced by the value of the keyword argument
-    (``numbers``) with the same name.
+    probes. The file properties.toml defines all other fields. In its statements, a name in braces,
+    such as ``{width}``, is replaced by the number that the keyword argument of this name has.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []
@@ -174,7 +173,7 @@ def _module(name: str, mutant: tuple[str, str] | None) -> ModuleType:
 
 
 def run_yosys(script: Sequence[str], folder: Path, work: str, timeout: float = TIMEOUT) -> None:
-    """Run a list of Yosys commands with ``folder`` as the current folder.
+    """Run the Yosys commands ``script`` with ``folder`` as the current folder.
 
     ``work`` is a phrase for error messages that describes the run, such as ``Listing cells``.
     Raises :class:`RunError` if Yosys fails, or does not end within ``timeout`` seconds.

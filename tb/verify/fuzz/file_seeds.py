@@ -32,7 +32,7 @@ MODEL = "m/"
 
 @dataclass(frozen=True)
 class Seed:
-    """A command that reads valid files in a folder, and the names of files that may be damaged."""
+    """A command (``words``), and the names of its input files to damage (``targets``)."""
 
     words: tuple[str, ...]
     """Words of the command, which runs in the folder."""

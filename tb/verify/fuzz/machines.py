@@ -30,8 +30,8 @@ def random_machine(rng: np.random.Generator) -> Config:
 def random_text_machine(rng: np.random.Generator) -> Config:
     """Return a random configuration whose memories are large enough for most small decoders.
 
-    Three of four of these configurations have at least 64 weight slots, so that a decoder's weights
-    can stay in the array.
+    Three of four of these configurations have at least 64 weight slots (each stores one tile of
+    weights), so that a decoder's weights can stay on the chip.
     """
     config = _roomy(rng)
     slots = int(rng.choice(_SLOTS))
@@ -77,7 +77,7 @@ def _roomy(rng: np.random.Generator) -> Config:
 def simulated(config: Config) -> Config:
     """Return ``config`` with the field ``throttle`` limited to 3, to shorten simulations.
 
-    With a ``throttle`` of n, a hot machine moves data only in one of n cycles.
+    With a ``throttle`` of n, a machine above its temperature limit moves data in one of n cycles.
     """
     cycles = config.throttle.cycles if config.throttle else 0
     return config.replace(throttle=min(cycles, _HOTTEST))

@@ -40,14 +40,13 @@ def run(case: Case) -> dict[str, Any]:
 
     The case's field ``config`` selects the configuration. Half of the programs are damaged: some
     words are changed, removed or inserted. If the checker and the golden machine accept a program,
-    the circuit must compute the golden machine's results: the same signatures, and the same bytes
-    in external memory. If the checker or the golden machine refuses the program, the circuit runs
-    it nevertheless. This run must end by itself or after the host's ABORT. After that, the circuit
-    runs the undamaged program, and must compute the golden machine's results for it.
+    the circuit must compute the golden machine's results: the same signatures of the vector
+    engine's writes, and the same stored bytes. Otherwise the circuit runs the refused program.
+    This run must end by itself or after the host's ABORT. Then the circuit runs the undamaged
+    program, and must compute the golden machine's results for it.
 
-    Registers and memories of the circuit begin with random contents, except if a damaged program is
-    accepted. Then they begin with zeros, as in the golden machine, since the program may read words
-    that it has not written.
+    Registers and memories of the circuit begin with random contents. If a damaged program is
+    accepted, they begin with zeros, as in the golden machine: the program may read unwritten words.
 
     The result is a dictionary. ``mismatch`` describes the circuit's error, and is empty if there is
     none. ``refusal`` is the reason why the checker or the golden machine refused the program; it is

@@ -65,14 +65,14 @@ _ROWS = 64  # at least, of a decoder's sums and norms
 def run(case: Case) -> dict[str, Any]:
     """Run a case: compile several programs of one random model for a random machine.
 
-    For each program, tiling, loops and placement are chosen at random from the choices that the
-    compiler's search tries. Slow choices are also used. The checker must accept each program, and
-    the tensors that the golden machine computes with it must equal the integer reference's. In one
-    case of seven the model is a decoder; in the others it is an encoder.
+    For each program, tiling, loops and placement are chosen at random, fast or slow, from the
+    choices that the compiler's search can try. The checker must accept each program, and the
+    tensors that the golden machine computes with it must equal the integer reference's. In one case
+    of seven the model is a decoder; in the others it is an encoder.
 
     The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none.
-    ``programs`` is the number of different programs. ``refused`` is the number of refusals by the
-    compiler: of a pair of a model and a machine, or of choices for an accepted pair.
+    ``programs`` is the number of different programs. ``refused`` is the number of times that the
+    compiler refused a model for a machine, or choices for a program.
     """
     rng, refused = case.rng(), 0
     outcomes = _decoder if case.index % _DECODERS == _DECODERS - 1 else _encoder

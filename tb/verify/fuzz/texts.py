@@ -83,17 +83,16 @@ def random_options(
 
 
 def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str:
-    """Run a prompt and ``STEPS`` further tokens, and return the names of wrong tensors.
+    """Run a prompt and ``STEPS`` further tokens; return the wrong tensors' names in one text.
 
-    ``context`` is the number of tokens that are processed in all. ``numbers`` are token numbers.
-    The prompt consists of the first ``context - STEPS`` numbers, and the further tokens are the
-    last ``STEPS`` numbers. An encoder-decoder's source text also consists of the first numbers, one
-    for each source position.
+    ``session`` runs the decoder on its machine. ``context`` is the number of all processed tokens.
+    ``numbers`` are token numbers: the first ``context - STEPS`` are the prompt, the last ``STEPS``
+    the further tokens. An encoder-decoder's source text also consists of the first numbers, one for
+    each source position.
 
-    A session compares its machine's tensors with the golden machine's. If its machine is the golden
-    machine, the session compares logits and chosen tokens with the integer reference's. A tensor
-    that differs is wrong. The result is a text with the names separated by commas; it is empty if
-    no tensor is wrong.
+    A tensor is wrong if it differs from the golden machine's. On the golden machine itself, logits
+    and chosen tokens are wrong if they differ from the integer reference's. Commas separate the
+    names; the text is empty if no tensor is wrong.
     """
     if session.program.source_positions:
         session.encode(numbers[: session.program.source_positions])

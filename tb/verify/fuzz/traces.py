@@ -13,10 +13,9 @@ def run(case: Case) -> dict[str, Any]:
     The case's field ``config`` selects the configuration, and the case's index selects the kind of
     disturbance. The kinds are listed in :class:`celosia.tb.machine.recovery.Campaign`.
 
-    The result is a dictionary. ``mismatch`` describes errors of these runs, and is empty if there
-    is none; the first runs after power-on, which are not disturbed, are checked, too. ``befell`` is
-    the kind of disturbance. ``cause`` is the error cause that the register STATUS had after the
-    disturbed run.
+    The result is a dictionary. ``mismatch`` describes errors of both runs and of the undisturbed
+    runs before them, and is empty if there is none. ``befell`` is the kind of disturbance.
+    ``cause`` is the error cause that the register STATUS had after the disturbed run.
     """
     rng = case.rng()
     seed, latency = int(rng.integers(1, 1 << 30)), int(rng.integers(60))

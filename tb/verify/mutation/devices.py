@@ -1,7 +1,7 @@
 """Mutation testing of circuits that drive the pins of devices, such as memory controllers.
 
 The modelled chips have fewer rows and columns than real chips, and wait less time after power-on.
-So a short bench reaches all rows, refreshes and every step of the start sequence. Most other times
+So a short bench reaches many rows, refreshes and every step of the start sequence. Most other times
 are those of the data sheets.
 """
 
@@ -51,7 +51,7 @@ FLASH_SHEET = replace(data_sheets.FLASH["IS25LP128F"], vsl=1.0, res1=0.5, rst=1.
 
 
 def memory_config(config: Config) -> Config:
-    """Return ``config`` with 32-bit memory words, which fill two columns of the modelled chips."""
+    """Return ``config`` with 32-bit memory words: two 16-bit columns of the modelled chips."""
     return config.replace(mem_width=32, mem_addr_width=13)
 
 

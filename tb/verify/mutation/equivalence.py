@@ -52,11 +52,11 @@ def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECO
     removed from both circuits: the signals to a memory become outputs, and the signals from it
     inputs. This is valid because memories with equal inputs have equal contents.
 
-    First, only the changed submodule is compared, for any inputs, which is a smaller problem. If
-    this proves nothing, the whole unit is compared. The proof is by induction: ABC's ``scorr``
-    finds signals of both circuits that are always equal, and ``pdr`` proves that the remaining
-    differences are unreachable. A mutant is not returned if no proof ends in time, or if it differs
-    only for inputs that the unit never gets.
+    First, only the changed submodule is compared, for all of its inputs. If this proves nothing,
+    the whole unit is compared. The proof is by induction: ABC's ``scorr`` finds signals of both
+    circuits that are always equal, and ``pdr`` proves that the remaining differences are
+    unreachable. A mutant is not returned if no proof ends in time, or if it differs only for inputs
+    of the unit that the accelerator never produces.
 
     ``seconds`` is the time limit for the induction of one mutant. Results are kept in the netlist's
     folder.

@@ -47,7 +47,8 @@ class Mutant:
 class Mutants:
     """A unit's mutants, and the folder with the netlist that contains all mutations.
 
-    ``folder`` contains ``top.v`` for simulations, and ``both.il`` for proofs of equivalence.
+    ``folder`` contains the netlist twice: as Verilog in ``top.v`` for simulations, and as RTLIL in
+    ``both.il`` for proofs of equivalence.
     """
 
     folder: Path
@@ -189,5 +190,5 @@ def _chosen_by_file(verilog: str) -> str:
 
 
 def write_number(folder: Path, number: int) -> None:
-    """Select the mutation ``number`` for a simulation that runs in ``folder``; 0 selects none."""
+    """Write the file by which simulations in ``folder`` select mutation ``number``; 0 is none."""
     (folder / NUMBER_FILE).write_text(f"{number:x}\n", encoding="utf-8")
