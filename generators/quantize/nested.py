@@ -62,10 +62,10 @@ def _in_steps(weights: Floats) -> tuple[Floats, Floats]:
 
 
 def planes(weight: Ints) -> tuple[Stored, ...]:
-    """Return the bit planes of INT8 weights as a tuple, with the uppermost plane first.
+    """Return the bit planes of INT8 weights, from the highest bits to the lowest.
 
-    A plane is a :class:`Stored`: codes in a format of :data:`PLANES`. The values of all planes add
-    up to the weights.
+    A plane is a :class:`Stored` that encodes some bits of all weights: the two highest, the next
+    two, or the four lowest. The values of all planes add up to the weights.
     """
     stored_planes, left = [], weight
     for bits, name in PLANES.items():

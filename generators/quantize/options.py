@@ -83,7 +83,7 @@ class Quantization:
     def wide(self, activation: str) -> bool:
         """Return whether the inputs of an activation function are INT16.
 
-        They are INT16 if the option ``wide_functions`` is set and the function is smooth.
+        They are if ``wide_functions`` is set and the function is one of ``SMOOTH_FUNCTIONS``.
         """
         return self.wide_functions and FUNCTION_NAMES.get(activation) in SMOOTH_FUNCTIONS
 

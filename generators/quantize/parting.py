@@ -70,9 +70,10 @@ class Parting:
     def warning(self) -> str:
         """A warning for the user if the quantized model differs much from the float model.
 
-        The text is empty if three figures of the output are within their bounds: the cosine
-        similarity, the relative error, and the share of rows whose largest column is that of the
-        float model.
+        The text is empty if the cosine similarity is at least :data:`LEAST_COSINE`, and the
+        relative error at most :data:`MOST_ERROR`. In a classifier or decoder, a share
+        :data:`LEAST_AGREEMENT` of rows must also have the largest value in the same column in both
+        models.
         """
         chosen = self.agreement
         far = self.output_error > MOST_ERROR
@@ -121,8 +122,8 @@ def parting(
     """Evaluate a quantized model and its float model on ``inputs``, and return the errors.
 
     At least one input is needed. An input is token numbers [n] for a decoder, or has the form that
-    an encoder's description requires. For an encoder-decoder an input is the answer to a source,
-    and ``sources`` has the source of each input. The remaining inputs are skipped once
+    an encoder's description requires. For an encoder-decoder, ``sources`` has the encoder's tokens
+    for each input, and the input is the decoder's tokens. The remaining inputs are skipped once
     :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows and :data:`ENOUGH_PRODUCTS` products in
     linear layers (all three) have been evaluated. ``progress`` is called with the number of
     evaluated inputs and the number of all inputs.

@@ -90,10 +90,9 @@ def quantize_decoder(
 ) -> Decoder:
     """Return a quantized decoder, calibrated on texts that the model samples.
 
-    The texts begin with the token ``begin`` or, if it is None, with random tokens.
-
-    An encoder-decoder is calibrated on answers to random sources. Raises :class:`InputError` if a
-    value of the model cannot be represented in integers.
+    The texts begin with the token ``begin`` or, if it is None, with random tokens. An
+    encoder-decoder samples answers to random sources (inputs of its encoder). Raises
+    :class:`InputError` if a value of the model cannot be represented in integers.
     """
     options = options or Quantization()
     samples = calibration_texts(model, weights, begin, options)

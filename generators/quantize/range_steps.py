@@ -130,11 +130,11 @@ class RangeSteps(Steps[ModelDescription]):
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the scales [n] of a linear layer's weights, one for each of its n outputs.
 
-        ``scaled`` [n, k] are the float weights times the scales of their inputs. If the option
-        ``per_channel`` is false, the largest weight scale is returned for all outputs. If all
-        weights that share a scale are 0, their scale is replaced by ``out`` [n], the scales of the
-        output values. The integer bias then has the unit of the integer output. Scales are at least
-        ``abs(bias) / 2**30``, so that the integer bias does not exceed 2**30.
+        ``scaled`` [n, k] are the float weights times the scales of their inputs. ``bias`` [n] is
+        the float bias, and ``out`` [n] are the scales of the outputs. If the option ``per_channel``
+        is false, all outputs share the largest weight scale. If all weights that share a scale are
+        0, the result has the scales ``out`` instead. Scales are at least ``abs(bias) / 2**30``, so
+        that the integer bias does not exceed 2**30.
         """
         largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:
@@ -152,7 +152,7 @@ class RangeSteps(Steps[ModelDescription]):
         return scale, round(self.operand_min - bounds.low / scale)
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the scale of the products of queries and keys, and the offset, which is 0.
+        """Return the scale of query-key products, and the offset added to them, which is 0.
 
         Both are arrays of one element.
         """

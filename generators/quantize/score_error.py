@@ -30,21 +30,20 @@ from celosia.sim.rotary import ROTARY_FRACTION
 def score_errors(
     model: IntegerGraph, tensors: Mapping[str, Ints], inputs: NDArray[Any]
 ) -> Iterator[Floats]:
-    """Yield an array of absolute errors of scores for each attention of a model, [heads, pairs].
+    """Yield, for each attention of a model, the absolute errors of its scores, [heads, pairs].
 
-    A pair is a token and one of the tokens to which it attends. A token of a text attends to itself
-    and to earlier tokens. Some attentions are skipped: cross-attentions, attentions with keys of
-    fewer than 8 bits, and attentions with deferred norms. A deferred norm does not multiply its
-    rows by their normalization factors; the next product does.
+    A pair is a token and one of the tokens to which it attends. Some attentions are skipped:
+    cross-attentions, attentions with keys of fewer than 8 bits, and attentions with deferred norms.
+    A deferred norm does not multiply its rows by their normalization factors; the next product
+    does.
 
     ``inputs`` is a whole text or an encoder's input, and ``tensors`` is the result of
-    :func:`evaluate` for it. The scores in ``tensors`` are compared with exact scores. Exact scores
-    are computed from the residual stream in ``tensors`` and from the integer weights and
-    parameters, without any rounding. A score ``s`` stands for the exponential ``2**(s / 256)``.
-    Errors have the same unit as scores.
-
-    Exact scores of a text are clamped to the range of INT16 before the comparison. Therefore, low
+    :func:`evaluate` for it. The scores in ``tensors`` are compared with exact scores, which are
+    computed without rounding. They follow from the residual stream in ``tensors`` and from the
+    integer weights and parameters. Exact scores of a text are clamped to the range of INT16, so low
     scores that saturate do not count as errors.
+
+    Errors have the unit of scores: a score ``s`` stands for the exponential ``2**(s / 256)``.
     """
     exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, tensors, inputs))
     added = 0 if model.reads_tokens else model.description.sequence - model.input.rows

@@ -86,10 +86,10 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
     """Return the mean and the INT8 scale of each column of values [m, n], as two arrays [n].
 
     The scale is the column's standard deviation times a factor, so that all columns use similar
-    integer ranges. The integers of several columns can then be stored with one exponent. The factor
-    is the same for all columns: the smallest one with which INT8 can represent all values. Groups
-    of ``together`` neighbouring columns share a deviation and a scale. If all columns of a group
-    are constant, their deviation is replaced by 1.
+    integer ranges. Integers of several columns can then share an exponent in the KV cache. The
+    factor is the same for all columns: the smallest one with which INT8 can represent all values.
+    Each group of ``together`` neighbouring columns has one deviation and one scale. If all its
+    columns are constant, the deviation is replaced by 1.
     """
     middle = values.mean(axis=0)
     deviation = (values - middle).reshape(len(values), -1, together)

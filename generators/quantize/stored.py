@@ -113,7 +113,7 @@ def error_spread(inputs: Floats, k: int) -> Floats:
 
     The matrix [k, k] is upper triangular. If rounding adds ``error`` to a weight of input i,
     ``error * matrix[i, j] / matrix[i, i]`` is added to the weight of each later input j. ``inputs``
-    are samples [count, k].
+    are samples [count, k] of the layer's k inputs.
     """
     square = inputs.T @ inputs / len(inputs)
     mean = float(np.trace(square)) / k or 1.0

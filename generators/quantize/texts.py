@@ -77,9 +77,9 @@ def calibration_texts(
 
     ``texts`` are lists of token numbers. If ``texts`` is None, texts are sampled from the model.
     Sampled texts begin with the token ``begin`` or, if it is None, with random tokens. For an
-    encoder-decoder, ``texts`` is a list of sources, or None for random sources. The model then
-    processes answers that it samples for the sources. ``options`` sets the number of texts or
-    sources to sample, the length of texts, and the seed of random numbers.
+    encoder-decoder, ``texts`` are sources (the encoder's inputs), or None for random sources. Its
+    decoder samples an answer to each source. ``options`` sets the number of texts or sources to
+    sample, the length of texts, and the seed of random numbers.
 
     Raises :class:`InputError` in the same cases as the function that processes the texts:
     :func:`sample_answers`, :func:`given_texts` or :func:`sample_texts`.

@@ -25,14 +25,14 @@ def in_window(tokens: int, window: int, global_tokens: int) -> NDArray[np.bool_]
 class KvCache:
     """Keys (rotated) and values of a growing text, in floats or integers.
 
-    If ``slots`` is 0, each token attends to itself and all tokens before it. Otherwise a token
-    attends to the tokens that a cache of ``slots`` slots holds: the first ``sinks`` tokens of the
-    text, and the most recent ``slots - sinks`` tokens. The last of these is the token itself (Xiao
-    et al. 2024, "Efficient Streaming Language Models with Attention Sinks"). Token ``t`` is in slot
+    If ``slots`` is 0, each token attends to itself and all tokens before it. Otherwise it attends
+    to the tokens in a cache of ``slots`` slots, each for the rows of one token. These are the first
+    ``sinks`` tokens of the text, and the latest ``slots - sinks`` tokens, including itself (Xiao et
+    al. 2024, "Efficient Streaming Language Models with Attention Sinks"). Token ``t`` is in slot
     ``t``, or in ``sinks + (t - sinks) % (slots - sinks)`` once the slots are full. A key stays
-    rotated by its token's position in the text, also after earlier tokens are overwritten. This
-    class keeps the rows of all tokens, and masks the rows that the machine would have overwritten.
-    Raises :class:`InputError` if the sinks occupy all slots.
+    rotated by its token's position in the text. This class keeps the rows of all tokens, and masks
+    those that the machine would have overwritten. Raises :class:`InputError` if the sinks occupy
+    all slots.
     """
 
     slots: int = 0
@@ -56,11 +56,10 @@ class KvCache:
         return np.arange(self.length - count, self.length)
 
     def append(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
-        """Append the last tokens' rows to the tensor ``name``, and return the tensor's rows so far.
+        """Append the last tokens' rows to the tensor ``name``, and return all its rows.
 
-        The result is [..., heads, length, columns]. The array that stores the rows has room for
-        more, and doubles if new rows do not fit, so that copying takes time in proportion to the
-        text's length.
+        The result is [..., heads, length, columns]. The array that stores the rows doubles if new
+        rows do not fit, so that copying takes time in proportion to the text's length.
         """
         total, kept = self.length, self.kept.get(name, rows[..., :0, :])
         count = total - rows.shape[-2]
@@ -73,7 +72,7 @@ class KvCache:
         return kept[..., :total, :]
 
     def hold(self, name: str, rows: NDArray[Any]) -> None:
-        """Store keys or values of an encoder-decoder's source, [..., n, columns], under a name."""
+        """Store a source's keys or values, [..., n, columns] for n encoder tokens, under a name."""
         self.kept[name] = rows
 
     def held(self, name: str) -> NDArray[Any]:

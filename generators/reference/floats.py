@@ -50,9 +50,9 @@ def forward(
 
     Arrays are [batch, rows, columns]. For an encoder, ``inputs`` is [batch, tokens, features], or
     token numbers [batch, tokens]; all inputs of a batch have the same length. In the dictionary,
-    ``input`` has the rows that the machine reads: ``inputs``, or their embedding if the host
-    computes it. ``output`` is the model's result. If the field ``unit`` of the model's description
-    is true, rows of the result are scaled to Euclidean length 1.
+    ``input`` has the rows that the machine reads (:func:`given`): ``inputs``, or their embedding if
+    it is not linear. ``output`` is the model's result. If the field ``unit`` of the model's
+    description is true, rows of the result are scaled to Euclidean length 1.
 
     For a decoder, ``inputs`` is token numbers [batch, n] that continue the text in ``cache``; their
     keys and values are added to ``cache``. If ``cache`` is None, the tokens begin a text. If a text
@@ -60,9 +60,9 @@ def forward(
     ``output``, also called ``logits``, has a score for each possible next token after each token,
     [batch, n, vocabulary].
 
-    If ``source`` is true, the encoder of an encoder-decoder is evaluated. Then ``inputs`` are
-    sources of equal length. Their keys and values are stored in ``cache``, and texts evaluated
-    later with this cache attend to them.
+    If ``source`` is true, the encoder of an encoder-decoder is evaluated. Then ``inputs`` are token
+    numbers [batch, n] of sources. Their keys and values are stored in ``cache``, and texts
+    evaluated later with this cache attend to them.
 
     Names of values in layer i start with ``layers.i.``. Values whose names end in ``.scores`` or
     ``.probabilities`` are [batch, heads, rows, all tokens]. Scores are -inf at tokens to which a

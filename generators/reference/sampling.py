@@ -11,7 +11,7 @@ from celosia.arch.errors import InputError
 
 @dataclass(frozen=True)
 class Sampling:
-    """Options of sampling the next token: temperature and nucleus size."""
+    """Options of sampling the next token: temperature, and probability of the nucleus (top-p)."""
 
     temperature: float = 0.0
     """Divisor of the logits; at 0 the largest logit is chosen without a random draw."""

@@ -75,21 +75,22 @@ class EncoderHost(Compiled):
     def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
         """Return the name of the entry point at which a run starts.
 
-        If ``again`` is true and weights stay on the chip, the program at this entry point loads no
-        weights. Otherwise the program loads all weights. If weights are nested, the program reads
-        only the upper ``bits`` bits of each weight (8, 4 or 2); else ``bits`` must be 8.
+        If ``again`` is true and weights stay on the chip, the program uses weights that an earlier
+        run loaded. Otherwise it loads all weights. Of nested weights (stored in separate bit
+        planes) it reads only the upper ``bits`` bits (8, 4 or 2). For other weights ``bits`` must
+        be 8.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
     def run(self, rows: int, *, again: bool = False, bits: int = OPERAND_BITS) -> Run:
-        """Return the description of a run that processes ``rows`` input rows.
+        """Return the :class:`Run` (entry point and register values) for ``rows`` input rows.
 
-        The run starts at the entry point that :meth:`entry` returns.
+        The entry point is that of :meth:`entry`.
         """
         return Run(self.entry(again=again, bits=bits), self.beside(rows).registers)
 
     def longest(self, bits: int) -> list[Run]:
-        """Return the run that loads all weights, for the longest input."""
+        """Return a list with the :class:`Run` that loads all weights, for the longest input."""
         return [self.run(self.input.rows, bits=bits)]
 
     def predict(
@@ -145,19 +146,20 @@ class EncoderHost(Compiled):
         return self.output.rows // self.batch - missing
 
     def beside(self, rows: int) -> Request:
-        """Return the memory contents and register values that a host writes besides the input.
+        """Return the register values and constants that a host writes besides ``rows`` input rows.
 
-        They depend on ``rows``, the number of rows of the input.
+        There are constants only if a model of variable length averages its rows.
         """
         return self.requests[rows]
 
     def request(self, values: NDArray[np.floating]) -> Request:
         """Return the memory contents and register values that a host writes before an inference.
 
-        ``values`` are the rows of the run's input, [tokens, features]; for a batch, they are the
-        rows of all its inputs. If the model allows variable lengths, ``values`` may have fewer rows
-        than the longest input. If the model has no linear embedding, ``values`` are the rows that
-        :func:`lookup` computes on the host. Raises :class:`InputError` if the shape is wrong.
+        ``values`` are the rows of the run's input, [tokens, features]; for a batch, those of all
+        its inputs. If the model allows variable lengths, they may be fewer than those of the
+        longest input. If the model has no linear embedding, ``values`` are embedded rows
+        (:func:`celosia.generators.frontend.embedding.lookup`). Raises :class:`InputError` if the
+        shape is wrong.
         """
         rows, shape, source = len(values), np.shape(values), self.input
         least, longest = self.least_rows, source.rows

@@ -31,9 +31,9 @@ class GoldenModel:
         """Run one input; return the output's real numbers [rows, columns], and a report of the run.
 
         ``values`` is the argument of
-        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. If weights are nested,
-        a run that loads weights reads only the upper ``bits`` bits of each weight (8, 4 or 2); else
-        ``bits`` must be 8.
+        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. Of nested weights
+        (stored in separate bit planes), a run reads only the upper ``bits`` bits (8, 4 or 2). For
+        other weights ``bits`` must be 8.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report

@@ -15,7 +15,7 @@ from celosia.arch.registers import (
 
 
 class HostPort(ABC):
-    """Methods of a :class:`celosia.generators.runtime.interface.Machine` that use registers."""
+    """Base class of machines that a host controls: methods that access registers by name."""
 
     config: Config
 
@@ -36,9 +36,10 @@ class HostPort(ABC):
         self.write_register(f"R{number}", value)
 
     def unbroken(self) -> bool:
-        """Return whether a run has ended without an error since the last call of this method.
+        """Return whether all runs since this method's last call ended without an error.
 
-        The result is False if the run reported an error, or if a reset came after the run.
+        A reset discards the earlier runs. The result is False if there was no run, or none after a
+        reset.
         """
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
