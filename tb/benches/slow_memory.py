@@ -122,7 +122,7 @@ class ExternalMemory:
         return bool(bursts) and bursts[0].time <= self._time
 
     def sample(self) -> None:
-        """Take the requests and data that are accepted in this cycle; call it at a falling edge."""
+        """Check and record the transfers at the ports in this cycle; call it at a falling edge."""
         assert not self.stray or not int(self._dut.mem_read__data__ready.value)
         if self._word is not None and int(self._dut.mem_read__data__ready.value):
             self._word = None

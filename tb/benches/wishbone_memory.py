@@ -1,4 +1,4 @@
-"""External memory on a Wishbone bus for cocotb benches: two models, and the rules of the bus."""
+"""External memory on a Wishbone bus for cocotb benches: two memory models, and a bus checker."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +40,7 @@ class WishboneRules:
         self._words = 0  # of the bus cycle
 
     def get(self, name: str) -> int:
-        """Return the value of the bus signal ``name`` (a port's name without its prefix)."""
+        """Return the value of the port ``wbm_`` + ``name`` of the circuit under test."""
         return int(getattr(self._dut, f"{PREFIX}_{name}").value)
 
     def sample(self) -> dict[str, int]:
@@ -144,10 +144,10 @@ class WishboneMemory:
 
 
 class WishbonePackage:
-    """cocotbext-wishbone's slave as a memory with the content ``bytes``, and a check of the bus.
+    """A Wishbone memory that answers with cocotbext-wishbone's slave, and checks the bus rules.
 
-    The slave answers each word separately, for any cycle type, in two cycles. It delays each answer
-    further by a random number of cycles, which is at least n with probability ``stall ** n``.
+    ``bytes`` is the memory's content. The slave answers each word separately, for any cycle type,
+    in two cycles. It delays each answer by one more cycle with probability ``stall``, repeatedly.
     Accesses at or above the address ``broken`` are answered with ``err``; the bench may change
     ``broken``.
     """

@@ -1,4 +1,4 @@
-"""Timing and sizes of memory chips, copied from data sheets and not from the package ``arch``."""
+"""Timing and sizes of memory chips, copied from data sheets for models that check circuits."""
 
 import tomllib
 from dataclasses import dataclass

@@ -15,17 +15,16 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 class Bus:
     """A model of the registers with which a circuit starts LiteDRAM's core and two byte lanes.
 
-    ``windows`` has one dictionary for each lane. It maps a bit slip to the range of read delays at
-    which the lane reads the right data. The circuit tests a delay by reading two bursts. At a delay
-    outside the range, either one bit of one word is wrong, or the strobe of one of the two bursts
-    is missing. The delay and the bit slip determine which of these errors occurs.
+    The circuit searches for a read delay and a bit slip at which each lane reads the right data.
+    Then it tests the chosen settings once more, in the final test. ``windows`` has one dictionary
+    for each lane, from bit slip to the range of delays that read the right data. The circuit tests
+    a delay by reading two bursts. At a delay outside the range, either one bit of one word is
+    wrong, or the strobe of one burst is missing.
 
-    ``late``, ``wrong`` and ``silent`` are tuples of the indices of lanes. During the circuit's
-    search for a delay, these lanes behave as ``windows`` describes. They behave differently only in
-    the final test, which follows the search. In this test a ``late`` lane reads the right data at
-    any delay, as if the chip had warmed up. The circuit must reject the lane nevertheless if the
-    search found no delay for it. In the same test, a ``wrong`` lane returns a wrong byte, and a
-    ``silent`` lane returns no strobe.
+    ``late``, ``wrong`` and ``silent`` are tuples of the indices of lanes that behave differently in
+    the final test. There a ``late`` lane reads the right data at any delay. The circuit must still
+    reject this lane if the search found no delay for it. A ``wrong`` lane returns a wrong byte in
+    the final test, and a ``silent`` lane returns no strobe.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class Bus:
 
     @property
     def last(self) -> bool:
-        """True if the search has tested all delays at all bit slips: the final test follows."""
+        """True in the final test: the search has tested all delays at all bit slips."""
         return self.seen >= 2 * 8 * 4
 
     def passes(self, lane: int) -> bool:

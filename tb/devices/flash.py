@@ -1,4 +1,4 @@
-"""A model of an SPI flash chip with its modes, which checks the data sheet's rules."""
+"""A model of an SPI flash chip that checks the data sheet's rules and may start in any mode."""
 
 from dataclasses import dataclass
 
@@ -15,17 +15,17 @@ _DUMMY = 8  # clocks of both
 
 @dataclass
 class FlashModes:
-    """Modes in which earlier commands have left a flash chip.
+    """The modes of a flash chip, which commands set before the machine starts.
 
     ``asleep`` is true in power-down. If ``four_bytes`` is true, the chip expects addresses of four
-    bytes. Otherwise it expects three bytes, and ``upper`` is the fourth, highest byte of all
-    addresses, for chips with more than 16 MB. If ``continuous`` is 2 or 4, the chip expects an
-    address without a command, on this number of data lines. If it is 0, the chip expects a command.
-    ``commands`` is the number of data lines on which commands arrive. ``dummy`` is the number of
-    clocks between address and data.
+    bytes. Otherwise it expects three bytes, and ``upper`` is the highest byte of all addresses, for
+    chips with more than 16 MB. If ``continuous`` is 2 or 4, the chip expects an address without a
+    command, on this number of data lines. If it is 0, the chip expects a command. ``commands`` is
+    the number of data lines on which commands arrive. ``dummy`` is the number of clocks between
+    address and data.
 
-    A reset of the chip ends all these modes except ``four_at_power_on``. If this field is true, the
-    chip expects addresses of four bytes after a reset, as after power-on.
+    A reset does not change ``four_at_power_on``. It copies this field to ``four_bytes``, and sets
+    all other fields to their defaults.
     """
 
     asleep: bool = False

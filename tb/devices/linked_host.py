@@ -1,4 +1,4 @@
-"""A model of the host link and a machine; it answers the requests of a flash image at power-on."""
+"""A model of the host link and a machine; it answers the link requests stored in a flash image."""
 
 from celosia.arch.link import VERSION, Identity, fingerprint
 from celosia.arch.presets import PRESETS
@@ -13,13 +13,12 @@ ADDR, SIZE = 0x1000, 0x2000
 
 
 class Host:
-    """A model of the host link, and of a machine that executes no program but counts its runs.
+    """A model of the host link, and of a machine that counts started runs but executes no program.
 
-    ``status`` is the value of STATUS at the end of each run, which the testbench sets. The function
-    ``answers(number, answer)`` can change the link's answers: it takes the number of a request
-    (from 0 on) and the link's answer, and returns the answer that :meth:`ask` returns. Without
-    ``answers``, :meth:`ask` returns the link's answers. ``begun`` is the number of runs that were
-    started. ``asked`` lists the requests (bytes).
+    ``status`` is the value of STATUS at the end of each run, which the testbench sets. If the
+    function ``answers(number, answer)`` is given, :meth:`ask` returns its result instead of the
+    link's answer. The function takes the number of the request (from 0 on) and the link's answer.
+    ``begun`` is the number of started runs. ``asked`` lists the requests (bytes).
     """
 
     def __init__(self, status=0, answers=None):

@@ -1,4 +1,4 @@
-"""Verilog of circuits, kept in the cache, and a search for the source files of circuits."""
+"""Verilog of circuits from the cache, and a search for the source files of circuits."""
 
 import functools
 import re
@@ -21,16 +21,15 @@ _IMPORTS = re.compile(
 
 
 def kept_verilog(component: Component, top: str, prefix: str | None = None) -> str:
-    """Return the Verilog of a component, which is generated only if the cache lacks it.
+    """Return the Verilog of a component from the cache; generate it if the cache lacks it.
 
     ``top`` is the name of the top module. The names of the other modules start with ``prefix``, or
     with ``top`` if ``prefix`` is None.
 
-    The cache finds the Verilog by a key, which is made from the source files of the component and
-    its parts, and from the component's parameters. The parameters are the value of the component's
-    attribute ``inputs``. For a component without ``inputs``, they are all its attributes, which
-    must be numbers, texts or records of ``celosia.arch``. If an attribute is of another type, or if
-    the component's class is not in the package ``celosia``, the Verilog is generated at each call.
+    The cache's key is made from the component's source files (see :func:`circuit_digest`) and
+    parameters. The parameters are the component's attribute ``inputs``; without it, they are all
+    its attributes. The Verilog is cached only if the component's class is in ``celosia``, and these
+    attributes are integers, texts, None, records of ``celosia.arch``, or tuples of these.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)
@@ -66,10 +65,10 @@ def circuit_digest(module: str = _MACHINE) -> str:
 
 
 def circuit_files(module: str = _MACHINE) -> list[Path]:
-    """Return the paths of all modules of the project that generate the Verilog of a circuit.
+    """Return the paths of the Python files on which the Verilog of a circuit depends.
 
-    These are the Python ``module`` of the circuit, the module that converts a circuit to Verilog,
-    and every module that these import.
+    These are the circuit's ``module``, the module that converts circuits to Verilog, and their
+    direct and indirect imports from ``celosia.arch``, ``hdl``, ``generators`` and ``fpga``.
     """
     paths: set[Path] = set()
     waiting = [module, _CONVERSION]

@@ -36,11 +36,11 @@ _QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 
 
 def interface(config: Config) -> dict[str, int]:
-    """Return the widths and bit positions of the fields of the accelerator's ports.
+    """Return macros for the harness, a dictionary from name to value.
 
-    The result is a dictionary from the name of a C++ macro to its value. Most values are widths or
-    positions in bits; ``ENGINES`` is the number of engines, and ``CAUSES`` is the number of entries
-    in ``ARRAY_CAUSES``: uses of the array's cycles, and causes of idle cycles.
+    Most values are widths and bit positions (bits) of fields in the accelerator's memory and trace
+    ports. ``ENGINES`` is the number of engines. ``CAUSES`` is the number of array activities in
+    ``ARRAY_CAUSES``, such as computing or waiting for a memory.
     """
     burst, trace = burst_layout(config.memory), write_layout(config.access)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
@@ -76,7 +76,7 @@ def accelerator_verilog(config: Config) -> str:
 
 
 def uninitialized(verilog: str) -> str:
-    """Return ``verilog`` without the initial values of registers and writable memories."""
+    """Remove initial values of registers and writable memories from Verilog; tables keep theirs."""
     for pattern in (_INITIAL_VALUE, _INITIAL_ZEROS):
         verilog = pattern.sub("", verilog)
     return _DECLARED_VALUE.sub(r"\1;", verilog)
@@ -110,13 +110,12 @@ def build_verilator(
 ) -> Path:
     """Return the folder of the compiled Verilator simulation of a configuration's accelerator.
 
-    The simulation is built if the cache lacks it. If ``replacement`` is given, this Verilog is
-    simulated instead of the accelerator's. If also ``quick`` is true, it is compiled in less time,
-    but simulated more slowly; without ``replacement``, ``quick`` has no effect.
+    The simulation is built if the cache lacks it. ``replacement`` is Verilog with the same ports,
+    which is simulated instead of the accelerator's. ``quick`` has an effect only on it: if true,
+    the replacement is compiled faster, but simulated more slowly.
 
-    If ``random_start`` is true, the Verilog has no initial values of registers and writable
-    memories; a simulation with the argument `+verilator+rand+reset+2` begins with random values.
-    Otherwise a simulation begins with the initial values.
+    If ``random_start`` is true, registers and writable memories have no initial values. Then a
+    simulation with the argument `+verilator+rand+reset+2` begins with random values.
 
     If ``faults`` is true, the simulation can flip bits (``tb/machine/harness/faults.h``). The file
     ``sites.json`` in the returned folder then lists the registers and memories that contain these

@@ -19,7 +19,7 @@ _PLACE_SHIFT, _KIND_SHIFT = 40, 44
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A recorded command of an engine: the instruction, and the cycles of its execution."""
+    """A recorded command of an engine: the instruction, and when it was sent, began and ended."""
 
     engine: Engine
     opcode: Opcode
@@ -37,9 +37,9 @@ class Command:
 
 @dataclass(frozen=True)
 class Wait:
-    """An interval of cycles in which an engine's next command waits for dependency tokens.
+    """An interval of cycles in which an engine's next command waits for other engines.
 
-    ``lacking`` are the engines whose tokens the command still lacks.
+    ``lacking`` are the engines that have not yet sent the dependency tokens for which it waits.
     """
 
     engine: Engine
@@ -54,10 +54,9 @@ class Recording:
     """A recorded run: the commands, the engines' waits, and counts for each window of cycles.
 
     The run is divided into windows, intervals of ``window`` cycles. ``sums`` is a dictionary from
-    each name in ``SUMS`` to a list with one count for each window. ``SUMS`` contains the names in
-    ``ARRAY_CAUSES`` in lower case, which count cycles: uses of the array's cycles, and causes of
-    idle cycles. It also contains ``loaded`` and ``stored``, which count the words read from and
-    written to external memory.
+    each name in ``SUMS`` to a list with one count for each window. The names in ``ARRAY_CAUSES``,
+    in lower case, count the cycles of each activity of the array, such as computing or waiting for
+    a memory. ``loaded`` and ``stored`` count the words read from and written to external memory.
     """
 
     cycles: int
@@ -73,10 +72,10 @@ class Recording:
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
     """Return the recording of a run of ``cycles`` cycles, made from the C++ harness's events.
 
-    Each event is a pair (cycle, code). The fields of the code are the kind of event, an index and a
-    value. The index is the number of the engine concerned. If the event reports a count, the index
-    is instead the index of the count's name in ``SUMS``, and the value is the count. The recording
-    has counts for each window, an interval of ``window`` cycles.
+    Each event is a pair (cycle, code). The code has three fields: the kind of event, an index and a
+    value. If the event reports the count of a window (``window`` cycles), the value is the count,
+    and the index that of its name in ``SUMS``. If it reports a command word, the value contains the
+    word and its engine. Otherwise the index is the engine's number.
 
     Raises :class:`RunError` if three counts of an engine's commands are not equal: those sent to
     its queue, those offered to it, and those that it completed.

@@ -57,11 +57,11 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of a trial: a run with the disturbance ``kind`` in a cycle, and the next run.
+    """The outcome of a trial: a disturbed run, and the next run, which is not disturbed.
 
-    ``cause`` is the cause in STATUS at the end of the disturbed run, NONE if this run ended
-    normally. ``mismatch`` describes the error of the disturbed run or of the next run; it is empty
-    if both runs were right.
+    ``kind`` is the disturbance, one of ``KINDS``, and ``cycle`` its cycle in the run. ``cause`` is
+    the cause in STATUS at the end of the disturbed run, NONE after a normal end. ``mismatch``
+    describes the error of either run; it is empty if both runs were right.
     """
 
     kind: str
@@ -82,10 +82,10 @@ class Campaign:
     """Trials on one machine, which starts with random contents of its memories and registers.
 
     Each trial starts one of ``programs`` random programs and disturbs its run in a random cycle.
-    Then the trial starts another randomly chosen program as a host always does, without extra steps
-    for recovery. The results of this second run must equal the golden machine's results. Unless the
-    machine is microcoded, the second run must also take as many cycles as an undisturbed run. The
-    disturbances are:
+    Then it loads and starts a randomly chosen program, without extra steps for recovery. The
+    results of this second run must equal the golden machine's results. Unless the machine is
+    microcoded, the second run must also take as many cycles as an undisturbed run. The disturbances
+    are:
 
     - a reset of 1 to 4 cycles, of the machine alone or with external memory;
     - an abort by the host, or an abort and a start in one write to CONTROL;
@@ -99,8 +99,8 @@ class Campaign:
       machine has recovered.
 
     All random numbers depend on ``seed``. Before the trials, each program runs once, undisturbed,
-    after a reset. ``cold`` is a list with a text for each of these runs. The text describes the
-    difference between the run's results and the golden machine's; it is empty if they are equal.
+    after a reset. ``cold`` lists a text for each of these first runs: how its results differ from
+    the golden machine's, or empty if they are equal.
     If ``machine`` is given, the trials run on it. Otherwise they run on a new machine with the
     configuration ``config``, changed by :func:`disturbed`, and with an external memory that has a
     latency of ``latency`` cycles.

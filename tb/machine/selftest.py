@@ -1,4 +1,4 @@
-"""Self-test of a machine through its host port: memories, registers, every unit."""
+"""Self-test of a machine through its host port: memories, registers, every functional unit."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -54,7 +54,7 @@ _TRIES = 10
 
 
 class HostedMachine(Machine, Protocol):
-    """Interface of a machine with a host port, whose registers can be written."""
+    """Python interface of a machine whose host port's registers can be read and written."""
 
     def write_register(self, name: str, value: int) -> None:
         """Write a value to the register ``name`` of the host port."""
@@ -74,13 +74,13 @@ def selftest(
     All random numbers depend on ``seed``. The test is divided into steps. If ``progress`` is given,
     it is called after each step with the number of completed steps and the number of all steps.
 
-    First, random bytes are written to all of external memory and read back. Then the inverted bytes
-    are written and read back. After that, random programs run on the machine and on the golden
-    machine. There are ``programs`` programs for each unit in ``UNITS`` that the configuration has.
-    They use only this unit, the units that it needs, and the ``core`` (the units that every machine
-    has). The same number of programs use only the core, and again the same number use ``all``
-    units. A program fails if the two machines differ afterwards in external memory, the scratchpad,
-    the counter of multiply-accumulates (if there is one), or the result of argmax.
+    First, random bytes are written to all of external memory and read back, then the inverted
+    bytes. After that, random programs run on the machine and on the golden machine. There are
+    ``programs`` programs for each optional functional unit of the configuration, such as
+    ``softmax``. They use only this unit, the units that it needs, and the ``core`` (the units that
+    every machine has). Another ``programs`` programs use only the core, and the same number use
+    ``all`` units. A program fails if the two machines differ afterwards in external memory, the
+    scratchpad, the counter of multiply-accumulates (if there is one), or the result of argmax.
 
     The results are a dictionary with these keys:
 
@@ -158,12 +158,11 @@ def selftest(
 
 
 def only(config: Config, unit: str) -> Config:
-    """Return ``config`` without the units in ``UNITS`` that ``unit`` does not need.
+    """Return ``config`` with only one optional functional unit and the units that this unit needs.
 
-    The result keeps ``unit`` itself, and the units that every machine has. If ``unit`` is ``core``,
-    the result has only the units that every machine has. If ``unit`` is ``all``, the result is
-    ``config`` itself. A program for the reduced configuration gives the same results on a machine
-    with ``config``.
+    Units that every machine has remain. If ``unit`` is ``core``, all optional units (``UNITS``) are
+    removed. If ``unit`` is ``all``, the result is ``config`` itself. A program for the reduced
+    configuration gives the same results on a machine with ``config``.
     """
     if unit == "all":
         return config
@@ -172,11 +171,10 @@ def only(config: Config, unit: str) -> Config:
 
 
 def clearing_programs(config: Config) -> list[list[int]]:
-    """Return a list of programs (lists of words) that together set on-chip memories to zero.
+    """Return programs (lists of instruction words) that together set on-chip memories to zero.
 
-    The returned programs run before a random program, which relies on zeros in these memories. The
-    first ``CLEARED_ROW`` bytes of external memory must be zero, since the returned programs copy
-    them.
+    They must run before a random program, which expects zeros there. They copy zeros from external
+    memory, whose first ``CLEARED_ROW`` bytes must be zero.
     """
     program = [*clearing(config), *clearing_sums(config)]
     step = config.control.program_depth // 12 - 1  # an instruction has at most 11 words

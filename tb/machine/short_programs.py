@@ -47,8 +47,8 @@ def has_room(config: Config) -> bool:
 def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
     """Return a random program that loads two matrices, multiplies them, and stores the result.
 
-    The product is accumulated twice and drained. Another LOAD and STORE copy a long row in external
-    memory. Some operands are relative to registers that the host must write.
+    Two MATMULs add the product to the accumulators, and DRAIN requantizes the sums. Another LOAD
+    and STORE copy a long row. Some operands are relative to registers that the host must write.
     """
     width = config.mem_bytes
     m, k = (int(rng.integers(2, high + 1)) for high in (ROWS, DEPTH))

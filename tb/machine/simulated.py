@@ -44,12 +44,11 @@ class MemoryBehaviour(Enum):
 class SimulatedMachine(HostPort):
     """A simulation of ``celosia.hdl.accelerator`` with an external memory.
 
-    External memory has ``memory_bytes`` bytes, or fewer if the configuration's addresses reach
-    fewer. All other keyword arguments (``timing``) are fields of
+    External memory has ``memory_bytes`` bytes, at most two to the power of the configuration's
+    address width. The keyword arguments ``timing`` are fields of
     :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run fails if it takes more than
-    ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists the recordings of all runs that
-    were recorded (see :meth:`record`). The simulation ends when :meth:`close` is called or the
-    object is deleted.
+    ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists the recorded runs (see
+    :meth:`record`). The simulation ends when :meth:`close` is called or the object is deleted.
     """
 
     def __init__(
@@ -120,9 +119,8 @@ class SimulatedMachine(HostPort):
     def start(self, pc: int = 0) -> Report:
         """Run the loaded program from the word address ``pc`` until HALT; return the run's report.
 
-        The report has the run's cycles, its counters, and signatures of the written bytes. Raises
-        :class:`RunError` if the circuit reports an error, or if the run takes more than ``limit``
-        cycles or ``timeout`` seconds.
+        The report is that of :meth:`report`. Raises :class:`RunError` if the circuit reports an
+        error, or if the run takes more than ``limit`` cycles or ``timeout`` seconds.
         """
         self._recover()
         self.write_register("PC", pc)
@@ -136,9 +134,10 @@ class SimulatedMachine(HostPort):
         return self.report()
 
     def report(self) -> Report:
-        """Return a report of the last run: cycles, counters, and signatures of the written bytes.
+        """Return a report of the last run: cycles, counters and signatures.
 
-        If the run was recorded (see :meth:`record`), also append its recording to ``recordings``.
+        A signature is a hash of the bytes that one vector instruction wrote. If the run was
+        recorded (see :meth:`record`), also append its recording to ``recordings``.
         """
         values = self.counters()
         (line,) = self._ask("t\n")

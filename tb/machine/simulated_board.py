@@ -48,10 +48,9 @@ _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
 class ModelledDdr3:
     """DDR3 memory of a simulated board, as a Verilog model.
 
-    ``around(verilog, name)`` is a function that connects the memory to a machine. It takes the
-    machine's Verilog and the name of its module, and returns Verilog whose module ``top`` contains
-    machine and memory. In this Verilog the contents of the banks are the memories ``mem``,
-    ``mem_1`` and so on.
+    The function ``around(verilog, name)`` takes the Verilog and the module name of a board's top
+    level, and returns Verilog of a module ``top`` with the memory connected to it. The simulation
+    loads the initial content into its Verilog memories ``mem``, ``mem_1`` and so on, one per bank.
     """
 
     chip: Ddr3Chip
@@ -181,18 +180,20 @@ class SimulatedBoard:
         """Return counts of the SDRAM's traffic in the last run, a dictionary from name to count.
 
         ``cycles`` is the number of cycles of the run. ``reading_cycles`` is the number of cycles
-        with pending reads and no pending writes. They do not include cycles in which the machine
-        does not accept an available word. ``reading_columns`` is the number of SDRAM columns (words
-        of the chip) transferred in these ``reading_cycles``. ``other_cycles`` is the number of all
-        other cycles with pending reads or writes, and ``other_columns`` the number of columns
-        transferred in them. Without an SDRAM the dictionary is empty.
+        with pending reads and no pending writes, in which no available word waits for the machine.
+        ``other_cycles`` is the number of all other cycles with pending reads or writes.
+        ``reading_columns`` and ``other_columns`` are the numbers of SDRAM columns (words of the
+        chip) transferred in these two kinds of cycles. Without an SDRAM the dictionary is empty.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
         counts: dict[str, int] = json.loads(lines[-1]) if lines else {}
         return counts
 
     def wait(self) -> None:
-        """Wait until the simulation's process ends; then raise :class:`RunError` with its log."""
+        """Wait until the simulation's process ends; then always raise :class:`RunError`.
+
+        The error's message ends with the log.
+        """
         code = self._process.wait()
         raise RunError(f"The board's simulation ended with exit code {code}\n{tail(self._log)}")
 
