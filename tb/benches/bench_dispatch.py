@@ -63,10 +63,9 @@ class EngineModel:
         self.fields: dict[str, int] = {}
 
     def get(self, kind: str, suffix: str = "") -> int:
-        """Return the value of this engine's port of the given ``kind``, such as ``waiting``.
+        """Return the value of the port named by ``kind``, ``_``, the engine's name and ``suffix``.
 
-        The port's name is ``kind``, ``_``, the engine's name and ``suffix``: ``waiting_matrix``, or
-        ``o_matrix__valid`` with the suffix ``__valid``.
+        Examples of such names are ``waiting_matrix`` and ``o_matrix__valid``.
         """
         return int(getattr(self.dut, f"{kind}_{self.name}{suffix}").value)
 
@@ -209,9 +208,9 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
     At first each engine in turn has ``MAX_TOKENS`` commands in flight. When they complete, each of
     them pushes a token to all engines.
 
-    Then each engine in turn gets ``MAX_TOKENS + 1`` commands. Each of these consumes a token from
-    every other engine. All but the last find their tokens and do not wait. The last command waits
-    until the other engines have pushed new tokens. The unit is idle after that command.
+    Then each engine in turn gets ``MAX_TOKENS + 1`` commands. Each consumes a token from every
+    other engine. Only the last command may wait: the other engines push its tokens later. The unit
+    must be idle after that command.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
@@ -361,8 +360,8 @@ async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
     push comes too early, the unit must report an overflow, and must not send the command to the
     engine.
 
-    If the configuration has ``registered``, the unit reports the overflow one cycle later. So it
-    also sends the command if the push is only one cycle too early.
+    If the configuration has ``registered`` (extra pipeline registers), the unit reports the
+    overflow one cycle later. So it also sends the command if the push is one cycle early.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

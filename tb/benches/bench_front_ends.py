@@ -52,8 +52,8 @@ class Work:
 
     ``expected`` lists the expected output beats of all commands, as pairs (values, ``keep``).
     ``values`` has an element for each lane; if the element is None, the lane's output is not
-    compared. ``keep`` is a mask: if bit i is 0, the engine's output element for lane i is the zero
-    point. ``sums`` lists the expected beats of the stream ``o_sum``, each as a list of sums.
+    compared. ``keep`` is a mask: if bit i is 0, the back end writes the zero point instead of lane
+    i's result. ``sums`` lists the expected beats of the stream ``o_sum``, each as a list of sums.
 
     ``factors`` lists the expected row factors as triples (index, mantissa, right shift). A later
     command multiplies a row by its factor to normalize it. A SOFTMAX stores the factor at this

@@ -40,7 +40,7 @@ def tables(slots, random):
 
 
 def write(dut, place, value):
-    """Drive the table number, index and value of the tables' write port, but not its enable.
+    """Drive the tables' write port, except its enable: byte ``value`` for entry ``place``.
 
     ``place`` is 256 * table number + index.
     """

@@ -77,8 +77,8 @@ async def factors_have_their_numbers(dut: Any) -> None:
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
     """``softmaxes`` stays 1 until all row factors of a softmax have arrived at the unit.
 
-    The bench tries each power of two that fits in the command's operand ``m`` as the number of
-    rows. If a softmax has at most ``2 * row_factors`` rows, the bench sends all factors, and
+    The number of rows, the command's operand ``m``, is each power of two that the operand can hold.
+    If a softmax has at most ``2 * row_factors`` rows, the bench sends all factors, and
     ``softmaxes`` must be 0 after the last. If it has more rows, the bench sends only the first
     ``2 * row_factors`` factors, and ``softmaxes`` must still be 1 after them.
     """

@@ -107,7 +107,7 @@ class Machine:
     def fires(self, name: str) -> bool:
         """Return whether the stream ``name`` transfers a payload in this cycle.
 
-        Assert that an offered payload does not change before it is accepted.
+        Call this once in each cycle: it asserts that a payload stays the same until it is accepted.
         """
         payload = self.get(name + "__payload") if self.get(name + "__valid") else None
         moves = payload is not None and bool(self.get(name + "__ready"))
@@ -159,12 +159,11 @@ class Machine:
         return list(range(burst["addr"], burst["addr"] + size, self.config.mem_bytes))
 
     async def step(self, drive: Any, react: Any) -> None:
-        """Run one clock cycle: offer a command, and check the engine's status.
+        """Run one clock cycle: offer a command, simulate both memories, check the status outputs.
 
-        The functions ``drive`` and ``react`` model the two memories; :func:`load_side` or
-        :func:`store_side` returns them. This method calls ``drive()`` before the falling edge, to
-        set the engine's data inputs. It calls ``react()`` after the falling edge, to read and check
-        the engine's outputs.
+        The functions ``drive`` and ``react`` model the memories; :func:`load_side` or
+        :func:`store_side` returns them. ``drive()`` sets the engine's data inputs before the
+        falling edge; ``react()`` reads and checks the engine's outputs after it.
         """
         self.offer("i", self.commands[0] if self.commands else None)
         self.set("memory__request__ready", not self.pause(self.refuse))
@@ -190,7 +189,7 @@ class Machine:
 def load_side(
     machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
 ) -> tuple[Any, Any]:
-    """Return the functions (drive, react) that :meth:`Machine.step` calls for a load engine.
+    """Return the functions (drive, react) that model the memories of a load engine.
 
     ``expected`` is a queue of the writes that the engine must make, in order: pairs (scratchpad
     address, bytes). ``react`` removes each write that the engine has made. ``ends`` is a list with
@@ -245,7 +244,7 @@ def load_side(
 def store_side(
     machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
 ) -> tuple[Any, Any]:
-    """Return the functions (drive, react) that :meth:`Machine.step` calls for a store engine.
+    """Return the functions (drive, react) that model the memories of a store engine.
 
     The arguments are as in :func:`load_side`. However, the writes in ``expected`` go to external
     memory, and their addresses are addresses of external memory.

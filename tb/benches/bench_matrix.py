@@ -2,16 +2,16 @@
 
 Parameters: ``config``, the fields that differ from the preset ``small``; either ``products`` (a
 list of commands) or ``random`` (the number of random commands). A command is (opcode, m, k, n,
-flags[, slot, line]). Here ``slot`` is its first weight slot. ``line`` is the first line (row of
-weights) that a PRELOAD with the flag ``append`` writes in this slot. A command's addresses and zero
-points are random. ``stall`` is the probability in each cycle that a scratchpad port pauses; the
-port ``b``, which reads weights, pauses only before the first line of a tile. If ``alone`` is true,
-each command waits for the end of the previous command.
+flags[, slot, line]). ``slot`` is its first weight slot (storage for one tile of weights). ``line``
+is the first line (row of weights) that a PRELOAD with the flag ``append`` writes in this slot. A
+command's addresses and zero points are random. ``stall`` is the probability in each cycle that a
+scratchpad port pauses; the port ``b``, which reads weights, pauses only before the first line of a
+tile. If ``alone`` is true, each command waits for the end of the previous command.
 
-``report`` is the path of a JSON file to which the bench writes two lists. ``cycles`` has for each
-command the number of cycles until its ``done``. The count begins when the first command is
-accepted, or, if ``alone`` is true, when the command itself is accepted. ``working`` has the lengths
-(cycles) of the intervals in which the output ``working`` is 1.
+``report`` is the path of a JSON file to which the bench writes two lists. ``cycles`` has each
+command's cycles from the acceptance of the first command to its ``done``; if ``alone`` is true,
+from its own acceptance. ``working`` has the lengths (cycles) of the intervals in which the output
+``working`` is 1.
 
 At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
 and counters are checked. With ``random`` and INT8 weights, products must take the cycles stated in

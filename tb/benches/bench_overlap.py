@@ -21,9 +21,8 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
     """Return a random command of the vector engine, a dictionary from field to value.
 
-    The command's opcode is the argument ``opcode``, or ``opcode`` with one bit inverted. Two of
-    three commands have the flag ``followed``. It lets the next command begin before the flagged
-    command ends.
+    Its opcode is ``opcode``, or differs in one bit, which tests the comparison of two commands'
+    opcodes. Two of three commands have the flag ``followed``, which allows overlap with the next.
     """
     layout = command_layout(Engine.VECTOR)
     fields = {
@@ -49,11 +48,10 @@ def word(fields: dict[str, int]) -> int:
 async def commands_overlap_by_one(dut: Any) -> None:
     """A command with the flag ``followed`` moves from front end to back end before it ends.
 
-    The flag ``followed`` of a command lets the next command begin before this one ends. To move to
-    the back end, a flagged command must have requested all its inputs, and every unit must have
-    begun its part of the command. The back end must also have no earlier command. The command then
-    stays in the back end until its results are written. A command without the flag stays in the
-    front end until its results are written.
+    The front end is then free for the next command. A flagged command moves if it has requested
+    all its inputs, every unit has begun its part of the command, and the back end has no earlier
+    command. It stays in the back end until its results are written. A command without the flag
+    stays in the front end until its results are written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

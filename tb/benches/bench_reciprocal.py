@@ -1,6 +1,6 @@
 """Bench of the reciprocal and the reciprocal square root, with random operands.
 
-In random cycles the input is not valid, or ``en`` is 0.
+In random cycles the input is not valid, or ``en`` is 0, which stops the unit.
 
 Parameters: ``width`` of the operand (bits), ``root`` (1 for the reciprocal square root, 0 for the
 reciprocal), ``latency`` of the unit (cycles).

@@ -1,9 +1,7 @@
 """Bench of ``celosia.hdl.arithmetic.requantize.Requantizer``, with random operands.
 
-In random cycles ``en`` is 0.
-
-Parameters: ``count``, the number of results that are compared; ``stall``, the probability that
-``en`` is 0 in a cycle.
+Parameters: ``count``, the number of results that are compared; ``stall``, the probability in each
+cycle that ``en`` is 0, which stops the unit.
 """
 
 from typing import Any

@@ -1,11 +1,11 @@
 """Bench of ``celosia.hdl.functions.rotary.RotaryUnit``, with random commands.
 
-A command is a random number of beats. The unit's modes are random, and the same for all beats of a
-command. A beat has ``lanes`` elements of each input. In random cycles ``en`` is 0.
+A command is a random number of beats, each with ``lanes`` elements of each input. The modes
+``times`` (multiply, not rotate) and ``wide`` (16-bit results) are random for each command.
 
 Parameters: ``lanes`` and ``operand_width`` of the unit; ``commands``, the number of commands;
-``beats``, the largest number of beats of a command; ``stall``, the probability that ``en`` is 0 in
-a cycle.
+``beats``, the largest number of beats of a command; ``stall``, the probability in each cycle that
+``en`` is 0, which stops the unit.
 """
 
 from collections import deque

@@ -135,10 +135,9 @@ class Host:
     async def write(self, kind: str, place: str, values: dict[int, int]) -> None:
         """Write ``values``, a dictionary from address to value, to program memory or registers.
 
-        ``kind`` is ``program`` for program memory, ``register`` for registers. ``place`` is the
-        last part of the address port's name: ``addr`` for program memory, ``index`` for registers.
-        Each entry takes one cycle. In this cycle the port ``{kind}_{place}`` has the address,
-        ``{kind}_data`` has the value, and ``{kind}_en`` is 1.
+        ``kind`` and ``place`` name the ports: ``program`` and ``addr`` for program memory,
+        ``register`` and ``index`` for registers. Each entry takes one cycle, in which
+        ``{kind}_{place}`` has the address, ``{kind}_data`` the value, and ``{kind}_en`` is 1.
         """
         for address, value in values.items():
             getattr(self.dut, f"{kind}_en").value = 1
@@ -317,8 +316,8 @@ async def words_follow_each_other(dut: Any) -> None:
 async def wrong_programs_stop(dut: Any) -> None:
     """An illegal instruction word stops the run, and the sequencer reports the expected cause.
 
-    The sequencer sends no command word of instructions after the illegal word. The error and its
-    cause stay until the next run. A legal program runs correctly after the stopped one.
+    The sequencer sends no command word of instructions after the illegal word. The outputs
+    ``error`` and ``cause`` stay the same after the run. A legal program then runs correctly.
     """
     settings = parameters()
     config = PRESETS["small"].replace(**settings["config"])

@@ -116,9 +116,8 @@ async def test_rows(dut):
 async def test_no_beat_waits(dut):
     """Without stalls the unit outputs a beat per cycle, for rows of 1 and of ``max_row`` values.
 
-    The bench offers a beat and accepts a beat in every cycle. For rows of b beats each, the total
-    number of cycles must be the parameter ``latency``, plus ``2 * (b - 1)``, plus the number of
-    beats of all rows. If ``latency`` is not given, nothing is tested.
+    The bench offers a beat and accepts a beat in every cycle. m rows of b beats each must take
+    ``latency + 2 * (b - 1) + m * b`` cycles. Without the parameter ``latency`` nothing is tested.
     """
     settings, random = parameters(), rng()
     lanes, latency = settings["lanes"], settings.get("latency")

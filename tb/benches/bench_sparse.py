@@ -10,8 +10,8 @@ this file. Its entry for a command is the number of cycles from the first to the
 the unit's output ``working`` is 1.
 
 The accumulators must contain all sums of a command when the unit signals the command's ``done``.
-Every sum is compared with the golden model's sum. The counts of products and of skipped zeros must
-equal the golden model's counts.
+Every sum is compared with the golden model's sum. The counts of products, and of products skipped
+because a weight is zero, must equal the golden model's counts.
 """
 
 import json

@@ -184,11 +184,11 @@ def _bytes(bits: list[int]) -> bytes:
 
 @cocotb.test()
 async def a_link_answers(dut: Any) -> None:
-    """A host link over SPI answers requests; it answers incomplete requests with CORRUPT.
+    """A host link over SPI answers requests, damaged or incomplete ones with the status CORRUPT.
 
-    Parameters: ``identity``, a list of the words in the answer to the request HELLO; ``timeout``:
-    if the link receives no byte for this number of cycles, it answers the incomplete request with
-    CORRUPT. ``half_ns``, ``wire_ns`` and ``setup_ns`` are those of the peripheral's bench.
+    Parameters: ``identity``, a list of the words in the answer to the request HELLO; ``timeout``,
+    the number of cycles without a byte after which a request is incomplete. ``half_ns``,
+    ``wire_ns`` and ``setup_ns`` are those of the peripheral's bench.
     """
     settings, random = parameters(), rng()
     await start_clock(dut)

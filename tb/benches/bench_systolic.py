@@ -39,14 +39,13 @@ class Schedule:
     of ``vectors`` or ``lines`` is a dictionary from field to value. An entry of ``sums`` has the
     sums of the cycle's vector. Entries of ``vectors`` and ``sums`` are None in a cycle without a
     vector, those of ``lines`` in a cycle without a line. An entry of ``zeros`` is the number of
-    zero elements in the vector (0 without a vector).
+    zero elements in the cycle's vector.
 
-    A line is a row or a column of a tile of weights. The schedule often uses the earliest cycles
-    that the array allows. The first line of a tile may be sent one cycle after the last vector that
-    uses the weight slot to which the tile is written. A vector may be sent one cycle after the last
-    line of its tile. If the lines are sent in consecutive cycles, the vector may already be sent
-    one cycle after the first line. In a tree array, a line may be sent in any cycle in which no
-    vector uses the line's slot.
+    A line is a row or a column of a tile of weights; a slot stores one tile. The schedule often
+    uses the earliest cycles that the array allows. The first line of a tile may be sent one cycle
+    after the last vector that uses the tile's slot. A vector may be sent one cycle after the last
+    line of its tile, or after the first line if the lines are sent in consecutive cycles. In a tree
+    array, a line may be sent in any cycle in which no vector uses the line's slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

@@ -88,9 +88,9 @@ async def _send(line: Any, data: bytes, bit: float) -> None:
 
 @cocotb.test()
 async def bytes_of_another_clock_are_received(dut: Any) -> None:
-    """The receiver accepts the bytes of a sender whose clock error is almost the largest allowed.
+    """The receiver accepts bytes of senders with clock errors up to almost ``tolerance(divisor)``.
 
-    The sender's bits begin at a random time within a clock cycle.
+    A sender's bits begin at a random time within a clock cycle.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]

@@ -100,9 +100,9 @@ class Surroundings:
         return self._handles[name]
 
     async def cycle(self) -> bool:
-        """Run one clock cycle: answer reads, accept requests, and check the engine's status.
+        """Run one clock cycle; return whether a command was completed in it.
 
-        Return whether a command was done.
+        The method answers reads, accepts requests, and checks the engine's status outputs.
         """
         for name in self._readers:
             self._answer(name, self._due[name].popleft())

@@ -16,7 +16,8 @@ from celosia.generators.verilog.units import make_unit, with_formats
 class Bench:
     """A cocotb bench of a unit, with its parameters.
 
-    ``name`` is the unit's name. ``module`` is the name of the Python module that has the bench.
+    ``name`` is the unit's name in ``celosia.generators.verilog.units``. ``module`` is the name of
+    the Python module that has the bench.
     """
 
     name: str

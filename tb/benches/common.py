@@ -43,11 +43,10 @@ async def start_clock(
 ) -> None:
     """Start ``clk`` and hold ``rst`` for two cycles; return just after a rising edge.
 
-    Every input of the component is 0 from the reset until the bench drives the input. If the
-    generator ``disturbed`` is given, inputs are random for some cycles before the reset. The reset
-    must remove all effects of these inputs. Only the inputs named in ``still`` are 0 in these
-    cycles: random values there would write a memory, and no reset clears a memory. If ``disturbed``
-    is None, no input is random.
+    Every input of the component is 0 from the reset until the bench drives the input. With the
+    generator ``disturbed``, inputs are random for some cycles before the reset, which must remove
+    all their effects. Only the inputs named in ``still`` are then 0. These are inputs that would
+    write a memory, since a reset does not clear it.
 
     While coverage is measured, ``disturbed`` is ignored, since random inputs would reach code that
     the bench does not test.
@@ -83,9 +82,9 @@ class StreamDriver:
     """Producer of payloads for the input stream ``name`` of the component.
 
     Before it offers a payload, the driver pauses in each cycle with probability ``stall``. An
-    offered payload stays until it is accepted. While no payload is offered the port's payload is
-    random, unless coverage is measured. Payloads may be negative: the driver sends only as many of
-    their lowest bits as the port has.
+    offered payload stays until it is accepted. After it the port's payload is random until the
+    next offer, unless coverage is measured. Payloads may be negative; only the bits that fit the
+    port are sent.
     """
 
     def __init__(self, dut: Any, name: str, rng: np.random.Generator, stall: float = 0.0):
@@ -121,7 +120,7 @@ class StreamMonitor:
 
     In each cycle ``ready`` is 0 with probability ``stall``. If ``stable`` is true, the monitor
     raises :class:`AssertionError` when the component withdraws or changes an offered payload before
-    the payload was accepted. If ``stable`` is false, it allows both.
+    the payload was accepted.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ Tokens = dict[tuple[Engine, Engine], int]
 
 
 def no_tokens() -> Tokens:
-    """Return a dictionary from each pair (source, sink) of engines to a token count of 0."""
+    """Return a dictionary with a token count of 0 for each pair (source, sink) of two engines."""
     return {(source, sink): 0 for source in Engine for sink in Engine if source != sink}
 
 

@@ -27,11 +27,11 @@ _END = record(Op.END)
 def images(random: np.random.Generator) -> Iterator[Image]:
     """Yield triples (image, status, answers), one for each flash image.
 
-    An image may contain requests to the host link, which may start runs of the machine. After every
-    run STATUS has the same value ``status``. A model of the host link answers the requests, and the
-    function ``answers`` may change these answers. It takes the number of the request (from 0 on)
-    and the model's answer, and returns the answer that the circuit receives. If ``answers`` is
-    None, the circuit receives the model's answers. Short invalid images come before long images.
+    An image may contain requests, which a model of the host link answers. Requests may start runs
+    of the machine, and ``status`` is the model's STATUS at the end of every run. The function
+    ``answers`` takes the number of the request (from 0 on) and the model's answer, and returns the
+    answer that the circuit receives. If it is None, the circuit receives the model's answers. Short
+    invalid images come before long images.
     """
     good = _good(random)
     image = seal(CONFIG, good + _END)

@@ -71,10 +71,9 @@ def random_command(
 def fixed_shapes(config: Config) -> list[tuple[int, int]]:
     """Return pairs (number of rows, bytes of a row) for commands of fixed sizes.
 
-    For each of the ``SIZES`` powers of two p from 1 on, there are two commands that move a single
-    row: one of p bytes, and one of p + 1 words of external memory. The last pairs are those in
-    ``MOST``: a single long row, and many short rows. A row that is longer than a scratchpad bank is
-    shortened to the bank's length.
+    Two commands move a single row for each power of two p from 1 to ``2**(SIZES - 1)``: p bytes,
+    or p + 1 words of external memory. The last pairs are those in ``MOST``: a single long row, and
+    many short rows. Rows that are longer than a scratchpad bank are shortened to its length.
     """
     word, room = config.mem_bytes, config.bank_bytes
     sizes = [1 << bit for bit in range(SIZES)]

@@ -15,10 +15,10 @@ Start = Callable[[Sequence[str], Path, Mapping[str, str]], None]
 
 
 class Started(Runner):
-    """A runner that executes its commands (a build or a simulation) by calling ``start``.
+    """A runner that executes each command of a build or a simulation by the function ``start``.
 
-    If ``dumps`` is true, the simulation writes waveforms. The commands and their environment do not
-    depend on whether pytest or make called the runner.
+    ``start`` is called with the command, its folder and its environment variables, which are the
+    same under pytest and make. If ``dumps`` is true, the simulation writes waveforms.
     """
 
     def __init__(self, start: Start, dumps: bool):
@@ -43,7 +43,7 @@ class PortsOnly(Started, Verilator):
 
     A Verilator control file names the accessible signals. Verilator generates code for a bench's
     access to these signals only, which halves the time of a build. The built program contains no
-    path to cocotb's libraries, because another working copy of the project may also run it.
+    path to cocotb's libraries, so that other working copies of the project can also run it.
     ``make`` lists the options of make, which compiles the C++ files that Verilator writes.
     """
 

@@ -34,11 +34,10 @@ class ExternalMemory:
     """External memory at the accelerator's ports ``mem_read`` and ``mem_write``.
 
     ``bytes`` is the content of the memory. In each cycle each channel pauses with probability
-    ``stall``; each burst is delayed by 0 to ``latency`` cycles. The memory reads a word's bytes
-    only when it delivers the word, the latest time that the port's rules allow. It writes a burst's
-    bytes only in the cycle in which it reports the burst as written. The memory asserts every rule
-    of the ports. The bench calls :meth:`drive` after a rising edge and :meth:`sample` at the
-    falling edge, in every cycle.
+    ``stall``; each burst is delayed by 0 to ``latency`` cycles. The memory accesses its bytes as
+    late as the ports' rules allow: it reads a word when it delivers the word, and writes a burst
+    when it reports the burst as written. It asserts every rule of the ports. The bench calls
+    :meth:`drive` after a rising edge and :meth:`sample` at the falling edge, in every cycle.
 
     The channels in ``silent``, a set of names in ``CHANNELS``, pause in all cycles. While ``stray``
     is true, the memory offers a word and reports a burst as written, although neither was
