@@ -164,9 +164,9 @@ class Runtime:
     """Verilator's runtime library, compiled once and shared by the simulations of all circuits.
 
     It consists of the object files of Verilator's C++ sources, and a precompiled header. ``make``
-    lists the options of make with which the library is compiled. ``options`` are labels, such as
-    ``coverage``. They are not passed to make, but the cache has separate object files for each
-    combination of ``options`` and ``make``.
+    lists the options of make with which it is compiled. ``options`` names the kinds of simulation,
+    such as ``coverage``, that need separate object files; these names are only a part of the
+    cache's key.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -179,13 +179,12 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Copy the compiled runtime from the cache to a build's folder; return options for make.
+        """Copy the runtime's files from the cache to a build's folder; return options for make.
 
         If the cache lacks the runtime, nothing is copied. The result is the list of options with
-        which make compiles the other files of the simulation. These options depend on the length of
-        ``verilog``, the circuit's Verilog. The C++ of a small circuit is compiled as one file, in
-        half the processor time that several files take. The C++ of a large circuit is compiled as
-        several files in parallel.
+        which make compiles the rest of the simulation. With them, the C++ of a circuit with short
+        ``verilog`` is compiled as one file, which takes half the processor time. The C++ of a large
+        circuit is compiled as several files in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)
@@ -216,9 +215,9 @@ class Runtime:
         self.keep(folder, top)
 
     def keep(self, folder: Path, top: str = "top") -> None:
-        """Copy the runtime's object files from a build's folder to the cache if it lacks them.
+        """Copy the runtime's files from a build's folder to the cache if the cache lacks them.
 
-        Whether or not files were copied, delete the build's intermediate files from ``folder``.
+        In any case, delete the build's intermediate files from ``folder``.
         """
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 

@@ -56,11 +56,10 @@ class Operation:
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
     """Return the operations of a recorded run, in the order in which they begin.
 
-    A cycle belongs to the operation of the command that the matrix engine executes, or else of the
-    command that the vector engine executes. If both engines are idle, the cycle belongs to the
-    operation that begins next. A cycle after the end of the last operation belongs to the last
-    operation. ``places`` lists a :class:`Place` for each recorded command: the tensor of the model
-    that the command helps to compute.
+    Each cycle counts for one operation: that of the matrix engine's command or, if this engine is
+    idle, of the vector engine's command. A cycle in which both engines are idle counts for the
+    operation of the next command, or for the last operation at the end of the run. ``places`` lists
+    a :class:`Place` for each recorded command: the tensor of the model that it helps to compute.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

@@ -1,4 +1,4 @@
-"""Images of digits as inputs of a model, and the compilation of such a model."""
+"""Images of handwritten digits as model inputs, and the compilation of a model that reads them."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Inputs that are exported with a model, and its calibration inputs."""
+"""Example inputs that are written to the files of an exported model, and calibration inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ COUNT = 5
 
 @dataclass(frozen=True)
 class ExportInputs:
-    """A model's inputs to export, calibration inputs, and names of output columns."""
+    """A model's calibration inputs, the inputs to export, and the names of the output's columns."""
 
     samples: Inputs
     """Inputs to calibrate on."""
@@ -32,21 +32,19 @@ class ExportInputs:
 
 
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
-    """Return a model's inputs to export, calibration inputs, and names of output columns.
+    """Return a model's calibration inputs, the inputs to export, and the output's column names.
 
     The first ``count`` inputs from ``files`` are exported. If ``count`` is None, the first
-    ``COUNT`` inputs are exported, or all if there are fewer. The column names are the model's
-    labels. A model without labels has no column names. Exception: if ``files`` has no inputs and no
-    calibration inputs, a model that comes with the package gets class numbers as names.
+    ``COUNT`` inputs are exported, or all if there are fewer. If ``files`` has only calibration
+    inputs, these are exported. The column names are the model's labels, if it has any.
 
-    If ``files`` has calibration inputs but no inputs, the calibration inputs are exported as
-    inputs. If it has neither, the inputs depend on the model. A model that comes with the package
-    gets images of digits: training images for calibration, test images as inputs. Another model
-    that reads text gets the package's sentences for both.
+    If ``files`` has neither kind of inputs, the model decides. An encoder that comes with the
+    package gets images of digits: training images for calibration, test images as inputs. Without
+    labels, its column names are the class numbers. Any other model that reads text gets the
+    package's sentences as both kinds of inputs.
 
-    Raises :class:`InputError` if a file or the count cannot be used. It is also raised if ``files``
-    has no inputs and no calibration inputs, and the model neither comes with the package nor reads
-    text.
+    Raises :class:`InputError` if a file or the count cannot be used, or if there are no inputs for
+    the model.
     """
     names = source.labels
     inputs: Inputs

@@ -1,4 +1,4 @@
-"""Images for a board's flash from a model and its inputs, and the text that the board sends."""
+"""Flash images with which a board runs a model at power-on, and the text that it then sends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -73,8 +73,8 @@ class Inferences:
         ``utilization`` is useful products divided by (array elements * cycles); products with
         padding are not useful. ``where`` is a dictionary from activities of the array to cycles
         (see ``celosia.sim.report.where``). ``engines`` is a dictionary from engine to a dictionary
-        from the engine's activities to cycles. All these cycles are sums over all inferences. Both
-        dictionaries are empty if the configuration has no counters or the machine has no clock.
+        from the engine's activities to cycles. All these cycles are sums over all inferences.
+        ``where`` and ``engines`` are empty without counters in the machine, or without a clock.
 
         Five values are means over the inferences. ``predicted_cycles`` is the prediction of
         ``celosia.generators.program.predict``, without memory refreshes. ``macs`` is the number of
@@ -83,10 +83,10 @@ class Inferences:
         ``least_bytes`` is the smallest number of bytes that an inference can read there.
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip from
-        run to run. ``again`` is a dictionary with the mean cycles and bytes of those inferences
-        that found these weights on the chip. It is empty if there was no such inference. ``macs``,
-        ``ideal_cycles``, ``utilization``, ``least_bytes`` and ``kept_bytes`` are None if only the
-        model's programs are known, not the model.
+        run to run. ``again`` is a dictionary with the mean cycles and bytes of inferences for which
+        these weights were already on the chip; it is empty without such inferences. ``macs``,
+        ``ideal_cycles``, ``utilization``, ``least_bytes`` and ``kept_bytes`` are None if
+        ``compiled`` is not a :class:`CompiledModel`, but contains only the model's programs.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, CompiledModel) else None

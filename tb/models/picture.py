@@ -34,8 +34,8 @@ def draw(
     """Write a PNG file with images of digits, each model's cycles, and a timeline of an inference.
 
     ``images`` [count, 8, 8] are the images on which the models ran. Some of them are shown (see
-    :func:`chosen`), each with the class that the first model predicted. ``results`` lists the
-    results of ``run_files``, one for each model. ``recording`` is a recorded inference of the first
+    :func:`chosen`), each with the class that the first model predicted. ``results`` has one
+    dictionary of measurements for each model. ``recording`` is a recorded inference of the first
     model, drawn as a timeline. It is None if the machine has no clock.
 
     Raises :class:`InputError` if the file cannot be written.
@@ -60,11 +60,10 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the indices of the images to show; up to four errors (wrong predictions) come last.
+    """Return the indices of the images to show, at most ``IMAGES``.
 
-    An error is an image whose predicted class is not its label. At most ``IMAGES`` images are
-    shown. The last places are for the first four errors, or for all if there are fewer. The other
-    places are filled with the first of the remaining images, errors or not.
+    The first four images with a wrong prediction, or all if there are fewer, come last. The first
+    of the remaining images come before them, whether their predictions are right or wrong.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

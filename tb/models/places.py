@@ -19,15 +19,12 @@ _ATTENTION = ("scores", "probabilities", "context")
 
 @dataclass(frozen=True)
 class Place:
-    """The tensor of the model that a command helps to compute, and the part that it writes.
-
-    The part is empty if the command writes no part of the tensor, or if the part is unknown.
-    """
+    """The tensor of the model that a command helps to compute, and the part of the tensor."""
 
     tensor: str
     """The tensor that it writes, or the first that needs the data it moves; empty if unknown."""
     part: str = ""
-    """The part of the tensor that a vector command writes."""
+    """Its rows, columns and head that the command helps to compute; empty for a STORE."""
 
     @property
     def operation(self) -> str:
@@ -43,14 +40,12 @@ class Place:
 
 
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
-    """Return the place of each recorded command: the tensor of the model that it helps to compute.
+    """Return a :class:`Place` for each recorded command: the tensor that it helps to compute.
 
-    ``written`` lists, for each vector command, the part of a tensor that the command writes. The
-    place of the command is this tensor with this part. A vector command that writes no tensor of
-    the model has the place of the next command that reads its result. A command of the matrix
-    engine or the load engine also has the place of the next command that reads its result. The
-    place of a STORE is the tensor of the last earlier command that wrote the stored data. A command
-    for which these rules find no tensor has an empty place.
+    ``written`` lists the tensor part, if any, that each vector command writes; this is its place.
+    Any other command of the vector, matrix or load engine has the place of the next command that
+    reads its result. The place of a STORE is the tensor of the last earlier command that wrote the
+    stored data. If no tensor is found, the place is empty.
 
     If ``written`` does not have one entry for each vector command, the program was not compiled
     from a model. Then the place of a vector command has the name of its opcode instead of a tensor.

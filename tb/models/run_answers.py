@@ -33,9 +33,9 @@ def run_answers(
     machine, as in :class:`celosia.tb.models.text_session.TextSession`. The next token is always the
     most likely one.
 
-    An answer ends with a token that ends a text, or when all positions are used. The answer to a
-    prompt also ends when it has more characters than the right answer. If the tokenizer has no
-    token that ends a text, it ends when it has as many.
+    An answer ends with an end token, or when all positions are used. The answer to a prompt also
+    ends when it is longer (characters) than the right answer. If the tokenizer has no end token,
+    the answer to a prompt already ends when it is at least as long.
 
     ``accuracy`` is the share of answers in which every character is right. Spaces at both ends of
     the answer to a prompt are not compared. ``float_accuracy`` is the accuracy of the float model

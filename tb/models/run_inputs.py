@@ -1,4 +1,4 @@
-"""Inputs of a model from files, in the model's input form, with their labels."""
+"""Reads a model's inputs and their labels (right classes) from files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Files:
     """Number of random inputs to run on, if no file is given."""
 
     def given(self) -> bool:
-        """Return whether a file of inputs or answers, or a number of random inputs, is given."""
+        """Return whether these files contain inputs or answers, or random inputs are requested."""
         return bool(self.inputs or self.answers or self.random)
 
     @property

@@ -155,11 +155,11 @@ class TextRun:
     def figures(self) -> dict[str, Any]:
         """Return the text and the run's measurements, a dictionary from name to value.
 
-        The machine first processes the prompt, which is not a step. Then it processes each new
-        token in one step. ``cycles`` lists the cycles of each step, and ``mean_cycles_per_token``
-        is their mean. ``cycles_per_token`` is the number of cycles of the last step. This step
-        processes the token at position ``last_position``; ``predicted_cycles`` is the prediction of
-        its cycles. The cycles are None on a machine without a clock.
+        After the prompt, the machine processes one new token per step. ``cycles`` lists the cycles
+        of each step, and ``mean_cycles_per_token`` is their mean. ``cycles_per_token`` is the
+        number of cycles of the last step, and ``predicted_cycles`` the prediction of this number.
+        The last step processes the token at position ``last_position``. Cycles are None on a
+        machine without a clock, or if there was no step.
 
         ``external_bytes`` is the number of bytes that the last step reads and writes in external
         memory, or None if the machine has no counters. ``where`` is a dictionary from activities of
@@ -204,12 +204,13 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
 def run_figures(
     session: TextSession, turns: Sequence[Turn], compared: Sequence[Turn]
 ) -> dict[str, Any]:
-    """Return the figures of a run of one or more texts, a dictionary by name.
+    """Return measurements of a session with one or more texts, a dictionary from name to value.
 
     ``turns`` lists the measurements of the steps that processed a token of every text; cycles and
-    counters are those of these steps. ``compared`` lists the measurements of all runs. In the
-    result, ``tensors`` is the number of tensors compared in all runs, and ``mismatches`` is the
-    number of those that differ. ``where`` and ``engines`` are empty if the machine has no counters.
+    counters in the result are those of these steps. ``compared`` lists the measurements of all
+    program runs. Of the tensors compared in these runs, ``tensors`` is the number, and
+    ``mismatches`` the number that differ. ``where`` and ``engines`` are empty if the machine has no
+    counters.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

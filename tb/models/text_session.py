@@ -66,8 +66,8 @@ class TextSession:
     quantized decoder, which ``program`` contains only if it is a :class:`TextProgram`. With any
     other program, nothing is compared.
 
-    Each entry of ``turns`` contains the number of compared tensors, and the number of those that
-    differ.
+    ``turns`` lists the measurements (:class:`Turn`) of each call of :meth:`step` and :meth:`take`,
+    with the numbers of compared and of different tensors.
 
     Raises :class:`InputError` if the simulator is unknown or cannot run here.
     """

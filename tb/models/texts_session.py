@@ -27,16 +27,16 @@ class TextsSession(TextSession):
     def advance(
         self, tokens: Sequence[int | None], choose: Callable[[int], int | None]
     ) -> list[int | None]:
-        """Process the next token of each text; return a list with one result per text.
+        """Process the next token of each text; return the token chosen after it for each text.
 
-        ``tokens`` has the next token of each text, or None for a text that pauses. The argument
-        ``choose`` is a function that receives a text's number, and returns this text's result, such
-        as its chosen token. While the function runs, the methods :meth:`choose` and :meth:`logits`
-        of the session return values for this text.
+        ``tokens`` has the next token of each text, or None for a text that gets no token now. The
+        argument ``choose`` is a function that receives a text's number and returns the chosen
+        token. While the function runs, the methods :meth:`choose` and :meth:`logits` of the session
+        return values for this text.
 
-        For a text that pauses, the program processes the text's last token again at the same
-        position, which does not change the text. ``choose`` is not called for this text, and the
-        result is None. The cycles and counters of the call are appended to ``turns``.
+        A text without a next token does not change, and its result is None: the program processes
+        its last token again at the same position, and ``choose`` is not called. The cycles and
+        counters of the call are appended to ``turns``.
         """
         positions = [
             length if token is not None else max(length - 1, 0)

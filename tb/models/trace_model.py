@@ -27,11 +27,11 @@ LEAST_WINDOW = 16
 
 @dataclass(frozen=True)
 class Traced:
-    """A recorded inference of a model, with the tensor that each command helps to compute.
+    """A recorded inference of a model.
 
-    ``recording`` has the commands of the inference, and ``places`` the list of these tensors, one
-    entry per command. ``operations`` has the cycles of each operation of the
-    model. ``figures`` is a dictionary from the names of measurements of the inference to values.
+    ``recording`` has the commands of the inference. ``places`` lists, for each command, the tensor
+    that it helps to compute. ``operations`` lists the cost of each operation of the model.
+    ``figures`` is a dictionary from the names of measurements of the inference to values.
     """
 
     recording: Recording
@@ -65,10 +65,7 @@ def trace_model(
 
 
 def check_clocked(simulator: str) -> None:
-    """Raise :class:`InputError` if a simulator is unknown, or is the golden machine.
-
-    The golden machine has no clock.
-    """
+    """Raise :class:`InputError` if a simulator is unknown, or has no clock (``golden``)."""
     check_simulator(simulator)
     if simulator == "golden":
         raise InputError("The golden machine has no clock to trace; use verilator or icarus")

@@ -35,15 +35,15 @@ def colours(kinds: Iterable[str]) -> dict[str, tuple[float, ...]]:
 
 
 def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
-    """Return a roofline plot, with a dot for each operation and a line for the limit.
+    """Return a roofline plot: a dot for each operation, and a line for the most products per cycle.
 
     The vertical axis is an operation's products per cycle. The horizontal axis is its products per
     byte that external memory transfers.
 
-    The line shows the lower of two limits. The first limit is the number of array elements. The
-    second limit is the products per byte, multiplied by the memory port's bytes per cycle. An
-    operation may be above this line if its weights were loaded before it began. An operation that
-    transfers no external bytes is at the right edge.
+    The line is the lower of two limits on products per cycle: the number of array elements, and the
+    products per byte times the memory port's bytes per cycle. A dot may be above the line if the
+    operation's weights were loaded before it began. An operation that transfers no external bytes
+    is at the right edge.
     """
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     axes = figure.subplots()
@@ -118,13 +118,12 @@ def utilization(
 ) -> Figure:
     """Return a plot of each operation's utilization and the array's activity over a run's cycles.
 
-    The upper part shows each operation as a bar. The bar's width is the operation's cycles, its
-    height the utilization, and its area therefore the useful products. An operation that is
-    interrupted has several bars. An outline above a bar shows the additional products that the
-    array computes on padding, because tiles are only partly used. The argument ``total`` is the
-    utilization of the whole run, which a dotted line shows. The lower part shows the share of the
-    array's cycles that each activity (such as computing, or waiting for a memory) takes in each
-    window of cycles.
+    The upper part shows each operation as a bar, or as several if it is interrupted. The bar's
+    width is the operation's cycles, and its height the utilization (percent). An outline above a
+    bar adds the products that the array computes on padding, because tiles are only partly used.
+    A dotted line shows ``total``, the utilization of the whole run. The lower part shows the share
+    of the array's cycles that each activity (such as computing, or waiting for a memory) takes in
+    each window of cycles.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
