@@ -37,11 +37,11 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 class Accelerator(Component):
-    """A Transformer accelerator with parallel engines.
+    """A Transformer accelerator whose engines work in parallel.
 
     Its ports are those of :class:`celosia.hdl.ports.MachinePorts`. Raises :class:`InputError` if
-    the configuration is that of a microcoded machine; ``celosia.hdl.machine`` makes the machine of
-    any configuration.
+    the configuration is that of a microcoded machine, which has no engines. ``celosia.hdl.machine``
+    makes the machine of any configuration.
     """
 
     def __init__(self, config: Config):

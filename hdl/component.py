@@ -10,13 +10,12 @@ from amaranth.lib import wiring
 
 @runtime_checkable
 class Placer(Protocol):
-    """A platform that decides how to place a component, for example as a shared module."""
+    """An Amaranth platform that decides how to elaborate a component, for example as a module."""
 
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
         """Return the circuit that Amaranth elaborates in place of a component.
 
-        The function ``elaborate``, called with the component and a platform, returns the
-        component's own circuit.
+        ``elaborate(component, platform)`` returns the component's own circuit.
         """
         ...
 

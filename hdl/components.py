@@ -26,8 +26,8 @@ _ALONE = PRESETS["tiny"]
 class SystolicArray(systolic.SystolicArray):
     """A systolic array of ``rows`` x ``cols`` elements; its base class describes ports and timing.
 
-    By default the array has 2 weight slots, 8-bit operands and 32-bit sums. ``acc_width`` must
-    hold one product; you choose how many products a sum has. These fields of
+    By default each element stores 2 weights, and the array has 8-bit operands and 32-bit sums.
+    ``acc_width`` must hold one product; you choose how many products a sum has. These fields of
     :class:`celosia.Config` can change the array: ``weight_depth``, ``operand_width``,
     ``acc_width``, ``zero_points``, ``operand_gating``, ``sleep``, ``multiplier``, ``registered``.
     Raises :class:`celosia.InputError` if the name of a field is unknown, or the values of fields

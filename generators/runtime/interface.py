@@ -19,7 +19,7 @@ class Machine(Protocol):
         """Load a program's words into program memory."""
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register of the sequencer."""
+        """Set the sequencer's register ``number`` to ``value``, for all later runs."""
 
     def read_register(self, name: str) -> int:
         """Return the value of a host port register."""

@@ -19,10 +19,7 @@ SCORES = "scores"
 
 
 class Index(enum.StrEnum):
-    """Names of the numbers that describe a run, for example the position of its first token.
-
-    A host computes the values of registers from these numbers.
-    """
+    """Numbers that describe a run, from which a host computes the values of registers."""
 
     TOKEN = "token"
     """Number of the run's token in some row; 0 if the run has fewer."""
@@ -46,11 +43,10 @@ class Index(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Value:
-    """The rule by which a host computes a register's value from a number that describes a run.
+    """Formula by which a host computes a register's value from a number that describes a run.
 
-    The value is ``number % modulo // divide * times``. ``index`` is the name of the number, for
-    example that of the first token's position. If ``modulo`` is 0, the number is used without the
-    modulo operation.
+    The value is ``number % modulo // divide * times``, without the modulo operation if ``modulo``
+    is 0. ``index`` selects the number, for example the first token's position.
     """
 
     index: Index
@@ -63,9 +59,8 @@ class Value:
     def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
         """Return the register's value for a run.
 
-        If :attr:`index` is TOKEN, the value is computed from the number of the token in row
-        :attr:`row` of ``tokens``, or from 0 if there is no such row. Otherwise it is computed from
-        the entry :attr:`index` of ``numbers``.
+        If :attr:`index` is TOKEN, the value is computed from the token number ``tokens[row]``, or
+        from 0 if ``tokens`` is shorter. Otherwise it is computed from ``numbers[index]``.
         """
         if self.index == Index.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0
@@ -116,12 +111,11 @@ class TextHost(Compiled):
     def step_registers(
         self, positions: Sequence[int], tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return a dictionary from register to value, for a run with a token of each text.
+        """Return the register values, by register number, for a run with one token of each text.
 
-        The run processes one token of each text. For each text, ``positions`` has the position of
-        its token, and ``tokens`` the token's number. If ``tokens`` is empty, the result omits the
-        registers whose values depend on token numbers. Raises :class:`InputError` if a position is
-        beyond the longest text.
+        For each text, ``positions`` has the position of its token, and ``tokens`` the token's
+        number. If ``tokens`` is empty, the result omits the registers whose values depend on token
+        numbers. Raises :class:`InputError` if a position is beyond the longest text.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         return {
@@ -153,12 +147,12 @@ class TextHost(Compiled):
     def registers(
         self, position: int, rows: int, source: int = 0, tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return a dictionary from register to value, for a run of ``rows`` tokens of one text.
+        """Return the register values, by register number, for a run of ``rows`` tokens of one text.
 
-        The first token has the position ``position``. The tokens attend to a source of ``source``
-        tokens; 0 stands for the longest source. If ``tokens`` is empty, the result omits the
-        registers whose values depend on token numbers. Raises :class:`InputError` if a position is
-        beyond the longest text.
+        The first token has the position ``position``. In an encoder-decoder, the tokens attend to
+        ``source`` encoder tokens; 0 stands for the longest source. If ``tokens`` is empty, the
+        result omits the registers whose values depend on token numbers. Raises :class:`InputError`
+        if a position is beyond the longest text.
         """
         if position + rows > self.places:
             raise InputError(
@@ -176,23 +170,23 @@ class TextHost(Compiled):
         return self._given("step" if rows == 1 else "chunk", numbers, tokens)
 
     def words_registers(self, tokens: Sequence[int], position: int) -> dict[int, int]:
-        """Return a dictionary from register to value, for a run of the program ``words``.
+        """Return the register values, by register number, for a run of the program ``words``.
 
-        The run looks up the embeddings of ``tokens``, the tokens of a chunk. ``position`` is the
-        position of the first one.
+        The run looks up the embeddings of ``tokens``, which are successive tokens of a text.
+        ``position`` is the position of the first token.
         """
         return self._given("words", {Index.POSITION: position}, tokens)
 
     def lookup_registers(self, tokens: Sequence[int], first: int) -> dict[int, int]:
-        """Return a dictionary from register to value, for a run of ``lookup``.
+        """Return the register values, by register number, for a run of the program ``lookup``.
 
-        ``tokens`` are all tokens of the source. The run looks up the embeddings of at most
-        ``lookups`` of them, from index ``first`` on.
+        ``tokens`` are all tokens of a source (an encoder's input). The run looks up the embeddings
+        of at most ``lookups`` of them, from index ``first`` on.
         """
         return self._given("lookup", {Index.FIRST: first}, tokens[first : first + self.lookups])
 
     def encode_registers(self, source: int) -> dict[int, int]:
-        """Return the register values for a run of ``encode`` on a source of ``source`` tokens."""
+        """Return the register values for the run that encodes a source of ``source`` tokens."""
         return self._given("encode", {Index.SOURCE: source}, ())
 
     def _given(
@@ -214,7 +208,7 @@ class TextHost(Compiled):
         return min(self.cache.capacity, self.places) - 1
 
     def longest(self, bits: int) -> list[Run]:
-        """Return the runs that together process a token of each text at :attr:`last_position`.
+        """Return the runs (:class:`Run`) for a token of each text at :attr:`last_position`.
 
         If there are two texts, a second run computes the scores of the second text.
         """
@@ -235,12 +229,10 @@ class TextHost(Compiled):
     def run(
         self, position: int, *, rows: int = 1, source: int = 0, bits: int = OPERAND_BITS
     ) -> Run:
-        """Return the run that processes the token at ``position``, to predict its cycles.
+        """Return the :class:`Run` for the token at ``position``, from which cycles are predicted.
 
-        The run omits the registers whose values depend on token numbers.
-
-        If a run has several texts, each text has a token at ``position``. The arguments are those
-        of :meth:`predict`.
+        It omits the registers whose values depend on token numbers. If a run has several texts,
+        each text has a token at ``position``. The arguments are those of :meth:`predict`.
         """
         registers = self.registers(position, rows, source)
         if self.texts > 1:

@@ -7,7 +7,7 @@ from celosia.arch.errors import InputError
 
 
 class Lengths(Protocol):
-    """A language model or its compiled program, with its vocabulary size and longest source."""
+    """Name, vocabulary size and longest source of a language model or its compiled program."""
 
     @property
     def name(self) -> str:

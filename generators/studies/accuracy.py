@@ -143,8 +143,8 @@ def polynomial_bound(
 
     The bound is a sum of three parts. The first is the rounding error. The second is the
     interpolation error at the largest third derivative in the range's segments. The third is
-    proportional to ``max(0, largest - FUNCTION_BOUND)``, where ``largest`` is the largest magnitude
-    of an output in these segments. The bound is valid for functions without a kink.
+    proportional to the excess of the largest output magnitude (steps) over ``FUNCTION_BOUND``; it
+    is 0 without an excess. The bound is valid for functions without a kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)

@@ -1,7 +1,4 @@
-"""Errors of a quantized model's outputs, with INT8 and with INT16 activations.
-
-They are the differences from the outputs of its float model.
-"""
+"""Errors of a quantized model, with INT8 and INT16 activations, against its float model."""
 
 from pathlib import Path
 
@@ -36,13 +33,12 @@ def closeness(
 
     The result is a dictionary from the option's name to a :class:`Parting`, which compares the
     outputs with those of the float model. The option ``wide`` (activation functions of INT16
-    inputs) is skipped if the activation function is not smooth. A digits model is compared on
-    ``count`` test images. A language model is compared on ``count`` generated texts that
-    calibration does not use. ``tokenizer`` is the file of a language model's tokenizer, or None if
-    this file is in the model's folder.
+    inputs) is skipped if the activation function is not smooth. A digits model (a classifier of
+    handwritten digits) is compared on ``count`` test images. A language model is compared on
+    ``count`` generated texts that calibration does not use. ``tokenizer`` is the file of a language
+    model's tokenizer, or None if this file is in the model's folder.
 
-    Raises :class:`InputError` if the model is neither a language model nor a digits model, or if it
-    is an encoder-decoder.
+    Raises :class:`InputError` if the model is neither a digits model nor a decoder.
     """
     if is_text(model):
         return _texts(load_text(model, tokenizer), count, progress)

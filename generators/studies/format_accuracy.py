@@ -45,13 +45,13 @@ def format_measures() -> Iterator[tuple[str, float, Measure]]:
     The function takes a number of rows and a random generator. It yields the number of cases of
     each batch of rows, and the largest error among them.
 
-    Errors of weights, keys and values are in steps of INT8 operands; errors of ``values_block`` are
-    in steps that a block's shared exponent defines. For the other formats, the error of each sum of
-    a matrix product is divided by a reference value for the sum's column. For ``low_rank``, weights
-    are corrected by a product of two thin matrices; the reference is the sum of the magnitudes in
-    this column of the second thin matrix. For ``activations_int16`` it is the sum of the magnitudes
-    in the column of weights. For ``products_int16`` it is 256 times the number of products in a
-    sum.
+    Errors of weights, keys and values are in steps of INT8 operands. ``values_block`` are values
+    that share an exponent; their errors are in units of ``2**exponent``. For the other formats, the
+    error of each sum of a matrix product is divided by a reference for the sum's column. For
+    ``low_rank``, a product of two thin matrices corrects the weights; the reference is the sum of
+    magnitudes in the second thin matrix's column. For ``activations_int16`` it is the sum of
+    magnitudes in the column of weights. For ``products_int16`` it is 256 times the number of
+    products in a sum.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())

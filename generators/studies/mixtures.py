@@ -48,15 +48,15 @@ def search_formats(
     """Search for small weight formats; return ``options`` with the formats, and a summary.
 
     The search chooses a format for each weight matrix. With these formats, the loss of the model
-    exceeds its loss with INT8 weights by at most ``bound``. The unit is accuracy points for a
-    digits model, and nats per token for a language model. If ``bound`` is None, there is no search:
-    the options are returned unchanged, and the summary is empty. Otherwise the summary is a text
-    for the user. If there is a search and the option ``balance`` is None, the returned options have
-    the model's default for it.
+    exceeds its loss with INT8 weights by at most ``bound``. The unit is percentage points of
+    accuracy for a digits model, and nats per token for a language model. If ``bound`` is None,
+    there is no search: the options are returned unchanged, and the summary is empty. Otherwise the
+    summary is a text for the user. If the option ``balance`` is None, a search replaces it by the
+    default for encoders or decoders.
 
-    ``name`` is the name or path of the model. ``source`` is the language model itself, or None for
-    a digits model. ``show`` is called with a title, and shows the progress of the search. Raises
-    :class:`InputError` if the model is neither a language model nor a digits model.
+    ``source`` is the loaded language model, or None for the digits model ``name``. ``show`` is
+    called with a title, and shows the progress of the search. Raises :class:`InputError` if the
+    model is neither a digits model nor a decoder.
     """
     if bound is None:
         return options, ""
@@ -72,7 +72,7 @@ def search_formats(
 
 
 def check_measured(model: str) -> None:
-    """Raise :class:`InputError` unless ``model`` is a digits model; only these have labels."""
+    """Raise :class:`InputError` if ``model`` is no digits model; accuracy needs labelled images."""
     if model not in model_names():
         raise InputError(
             f"Option --quantize loss measures accuracy on the digits, which {model} does not take"

@@ -55,7 +55,7 @@ class Foresight:
 
     @property
     def perplexity(self) -> float:
-        """Perplexity: the number of equally likely tokens that would give the same loss."""
+        """Perplexity of the quantized model: e to the power of its loss (nats per token)."""
         return math.exp(self.nll)
 
 

@@ -35,11 +35,12 @@ def remedies(
     its error, ``option`` the best option, and ``error with it`` the error with this option. The
     last two are None if no option reduces the error by more than 5 %.
 
-    A layer's error is the difference between its output in the quantized model and its output in
-    the float model, relative to the float values. Both models process the prepared ``inputs``. The
-    model is quantized with ``options`` and calibrated on ``samples``, which are prepared inputs or
-    token numbers. Then it is quantized again with changes of ``options``: each change sets one
-    option to another value. An option that the model or the configuration refuses is skipped.
+    A layer's error compares its outputs in the quantized and in the float model, both with
+    ``inputs``. It is the root mean square of their difference, divided by that of the float
+    outputs. The model is quantized with ``options`` and calibrated on ``samples``, which are
+    prepared inputs or token numbers. Then it is quantized again with changes of ``options``: each
+    change sets one option to another value. An option that the model or the configuration refuses
+    is skipped.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {

@@ -81,11 +81,10 @@ class _Item:
 
 
 def tidy(text: str) -> str:
-    """Return the RTLIL of one or more modules, simplified and with other names.
+    """Return the RTLIL of one or more modules, simplified.
 
-    The docstring of this Python file lists the changes.
-
-    Memories' initial contents are omitted if they are all zeros, because zero is the default.
+    The module docstring of this Python file lists the changes. Initial contents of memories are
+    omitted if they are all zeros, because zero is the default.
     """
     text = _ZEROS.sub("", _NOISE.sub("", re.sub(r"\n\n+", "\n", text)))
     pieces = dict.fromkeys(_PIECE.findall(text))

@@ -110,11 +110,10 @@ class PackedMultiplier(Component):
     product register corrects this.
 
     ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the second
-    operand would be wider than ``factor_width`` (:func:`overlaps`), ``b[1]`` is shifted by fewer
-    bits, and the two products overlap. The second operand is then the sum of
-    ``b[1] * 2**(factor_width - b_width)`` and the unsigned ``b[0] + 2**(b_width - 1)``. In the
-    multiplier's product, the lowest bits of ``p[1]`` are added to the high bits of ``p[0]``. Adders
-    also compute these bits of ``p[1]`` alone. Subtracting them from the multiplier's product gives
+    operand would be wider (:func:`overlaps`), it is instead the sum of
+    ``b[1] * 2**(factor_width - b_width)`` and the unsigned ``b[0] + 2**(b_width - 1)``. The two
+    products then overlap: in the multiplier's product, the lowest bits of ``p[1]`` are added to the
+    high bits of ``p[0]``. Adders compute these bits of ``p[1]`` separately. Subtracting them gives
     the high bits of ``p[0]``, which separates the products. A further register then delays both
     products by one cycle. Raises :class:`InputError` if the products overlap and ``b_width`` is
     more than half of ``factor_width``.

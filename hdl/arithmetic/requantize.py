@@ -18,10 +18,10 @@ LOST_BITS = 8
 class RoundingShift(Component):
     """A right shift that rounds to nearest, ties away from zero.
 
-    The rounded quotient ``x / 2**amount`` is the sum of the outputs ``floor`` and ``up``, as in
-    gemmlowp's RoundingDivideByPOT. This component does not add the two outputs. The circuit that
-    uses it must do so, and can combine this addition with another one. ``width`` is the width of
-    the signed ``x`` (bits); ``amount`` is from 0 to 31.
+    The rounded quotient ``x / 2**amount`` is the sum of the outputs ``floor`` and ``up`` (0 or 1),
+    as in gemmlowp's RoundingDivideByPOT. The circuit that uses this component must add the two
+    outputs, and can add a further number in the same step. ``width`` is the width of the signed
+    ``x`` (bits); ``amount`` is from 0 to 31.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
     registers hold in other cycles. The path from registers to ``up`` has two LUTs in series. Raises
@@ -102,23 +102,23 @@ def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
 class Requantizer(Component):
     """Requantize one 32-bit sum per cycle by equation (1) of docs/numerics.md.
 
-    Inputs: ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30, positive
-    to the left) are sampled together and may change every cycle. ``bounds`` holds the zero point
-    and the clamp bounds ``low <= high``, which limit the result to 8 or 16 bits. Because bounds
-    rarely change, no registers delay them: the bounds of a sum are sampled ``bounds_delay`` cycles
-    with ``en`` at 1 after the sum.
+    Inputs: ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30; positive
+    values shift left) are sampled together and may change every cycle. ``bounds`` holds the zero
+    point and the clamp bounds ``low <= high``, which limit the result to 8 or 16 bits. Because
+    bounds rarely change, no registers delay them: the bounds of a sum are sampled ``bounds_delay``
+    cycles with ``en`` at 1 after the sum.
 
     Output: ``y`` is the result, clamped to the bounds. ``x + bias`` and its left shift wrap at 32
-    bits; later steps do not wrap. A result is rounded twice, as in TFLite. First, the product with
+    bits; no later operation wraps. A result is rounded twice, as in TFLite. First, the product with
     the multiplier is divided by ``2**31`` and rounded, ties upwards. Then the right shift rounds,
     ties away from zero.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
     registers hold in other cycles. A requantizer has four hardware multipliers of 17x17 bits. If
     ``multiplier_width`` is 16, it has only two, and the low 16 bits of ``multiplier`` count as 0.
-    If ``registered`` is true, a further register follows the left shift, because on large devices
-    the hardware multipliers are far from it. If ``sleep`` is true, a sum, its bias, its multiplier
-    and its shift are sampled only if ``take`` is 1; otherwise the input registers hold.
+    If ``registered`` is true, a further register follows the left shift, because wires to the
+    hardware multipliers are long on large devices. If ``sleep`` is true, a sum, its bias, its
+    multiplier and its shift are sampled only if ``take`` is 1; otherwise the input registers hold.
 
     Raises :class:`InputError` if ``multiplier_width`` is neither 16 nor 32.
     """

@@ -18,7 +18,7 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["axi4-lite"
 
 
 class Response(enum.Enum, shape=2):
-    """The AXI responses that the subordinate gives."""
+    """AXI response codes of the subordinate: success (OKAY) and error (SLVERR)."""
 
     OKAY = 0b00
     SLVERR = 0b10

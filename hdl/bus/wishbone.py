@@ -19,7 +19,7 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone"]
 
 
 class CycleType(enum.Enum, shape=unsigned(3)):
-    """The cycle types (CTI) that the master sends; CLASSIC only until the first burst begins."""
+    """The cycle types (CTI) that the master sends; CLASSIC only from reset to the first burst."""
 
     CLASSIC = 0b000
     INCREMENTING = 0b010
@@ -91,11 +91,11 @@ class WishboneBridge(Component):
 
     ``read`` and ``write`` are the halves of the memory port, with the directions as seen from the
     memory: a request is an input. Their bursts become linear incrementing bursts of at most
-    ``longest`` words. CYC falls after each burst. A read burst starts when the bridge's queue of
-    read words has room for all words of the burst. A write burst starts when all of its words have
-    arrived in the bridge's queue of words to write. So the master never inserts wait states. Every
-    output is a register. With an acknowledge in every cycle a burst of n words takes n + 1 cycles.
-    While both reads and writes wait, read and write bursts alternate.
+    ``longest`` words. CYC falls after each burst. A read burst starts when the bridge's read queue
+    has room for all of its words, a write burst when all of its words are in the write queue. So
+    the master never inserts wait states. Every output is a register. With an acknowledge in every
+    cycle a burst of n words takes n + 1 cycles. While both reads and writes wait, read and write
+    bursts alternate.
 
     If the bus answers a word by ``err``, ``failed`` is 1 for one cycle, and the bridge treats the
     word as transferred. The bus cycle ends, and the remaining words of the burst follow in another
