@@ -191,7 +191,7 @@ class HostPort(wiring.Signature):
 
 
 class TracePort(wiring.Signature):
-    """The scratchpad writes of the vector engine: outputs (``o``) and the sums of a NORM (``s``).
+    """The vector engine's scratchpad writes: outputs (``o``), and a NORM's input sums (``s``).
 
     ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
     """
@@ -213,13 +213,13 @@ whose tokens the next command waits for."""
 
 
 class EventPort(wiring.Signature):
-    """A trace of each cycle: commands sent, begun and completed, and the array's activity.
+    """A trace of each cycle: commands queued, offered, accepted, completed; the array's activity.
 
     If ``word_valid`` is 1, ``word`` enters a command queue. These words are the headers and
-    operands of the commands, in program order. ``engines`` has a field for each engine (layout
-    ``ENGINE_EVENT``). It reports commands that are offered, accepted or completed, and tokens that
-    are awaited. ``array`` has a bit for each counter with a name ``ARRAY_...``, in the order of
-    ``celosia.arch.registers``. At most one bit is 1: it shows how
+    operands of the commands, in program order. ``engines`` has a field for each engine
+    (``ENGINE_EVENT``): whether a command is offered, accepted or completed, and the engines whose
+    tokens the next command waits for. ``array`` has a bit for each counter with a name
+    ``ARRAY_...``, in the order of ``celosia.arch.registers``. At most one bit is 1: it shows how
     :class:`celosia.hdl.control.account.ArrayAccount` classified the previous cycle.
     """
 

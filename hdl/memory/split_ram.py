@@ -12,18 +12,17 @@ WHOLE = 512
 class SplitRam(Ram):
     """A :class:`Ram` made of two memories; the depth of the first is a power of two.
 
-    A read in the cycle of a write to the same word is undefined. A block RAM can be deep and narrow
-    or shallow and wide, but its depth is a power of two. So synthesis makes a memory of 4,096 words
-    of 64 bits from 16 block RAMs side by side, each 4 bits wide. But it would make a memory of
-    4,608 words from nine rows of two block RAMs, each 36 bits wide. Each bit would then need a
-    9-to-1 multiplexer. This class makes a memory of 4,096 words and one of 512 words, which need 18
-    block RAMs and a 2-to-1 multiplexer for each bit. Memories of up to ``WHOLE`` words are not
-    split, because a block RAM is at least that deep.
+    A read in the cycle of a write to the same word is undefined. Memories of up to ``WHOLE`` words
+    are not split.
 
-    If ``stages`` is 1, ``read_data`` is one cycle later than if ``stages`` is 0, because each of
-    the two memories has an output register (a part of the block RAM). The multiplexer's select bit
-    then has a separate register for each part of a word, because the block RAMs of a word are far
-    apart.
+    The depth of a block RAM is a power of two. So synthesis would make a memory of 4,608 words of
+    64 bits from nine rows of two block RAMs, each 36 bits wide. Each bit would then need a 9-to-1
+    multiplexer. This class makes a memory of 4,096 words and one of 512 words, which need 18 block
+    RAMs and a 2-to-1 multiplexer for each bit.
+
+    If ``stages`` is 1, ``read_data`` is one cycle later, because each memory uses the output
+    register of its block RAMs. The multiplexer's select bit then has a separate register for every
+    ``part`` bits of a word, because the block RAMs of a word are far apart.
     """
 
     def __init__(self, width: int, depth: int, *, part: int, stages: int = 0):

@@ -29,9 +29,9 @@ class StoreEngine(Component):
     the ``mask`` bits of the bytes after the row's end are 0, so memory keeps these bytes. Rows are
     read while earlier bursts are still being written. Throughput is one memory word per cycle. The
     engine offers the words of a burst only after ``memory`` has accepted the burst's request. If
-    :func:`lines_wait` is true, a register delays the words by one more cycle between scratchpad and
-    ``memory``. ``status.done`` is 1 for one cycle for each command, in the order of commands. This
-    is the cycle in which ``memory.written`` reports the command's last burst, or a later cycle.
+    ``stages`` is 1 and scratchpad lines are longer than 8 bytes, words reach ``memory`` one cycle
+    later. ``status.done`` is 1 for one cycle for each command, in the order of commands. This is
+    the cycle in which ``memory.written`` reports the command's last burst, or a later cycle.
     """
 
     def __init__(self, memory: Memory, access: Access, *, stages: int = 0):

@@ -57,7 +57,7 @@ class WordCollector(Component):
 
     The controller must set ``take`` to 1 in the cycle in which it requests the first column of a
     word from the chip. At most ``depth`` words may be outstanding: requested, but not yet delivered
-    by ``o``. ``room`` (a register) is 1 while ``more`` further words may be requested. The
+    by ``o``. The output ``room`` is 1 while at least ``more`` words may be requested. The
     controller may begin to request words only in a cycle with ``room`` at 1. If ``i_valid`` is 1,
     ``i`` is the next column.
     """

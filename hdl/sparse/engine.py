@@ -1,4 +1,4 @@
-"""The matrix engine with a sparse unit, which skips zero weights, in addition to the array."""
+"""The matrix engine with an array and a sparse unit, which skips zero weights."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import Out

@@ -27,12 +27,13 @@ def sum_layout(config: MatrixConfig) -> data.StructLayout:
 
 
 class SparseLane(Component):
-    """Multiplies a lane's entries (``celosia.arch.sparse``) and outputs the sums of its columns.
+    """Multiplies one lane's part of a sparse matrix by activations; outputs the column sums.
 
-    The encoded matrix begins with three header beats, which have a field for each lane. The fields
-    give the position of the lane's first element: its tile (beat 0), its column in the tile (beat
-    1), and its row (beat 2). If bit i of ``begin`` is 1, ``field`` is the lane's field of header
-    beat i, and the lane loads it. If ``take`` is 1, the lane consumes ``field`` as its next entry.
+    An entry (``celosia.arch.sparse``) encodes zeros, with or without a following weight. The
+    encoded matrix begins with three header beats, which have a field for each lane. The fields give
+    the position of the lane's first element: its tile (beat 0), its column in the tile (beat 1),
+    and its row (beat 2). If bit i of ``begin`` is 1, ``field`` is the lane's field of header beat
+    i, and the lane loads it. If ``take`` is 1, the lane consumes ``field`` as its next entry.
     ``product`` is 1 if the entry on ``field`` has a nonzero weight, and ``zeros`` is the number of
     zero weights that the entry encodes. If ``stall`` is 1, ``take`` must be 0, because the entry
     would complete a column before ``o`` has accepted the sum of the previous column. If ``finish``

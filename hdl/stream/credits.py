@@ -1,4 +1,4 @@
-"""A queue with credits after a pipeline that never stalls."""
+"""A queue after a pipeline that never stalls: payloads enter only if the queue has space."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream

@@ -17,9 +17,9 @@ _OPTIONAL: set[str] = set()
 
 
 def present(**fields: Any) -> dict[str, Any]:
-    """Return a dictionary from name to shape of those fields that are at least one bit wide.
+    """Return the given fields that are at least one bit wide, as a dictionary from name to shape.
 
-    A shape can be given as a Boolean: True stands for one bit, False for a field of width 0.
+    A shape can be a Boolean: True stands for one bit, False for a field of width 0.
     """
     _OPTIONAL.update(fields)
     shapes = {
@@ -41,8 +41,7 @@ def outputs(**fields: Any) -> dict[str, Any]:
 def has(record: Any, name: str) -> bool:
     """Return whether a payload has a field ``name``, or a component or interface has such a port.
 
-    Only names that were given to :func:`present` before may be absent. Raises
-    :class:`AttributeError` if any other name is absent.
+    Raises :class:`AttributeError` if it has not, and :func:`present` never received the name.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members

@@ -8,12 +8,11 @@ from celosia.hdl.component import Component
 
 
 class OutputBounds(Component):
-    """Computes the zero point and the clamp bounds of a command's output elements for all lanes.
+    """Computes the clamp bounds of a command's output elements; outputs them with the zero point.
 
     If ``wide`` is 1, elements have 16 bits, otherwise ``operand_width`` bits. The bounds are the
-    smallest and largest number of this width. If ``relu`` is 1, a lower bound below the zero point
-    is raised to it. ``o`` comes from a register that all requantizers share, two cycles after the
-    inputs.
+    smallest and largest number of this width. If ``relu`` is 1, the lower bound is at least the
+    zero point ``zero``. All requantizers share ``o``, which follows the inputs by two cycles.
     """
 
     def __init__(self, *, operand_width: int):

@@ -35,10 +35,9 @@ def flag_layout() -> data.StructLayout:
 class VectorDecoder(Component):
     """Decodes a command's opcode and flags into one bit each.
 
-    Each flag has the same position in the flags field of every instruction. If an instruction does
-    not have a flag, the flag's position in its header is reserved. The decoder's output for the
-    flag is then 0, because the sequencer stops at a header with a reserved bit at 1. If the
-    configuration lacks an instruction, the bit of its opcode is always 0. A flag that only such
+    Each flag has the same position in the flags field of every instruction. Instructions without
+    the flag have a 0 there, because the sequencer stops at a header with a reserved bit at 1. If
+    the configuration lacks an instruction, the bit of its opcode is always 0. A flag that only such
     instructions have is always 0, too.
     """
 

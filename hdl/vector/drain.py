@@ -16,13 +16,13 @@ from celosia.hdl.vector.walker import Walker
 
 
 class DrainReader(Component):
-    """Reads m rows of n accumulators by tile columns, and outputs ``lanes`` accumulators per beat.
+    """Reads m rows of n accumulators, one tile column after another, as beats of ``lanes`` values.
 
-    Tile column nt is in the accumulator rows from ``acc_addr + nt * acc_stride`` on. Reading a row
-    through ``port`` also clears it. A row of a tile column makes ``ceil(columns / lanes)`` beats,
-    one per cycle, lowest column first; columns past the row's end are undefined. The first beat
-    follows ``start`` by ``drain_latency`` cycles. It is later if the first request waits, because
-    the array is adding sums to a row in the bank that the request reads.
+    A tile column has at most as many columns as the array. Tile column nt is in the accumulator
+    rows from ``acc_addr + nt * acc_stride`` on. Reading a row through ``port`` also clears it. A
+    row of a tile column makes ``ceil(columns / lanes)`` beats, one per cycle, lowest column first;
+    columns past the row's end are undefined. The first beat follows ``start`` by ``drain_latency``
+    cycles, or more if the array is adding sums to the bank that the first request reads.
 
     ``asked`` is 1 in the cycle in which the reader requests the last row. From this cycle on,
     ``start`` may be 1 for the next matrix, and the beats of that matrix follow the current ones.

@@ -49,8 +49,8 @@ class Epilogue(Component):
     If ``add`` is 1, the 16-bit elements of the k-th beat of ``residual`` are added to the elements
     of the k-th beat of ``i``. If ``rotate`` is 1, ``residual`` has the cosines and sines that
     rotate pairs of elements, equation (9). If ``times`` is 1, it has a factor for each element,
-    equation (10). If ``look_up`` is 1, entries of table ``slot`` replace 8-bit elements. If
-    ``polynomial`` is 1, a polynomial of 16-bit elements is computed instead, equation (17).
+    equation (10). If ``look_up`` is 1, entries of activation table ``slot`` replace 8-bit elements.
+    If ``polynomial`` is 1, values of a polynomial replace 16-bit elements, equation (17).
 
     If ``argmax`` is 1, the output ``largest`` has the largest written element and its column,
     ``ArgmaxUnit.latency`` cycles after the write. ``column`` is the number of the command's first
@@ -60,9 +60,8 @@ class Epilogue(Component):
     These inputs define the operation and must hold during a command: ``zero``, ``wide``, ``relu``,
     ``add``, ``look_up``, ``slot``, ``polynomial``, ``rotate``, ``times``, ``r_zero``, ``argmax``
     and ``column``. If the configuration has ``fused``, ``start`` may be 1 for the next command
-    before ``done``, provided that these inputs are equal for both commands. The next ``o_walk`` is
-    then queued until the current walk has ended. ``owes`` is 1 until the queued walk begins, and
-    ``o_walk`` must hold meanwhile.
+    before ``done`` if these inputs are equal for both commands. The next ``o_walk`` begins after
+    the current one. ``owes`` is 1 until then, and ``o_walk`` must hold meanwhile.
 
     ``done`` is 1 for one cycle when the last write of ``o_walk`` is accepted. Throughput is one
     beat per cycle. A beat is written at least ``latency`` cycles after it was accepted; ``rotate``

@@ -14,11 +14,10 @@ class Fill(Component):
     """Writes each beat of ``i`` to the memory that is selected by ``params`` or ``table``.
 
     If ``params`` is 1, each beat is a line of a parameter word; words have ``param_lines`` lines
-    and are written from word ``addr`` on. If ``table`` is 1, one byte of each beat is written to
-    the next entry of table slot ``addr``, from entry 0 on. Beat e is read at the address of entry
-    e, which the scratchpad rounds down to a multiple of ``scratchpad_align``. Entry e is therefore
-    byte ``e % scratchpad_align`` of beat e. Throughput is one beat per cycle. ``start`` loads
-    ``addr``; ``done`` is 1 in the cycle of the last beat.
+    and are written from word ``addr`` on. If ``table`` is 1, byte ``e % scratchpad_align`` of beat
+    e is written to entry e of activation table ``addr``. The scratchpad reads beat e from the
+    entry's address, rounded down to a multiple of ``scratchpad_align``. Throughput is one beat per
+    cycle. ``start`` loads ``addr``; ``done`` is 1 in the cycle of the last beat.
     """
 
     def __init__(self, config: VectorConfig):

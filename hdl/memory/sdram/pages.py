@@ -83,10 +83,11 @@ class PageCutter(Component):
 
 
 class Pieces(Component):
-    """Outputs the pieces of read bursts and write bursts, which alternate if both wait.
+    """Cuts read and write bursts into pieces, and outputs the pieces as one stream ``o``.
 
-    ``o`` outputs pieces in its field ``piece``; its field ``writes`` is 1 if the burst is a write.
-    Latency is three cycles from a request to the first piece of the burst.
+    A piece is a range of columns in one row of one bank. If bursts wait in both directions, the
+    direction changes after each burst. The field ``writes`` of ``o`` is 1 if the burst is a write.
+    The first piece of a burst follows the accepted request by two cycles.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip):

@@ -17,9 +17,9 @@ class Upkeep(Component):
     After power-on or reset, the unit waits ``timing.init`` cycles, closes all rows, refreshes eight
     times and sets the mode register; then ``ready`` is 1. From then on one more refresh becomes due
     every ``timing.refresh`` cycles, and ``wanted`` is 1 while a refresh is due. The refresh begins
-    in a cycle with ``quiet`` at 1, which the controller sets if no column moves and all rows may be
-    closed. ``working`` is 1 from the next cycle until the end of the refresh, and during the
-    start-up. ``urgent`` is 1 if at least ``URGENT`` refreshes are due; the unit counts at most
+    in a cycle with ``quiet`` at 1. The controller sets ``quiet`` if it transfers no data and may
+    close all rows. ``working`` is 1 from the next cycle until the end of the refresh, and during
+    the start-up. ``urgent`` is 1 if at least ``URGENT`` refreshes are due; the unit counts at most
     ``POSTPONED`` due refreshes. In cycles with ``working`` at 1 the controller sends ``command`` to
     the chip. If ``command`` is PRECHARGE, the controller must send it for all banks.
     """
