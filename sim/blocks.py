@@ -48,17 +48,17 @@ def rounded(values: Ints, count: int) -> Ints:
 
 
 def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
-    """Pack two arrays of 8-bit values into rows of weight slots, [n, cols].
+    """Pack two arrays of 8-bit values into rows of weight slots, [n, cols] words.
 
-    The packing is equation (22) of ``docs/formats.md``. ``first`` and ``second`` are [n, size]; row
-    i of both has one shared exponent. The result has a word for each column of a row. From the
+    A weight slot is on-chip storage for one tile of weights. ``first`` and ``second`` have shape
+    [n, size]; row i of both has one exponent e: equation (22) of ``docs/formats.md``. From the
     lowest bits on, a word consists of three fields:
 
-    - The first field is a byte with two mantissas: that of ``first`` in its low half, and that of
-      ``second`` in its high half. In the columns from ``size`` on, the byte is 0.
-    - The second field has ``scale_bits`` bits for a scale, which are 0 here.
-    - The third field has ``above`` bits. It holds a part of the number e - 1, where e is the row's
-      exponent. Column 0 holds the lowest ``above`` bits of this number, column 1 the next ones.
+    - A byte has the mantissa of ``first`` in its low half, and that of ``second`` in its high half.
+      In the columns from ``size`` on, the byte is 0.
+    - ``scale_bits`` bits for a scale are 0 here.
+    - ``above`` bits have a part of the number e - 1. Column 0 has the lowest bits of this number,
+      column 1 the next ones.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]

@@ -33,9 +33,8 @@ class Memories:
     A step is recorded as its number among the steps of its engine, counted from 1. To save space,
     consecutive cells form a unit, and share one record. In external memory a unit is a word. In any
     other memory a unit is one cell, unless ``units`` maps the memory to another number of cells.
-    Every row of consecutive cells in a region must begin at the first cell of a unit. Two rows that
-    access the same unit then both access its first cell, so a shared record never shows a hazard
-    that does not exist.
+    Each row of a :class:`Region` must begin at the first cell of a unit. Two rows that access the
+    same unit then both access its first cell, so a shared record never shows a false hazard.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):

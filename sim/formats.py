@@ -14,9 +14,10 @@ _PLACES = 3 ** np.arange(DIGITS - 1, -1, -1)  # [digits]
 def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = None) -> Bytes:
     """Return codes [k, n] packed in rows of bytes [stored_rows, n], as external memory stores them.
 
-    If ``group`` is not 0, the codes of a column form groups of ``group`` codes, and each group has
-    a scale. ``scales`` [groups, n] are then from 0 to 255, and a row of bytes with the scales
-    precedes each group. Without groups ``scales`` is None.
+    A code is an index of a weight's value in ``form.values``. If ``group`` is not 0, the codes of a
+    column form groups of ``group`` codes, and each group has a scale. ``scales`` [groups, n] are
+    then from 0 to 255, and a row of bytes with the scales precedes each group. Without groups
+    ``scales`` is None.
     """
     k, n = codes.shape
     rows: list[Bytes] = []

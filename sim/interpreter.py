@@ -49,7 +49,7 @@ class Interpreter(MatrixSteps, VectorSteps):
         self.words = list(words)
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register of the sequencer; registers keep their values from one run to the next."""
+        """Set sequencer register ``number`` (0 to 15); it keeps its value from run to run."""
         self.registers[number] = wrap_immediate(value)
 
     def read_register(self, name: str) -> int:

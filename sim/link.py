@@ -50,8 +50,8 @@ class LinkModel:
         """Receive a byte of a request, and return the bytes of the answer.
 
         The result is empty until a request is complete. ``broken`` is true if the byte had a wrong
-        stop bit on the line. A request with such a byte or a wrong CRC is answered only by
-        :meth:`quiet`.
+        stop bit on the line. For a request with such a byte or a wrong CRC, the result stays empty,
+        and :meth:`quiet` returns the answer.
         """
         if not self._frame:
             if byte == REQUEST_SYNC and not broken:

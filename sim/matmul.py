@@ -86,19 +86,18 @@ def held(
 
     The matrix has ``nt`` tile columns of ``kt`` tiles. ``slots`` [depth, rows, cols] has one word
     for each row and column of a slot. From the lowest bits on, a word has a byte with the weight,
-    ``scale_bits`` bits of its column's scale, and ``exponent_bits`` bits of its row's exponent. A
-    scale is spread over the words of its column in the slot, and an exponent over the words of its
-    row. By default the byte is an 8-bit weight, and scales and exponents are not used. The options
-    change this as follows; the equations are those of ``docs/formats.md``.
+    ``scale_bits`` bits of its column's scale, and ``exponent_bits`` bits of its row's exponent. The
+    words of a column together have the whole scale, and those of a row the whole exponent. By
+    default bytes are 8-bit weights, and scales and exponents are not used. Options (equations of
+    ``docs/formats.md``):
 
-    - If ``paired`` is true, each slot holds two consecutive tiles of 4-bit weights, the first in
-      the low four bits of the bytes: equation (15).
-    - If ``half`` is not None, each slot holds tiles of two matrices. The low four bits of its bytes
-      are of one matrix, and the high four bits of the other. The function returns the matrix in
-      the low bits if ``half`` is 0, and that in the high bits if it is 1.
-    - If ``block`` is true, the weights in the slots are mantissas. The function applies the
-      exponent of its row to each mantissa. The results are the operands of products: equation (22).
-    - If ``scaled`` is true, the tiles are multiplied by the scales: equation (16).
+    - ``paired``: each slot holds two consecutive tiles of 4-bit weights, the first in the low four
+      bits of the bytes: equation (15).
+    - ``half`` (0 or 1): each slot holds 4-bit tiles of two matrices. The result is
+      the matrix in the low four bits of the bytes for 0, and that in the high four bits for 1.
+    - ``block``: weights are 4-bit mantissas. Their values with the exponent of their row are
+      returned as 8-bit operands of products: equation (22).
+    - ``scaled``: the returned tiles are multiplied by the scales: equation (16).
     """
     _, rows, cols = slots.shape
     slots_each = -(-kt // 2) if paired else kt
@@ -153,9 +152,10 @@ def pairs(b: Ints, rows: int) -> Ints:
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
-    ``transpose`` is true for a PRELOAD with the flag ``b_transpose``; b is then already transposed.
     Tiles are padded with zeros to ``cols`` columns and, if ``transpose`` is true, to ``rows`` rows.
     If it is false, rows of a slot after the last row of the matrix keep their content.
+    ``transpose`` must be true for a PRELOAD with the flag ``b_transpose``. The function does not
+    transpose b.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -171,16 +171,14 @@ def append(
 ) -> None:
     """Append rows or columns of b [k, n] to the matrix in weight slots from ``slot`` on.
 
-    ``slots`` is [depth, rows, cols]. If ``transpose`` is true, each column of b becomes a column of
-    the matrix. Such a column spans the tiles in ceil(k / rows) consecutive slots. If it is false,
-    each row of b becomes a row of a slot; n is at most cols. Such columns or rows are called lines.
-    Line 0 is the first one in ``slot``, and the numbers continue in the slots after it. The first
-    column or row of b is written to line ``line``, the next one to the next line. The rest of a
-    written line is filled with zeros. Other lines do not change.
+    The function changes ``slots`` [depth, rows, cols]. If ``transpose`` is true, column j of b is
+    written to column ``line + j`` of the matrix, which spans ceil(k / rows) consecutive slots. If
+    it is false, row j of b is written to row ``line + j``; n is at most cols. Columns and rows are
+    counted from the first one in ``slot``, across slots. The rest of a written column or row is
+    filled with zeros; other columns or rows do not change.
 
     If ``lower`` [count, n] is given, ``transpose`` must be true. Column j of ``lower`` is then
-    written, in reverse order, to the last ``count`` elements of the line that receives column j of
-    b.
+    written, in reverse order, to the last ``count`` elements of column ``line + j``.
     """
     _, rows, cols = slots.shape
     if transpose:

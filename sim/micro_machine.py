@@ -56,7 +56,8 @@ class MicroMachine:
     def start(self, pc: int = 0) -> Report:
         """Run the program from word address ``pc`` to HALT, and return a :class:`Report`.
 
-        Raises :class:`RunError` if the microcode signals a failure or does not end.
+        Raises :class:`RunError` if the microcode signals a failure, or if the run takes more than
+        10**9 micro-instructions.
         """
         self._signatures, self._written, self._failed = [], [], False
         before = self.core.cycles

@@ -17,13 +17,13 @@ MAX_BIAS = (1 << 31) - (1 << 23)
 def normalize(
     x: ArrayLike, r: ArrayLike | None = None, *, rms: bool, eps: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-    """Return (value, s): normalized rows in Q.16, and the INT16 rows to normalize, both [m, n].
+    """Return (value, s): normalized rows in units of ``2**-16``, and INT16 rows to normalize.
 
-    ``x`` and ``r``, both [m, n], hold INT16. The rows to normalize are ``s = sat16(x + r)``, or
-    ``x`` if ``r`` is None. See equation (4) of ``docs/numerics.md``. ``V = n * sum(s**2) -
-    sum(s)**2 + eps`` is computed exactly. The value ``(n * s - sum(s)) / sqrt(V)`` is computed with
-    a 17-bit inverse square root, and rounded to nearest, ties up. If ``rms`` is true, both formulas
-    have 0 instead of ``sum(s)`` (RMS norm). A row with ``V = 0`` gives 0.
+    All arrays are [m, n]. The rows to normalize are ``s = sat16(x + r)``, or ``x`` if ``r`` is
+    None; ``x`` and ``r`` hold INT16. The value is ``(n * s - sum(s)) / sqrt(V)``, where ``V`` is
+    ``n * sum(s**2) - sum(s)**2 + eps``: equation (4) of ``docs/numerics.md``. ``V`` is exact; the
+    rest is computed with a 17-bit inverse square root, and rounded to nearest, ties up. If ``rms``
+    is true, 0 replaces ``sum(s)`` (RMS norm). A row with ``V = 0`` gives 0.
 
     Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to ``2**56 -
     1``.
@@ -42,11 +42,11 @@ def normalize(
 def row_factors(
     x: ArrayLike, r: ArrayLike | None = None, *, eps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]:
-    """Return (mantissa, right, s): each row's factor for RMS norm, and the rows to multiply by it.
+    """Return (mantissa, right, s): factors of rows for RMS norm, and the rows before the norm.
 
     The rows ``s`` [m, n] are ``sat16(x + r)``, or ``x`` if ``r`` is None, as in :func:`normalize`.
     The factor of a row is ``mantissa / 2**right``; see equation (23) of ``docs/numerics.md``. A row
-    of ``s``, multiplied by ``n`` and by its factor, is the normalized row in Q.16.
+    of ``s`` times ``n`` and its factor is the normalized row in units of ``2**-16``.
 
     ``mantissa`` [m, 1] has 17 bits. It is 0 if ``n * sum(s**2) + eps`` is 0. ``right`` [m, 1] is
     from 0 to 31. Raises :class:`InputError` in the same cases as :func:`normalize`.

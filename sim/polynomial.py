@@ -9,10 +9,10 @@ from celosia.arch.polynomial import Polynomial, unpack_polynomial
 
 
 def evaluate(polynomial: Polynomial, x: NDArray[Any]) -> NDArray[np.int64]:
-    """Return a piecewise polynomial's integer results for integer operands.
+    """Return the integer values of the piecewise ``polynomial`` for integers ``x`` [...].
 
-    ``x`` holds integers of any shape. Only their low ``x_width`` bits count, so two's complement
-    operands need no conversion. Rounding is that of :class:`Polynomial`.
+    Only the low ``x_width`` bits of ``x`` are used, so two's complement operands need no
+    conversion. Rounding is that of :class:`Polynomial`.
     """
     coefficients = np.array(polynomial.coefficients, dtype=np.int64)  # [segments, 3]
     width = polynomial.t_width

@@ -39,7 +39,7 @@ def power_on(
     ask: Callable[[bytes], bytes],
     status: Callable[[], int],
 ) -> PoweredOn:
-    """Run the power-on image in a flash; return the text on the serial line, and any rejection.
+    """Run the power-on image in a flash; return the serial text and the reason of a rejection.
 
     ``image`` is the content of the flash, from the first byte of the image on. The machine can read
     only the first ``size`` bytes of it. ``configuration`` is the machine's fingerprint; an image

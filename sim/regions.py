@@ -77,9 +77,9 @@ def _tiles(step: Step, config: Config) -> int:
 def stored_rows(step: Step, config: Config) -> int:
     """Return the number of scratchpad rows that hold matrix B of an instruction, with its scales.
 
-    If B has a weight format, the format determines the number. Otherwise there are ``k`` rows. With
-    the flag ``grouped``, there is also a row of scales for each row of tiles. The instruction
-    ``step`` must not have the flag ``b_transpose``.
+    If B has a weight format, the number is that of :meth:`WeightFormat.stored_rows`. Otherwise
+    there are ``k`` rows and, with the flag ``grouped``, a row of scales for each row of tiles. The
+    instruction ``step`` must not have the flag ``b_transpose``.
     """
     index = index_of(step.flags)
     if not index:
@@ -134,8 +134,7 @@ def _rows_flat(step: Step, count: int) -> Region:
 def param_words(step: Step, config: Config) -> int:
     """Return the number of parameter words that requantize the output of a vector instruction.
 
-    The result is not valid for an instruction with the flag ``per_row``, which uses one word for
-    each row.
+    The instruction must not have the flag ``per_row``, with which each row uses one word.
     """
     if "per_tensor" in step.flags:
         return 1

@@ -24,11 +24,11 @@ class Report:
     def where(self) -> dict[str, int]:
         """Dictionary from activities of the array to cycles; these numbers add up to ``cycles``.
 
-        ``compute``: a vector entered the array. ``memory``: a scratchpad port was busy.
-        ``dependency``: the next command waited for another engine. ``fill``: the array did not hold
-        the next weights yet, or sums were still in its pipeline. ``idle``: there was no command,
-        because another engine's queue was full, instructions were fetched, or the program had
-        ended.
+        ``compute``: a vector of activations entered the array. ``memory``: a scratchpad port was
+        busy. ``dependency``: the next command waited for another engine. ``fill``: the array did
+        not hold the next weights yet, or sums were still in its pipeline. ``idle``: there was no
+        command, because another engine's queue was full, instructions were fetched, or the program
+        had ended.
 
         If the machine has no clock, the dictionary is empty. If it has a clock but was built
         without counters, all numbers are 0.

@@ -83,11 +83,11 @@ def requantize(
 def times_factor(
     multiplier: ArrayLike, shift: ArrayLike, mantissa: ArrayLike, right: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a new (multiplier, shift): the scale of ``multiplier`` and ``shift``, times a factor.
+    """Return ``multiplier`` and ``shift`` with their scale multiplied by ``mantissa / 2**right``.
 
-    The factor is ``mantissa / 2**right``. ``multiplier`` must be 0 or of magnitude 2**30 or more,
-    and ``mantissa`` must be 0 or from 2**16 to 2**17 - 1. All arguments are integers, which are
-    broadcast.
+    The scale is ``multiplier * 2**(shift - 31)``. ``multiplier`` must be 0 or of magnitude 2**30 or
+    more, and ``mantissa`` must be 0 or from 2**16 to 2**17 - 1. All arguments are integers, which
+    are broadcast.
 
     The upper 16 bits of ``multiplier`` are multiplied by ``mantissa``. The new multiplier has only
     the upper 16 bits of this product, and zeros below them. Its relative error is below 2**-14. The

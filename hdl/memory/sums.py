@@ -38,7 +38,7 @@ class DirectSums:
         return strobe if self._sleep else 1
 
     def bank(self, depth: int) -> AccumulatorBank | StoredBank:
-        """Return a bank of ``depth`` rows; ``write_row`` follows ``write_stb`` by ``later`` cycles."""
+        """Return a bank of ``depth`` rows; sums arrive ``later`` cycles after the write strobe."""
         return AccumulatorBank(depth, self._layout, self._level, later=self.later)
 
     def begin(self, m, marks, early):

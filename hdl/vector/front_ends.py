@@ -18,7 +18,7 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
-    """Contains the front ends of MAP, SOFTMAX and NORM, and connects streams to the one in use.
+    """Contains the front ends of MAP, SOFTMAX and NORM, and connects one of them to the streams.
 
     A front end turns the inputs of a command into values for the back end. ``opcode`` selects the
     front end that receives the streams ``i`` (the input) and ``r`` (the second input) and drives
@@ -28,11 +28,11 @@ class FrontEnds(Component):
 
     ``command`` must hold from the first input beat of the command to its last value on ``o``. On
     ``registered`` machines it must already be valid one cycle before this beat. ``opcode`` and
-    ``flag`` belong to the same command, but may change one cycle later than ``command``. ``start``
-    starts a SOFTMAX. It may be 1 before the last beat of the previous SOFTMAX. ``owes`` is then 1
-    until the new SOFTMAX begins, and ``command`` must hold while ``owes`` is 1. In a ``registered``
-    machine the front ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and
-    ``flag`` through registers, because they may be far from the command queue.
+    ``flag`` are decoded from ``command``, and may be one cycle late. ``start`` starts a SOFTMAX. It
+    may be 1 before the last beat of the previous SOFTMAX. ``owes`` is then 1 until the new SOFTMAX
+    begins, and ``command`` must hold while ``owes`` is 1. In a ``registered`` machine the front
+    ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` through
+    registers, because they may be far from the command queue.
     """
 
     def __init__(self, config: VectorConfig):

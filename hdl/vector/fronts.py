@@ -53,14 +53,13 @@ class MapFront(Component):
 
 
 class ColumnOffset(Component):
-    """Computes the lane of a selected column; which column is selected depends on the row.
+    """Computes which lane of the current beat has a given column of the row.
 
-    In row 0 the selected column has the number ``first``; in each further row the number is
-    ``step`` larger. ``offset`` is the number of the selected column minus the number of the current
-    beat's first column: the lane that has the selected column. If ``offset`` is not from 0 to
-    ``lanes - 1``, the current beat does not have this column. After a cycle with ``start`` at 1,
-    the current beat is the first of row 0. ``advance`` moves to the next beat of the row, or to the
-    first beat of the next row if ``row_last`` is 1.
+    In row 0 the given column has the number ``first``; in each further row the number is ``step``
+    larger. ``offset`` is this number minus the number of the beat's first column. If ``offset`` is
+    not from 0 to ``lanes - 1``, the beat does not have the given column. After a cycle with
+    ``start`` at 1, the current beat is the first of row 0. ``advance`` moves to the next beat of
+    the row, or to the first beat of the next row if ``row_last`` is 1.
     """
 
     start: In(1)
@@ -213,10 +212,10 @@ class NormFront(Component):
     """The front end of NORM: normalization of rows of 16-bit elements of ``i``.
 
     Rows have ``n`` elements. If ``add`` is 1, the elements of ``r`` are added to those of ``i``
-    before the normalization; otherwise ``r`` is not read. ``o_sum`` outputs the elements that are
-    normalized, to be written back to the scratchpad. ``rms`` and ``eps`` are inputs of the
-    normalization as in :class:`AddNormUnit`. In a ``registered`` machine there is a register stage
-    before the normalization unit, and one after it.
+    before the normalization; otherwise ``r`` is not read. ``o_sum`` outputs the input of the
+    normalization (``i`` or the sums), to be written to the scratchpad. ``rms`` and ``eps`` are
+    inputs of the normalization as in :class:`AddNormUnit`. In a ``registered`` machine there is a
+    register stage before the normalization unit, and one after it.
 
     If the configuration has ``row_factors``, the rows on ``o`` are not normalized. For each row,
     ``factor`` then outputs the factor by which its elements must be multiplied later.

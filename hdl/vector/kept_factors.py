@@ -1,4 +1,4 @@
-"""Storage indices of the row factors that NORM and SOFTMAX compute for later commands."""
+"""Storage indices of row factors: numbers by which later commands multiply rows."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -13,12 +13,12 @@ from celosia.hdl.stream.flow import Flow
 class KeptFactors(Component):
     """Outputs each row factor with its storage index, and reports whether factors are outstanding.
 
-    ``command`` is the command that starts next. The output ``first`` is the storage index that this
-    command contains: the index of the factor of row 0. ``norm`` is 1 in the cycle in which a NORM
-    starts, and ``softmax`` is 1 in the cycle in which a SOFTMAX starts. Factors of a NORM arrive on
-    the input ``factor`` in the order of rows. Factors of a SOFTMAX arrive on the input
+    NORM and SOFTMAX compute a factor for each row, by which a later command multiplies the row.
+    ``command`` is the command that starts next; its storage index for the factor of row 0 is output
+    as ``first``. ``norm`` or ``softmax`` is 1 in the cycle in which such a command starts. Factors
+    of a NORM arrive on ``factor`` in the order of rows. Factors of a SOFTMAX arrive on
     ``sum_factor`` with their storage indices. Each of these two inputs exists only if the
-    configuration has the instruction whose factors it receives.
+    configuration has the instruction.
 
     ``o`` outputs each factor with its index, in the cycle of arrival. ``norms`` is 1 while factors
     of a NORM have not arrived yet, ``softmaxes`` while factors of a SOFTMAX have not arrived yet.

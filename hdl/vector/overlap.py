@@ -17,16 +17,15 @@ class Overlap(Component):
     both are the same command.
 
     ``read`` is 1 in the cycle in which command ``i`` requests its last row of accumulators.
-    ``reading`` is 1 while command ``i`` still requests its second input. ``owes`` is 1 while any
-    unit has not begun its part of command ``i``. ``written`` is 1 in the cycle in which command
+    ``reading`` is 1 while command ``i`` still requests its second input. ``owes`` is 1 until all
+    units of the engine have begun command ``i``. ``written`` is 1 in the cycle in which command
     ``o`` writes its last beat.
 
-    If ``early`` is 1, the engine must accept command ``i`` in this cycle, although its results are
-    not yet written. The command is then stored, and ``behind`` is 1 from the next cycle on.
-    ``early`` can be 1 from the cycle of ``read`` on. If ``stages`` is 1, ``read`` passes a
-    register, and ``early`` can be 1 from the next cycle on. ``follows`` is 1 if ``i`` has the
-    opcode of the stored command. Only then may ``i`` start while the stored command's results are
-    written. If ``fused`` is false, commands never overlap.
+    If the output ``early`` is 1, the engine must accept command ``i`` in this cycle, before its
+    results are written. The command is then stored, and ``behind`` is 1 from the next cycle on.
+    ``early`` can be 1 from the cycle of ``read`` on, or from the next cycle on if ``stages`` is 1.
+    ``follows`` is 1 if ``i`` has the opcode of the stored command. Only then may ``i`` start while
+    the stored command's results are written. If ``fused`` is false, commands never overlap.
     """
 
     def __init__(self, *, stages: int, fused: bool):

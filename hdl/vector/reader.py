@@ -24,14 +24,13 @@ class RowReader(Component):
     ``last`` from the walk. Throughput is one beat per cycle; the first beat follows ``start`` by
     ``reader_latency`` cycles if the scratchpad answers at once. ``walking`` is 1 from the cycle
     after ``start`` until the last line is requested. Then the next walk may start; its beats follow
-    the beats of this walk. If ``wraps`` is true, ``walk`` has a ``period``, with which its
-    addresses can wrap around.
+    the beats of this walk. If ``wraps`` is true, the addresses of a row can wrap around after
+    ``walk.period`` bytes.
 
     Lines from the scratchpad wait in a queue until ``o`` accepts them. The number of lines that
     have been requested and not accepted is limited to ``ahead``. The limit is at least
-    ``reader_latency``, because fewer lines would not allow one beat per cycle. If
-    :func:`lines_wait` is true, there is a register before the queue's memory, otherwise one after
-    it. If ``stages`` is 1, ``o`` also comes from a register.
+    ``reader_latency``, because fewer lines would not allow one beat per cycle. If ``stages`` is 1,
+    ``o`` comes from a register.
     """
 
     def __init__(self, access: Access, *, stages: int = 0, wraps: bool = False, ahead: int = 0):
