@@ -30,9 +30,9 @@ class Runs:
 
         The flag is true if the run has loaded no weights, because the previous run has left them on
         the chip. ``values`` is the argument of
-        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. If weights are nested,
-        a run that loads weights reads only the upper ``bits`` bits of each weight (8, 4 or 2); else
-        ``bits`` must be 8. Raises :class:`RunError` if the run ends with an error.
+        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. Of nested weights
+        (stored in separate bit planes), a run loads only the upper ``bits`` bits (8, 4 or 2). For
+        other weights ``bits`` must be 8. Raises :class:`RunError` if the run ends with an error.
         """
         compiled, machine = self.compiled, self.machine
         # Called after failed runs too, because it reports a failure only once.

@@ -252,14 +252,14 @@ class TextHost(Compiled):
         """Return the predicted cycles of processing the token at ``position``.
 
         The result has the cycles of the whole run, and those in which each engine works. If
-        ``rows`` is above 1, the prediction is for a chunk of that number of tokens, which begins
-        with this token. If a run has two texts, each text has a token at this position. A separate
-        program computes the scores of the second text; its cycles are not included.
+        ``rows`` is above 1, the run processes ``rows`` successive tokens, beginning with this
+        token. If a run has two texts, each text has a token at this position. A separate program
+        computes the scores of the second text; its cycles are not included.
 
-        Tokens attend to a source of ``source`` tokens; 0 stands for the longest source. External
-        memory returns the first word ``latency`` cycles after a request, then one every
-        ``interval`` cycles. If weights are nested, the run reads only the upper ``bits`` bits of
-        each weight (8, 4 or 2); else ``bits`` must be 8.
+        In an encoder-decoder, tokens attend to ``source`` encoder tokens; 0 stands for the longest
+        source. External memory returns the first word ``latency`` cycles after a request, then one
+        every ``interval`` cycles. Of nested weights (stored in separate bit planes), the run reads
+        only the upper ``bits`` bits (8, 4 or 2). For other weights ``bits`` must be 8.
         """
         run = self.run(position, rows=rows, source=source, bits=bits)
         return self.expect(run, latency, interval)

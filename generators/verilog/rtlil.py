@@ -2,7 +2,8 @@
 
 Unused logic and aliases of signals and their fields are removed. Equal cells are merged, because
 Amaranth writes an expression once for every use. Wires at the ports of an instance are named after
-the instance and the port. Signals with the same name in one module are numbered.
+the instance and the port. Of several signals with one name in a module, all but the first get a
+number (``name_2``).
 """
 
 import re
