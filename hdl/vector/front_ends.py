@@ -28,10 +28,10 @@ class FrontEnds(Component):
 
     ``command`` must hold from the first input beat of the command to its last value on ``o``. On
     ``registered`` machines it must already be valid one cycle before this beat. ``opcode`` and
-    ``flag`` are decoded from ``command``, and may be one cycle late. ``start`` starts a SOFTMAX. It
-    may be 1 before the last beat of the previous SOFTMAX. ``owes`` is then 1 until the new SOFTMAX
-    begins, and ``command`` must hold while ``owes`` is 1. In a ``registered`` machine the front
-    ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` through
+    ``flag`` are those of ``command``, but may change one cycle later. ``start`` starts a SOFTMAX.
+    It may be 1 before the last beat of the previous SOFTMAX. ``owes`` is then 1 until the new
+    SOFTMAX begins, and ``command`` must hold while ``owes`` is 1. In a ``registered`` machine the
+    front ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` through
     registers, because they may be far from the command queue.
     """
 
