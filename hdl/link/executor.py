@@ -36,7 +36,7 @@ class LinkExecutor(Component):
     memory. Between requests the link reads STATUS repeatedly, and ``status`` is the value last
     read.
 
-    ``identity`` gives the payload of the answer to the request HELLO. If the previous request was
+    ``identity`` describes the machine in the answer to the request HELLO. If the last request was
     an executed START, a START with the same tag is answered but not executed again.
     """
 

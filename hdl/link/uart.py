@@ -24,12 +24,12 @@ def check_divisor(divisor: int) -> None:
 
 
 def tolerance(divisor: int) -> float:
-    """Return the fraction by which the bits of a sender may be shorter than the receiver's.
+    """Return the fraction by which a sender's bits may be shorter than the receiver's bits.
 
-    An edge is detected up to one cycle late, so the middle of the stop bit is sampled up to one
-    cycle late. The next start bit must not have begun by then. For an even divisor the tolerance is
-    ``(divisor / 2 - 1) / (10 * divisor)``: 2.5 % for 4, 3.3 % for 6, 4.4 % for 16. The tolerance
-    for bits that are too long is almost twice that. Raises :class:`InputError` if the divisor is
+    The receiver detects an edge up to one cycle late, and so samples the middle of the stop bit up
+    to one cycle late. The sender's next start bit must begin later. For an even divisor the
+    tolerance is ``(divisor / 2 - 1) / (10 * divisor)``: 2.5 % for 4, 3.3 % for 6, 4.4 % for 16.
+    Bits may be too long by almost twice this fraction. Raises :class:`InputError` if the divisor is
     less than 4.
     """
     check_divisor(divisor)

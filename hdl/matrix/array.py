@@ -63,9 +63,9 @@ def activation_layout(config: MatrixConfig) -> data.StructLayout:
 
 
 def slot_layout(config: MatrixConfig) -> Any:
-    """Return the shape of a weight slot's number: one number, or a copy of it for each column.
+    """Return the shape of the field ``slot``: the number of a weight slot (stores a weight tile).
 
-    There is a copy for each column if columns are far apart on a device (:func:`is_far`).
+    If columns are far apart on a device (:func:`is_far`), the field has a copy for each column.
     """
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
@@ -90,10 +90,10 @@ def is_far(config: MatrixConfig) -> bool:
 
 
 def strobes(config: MatrixConfig, valid: Value, line: Any) -> list[Value]:
-    """Return a list with a write mask for each column of an adder tree; a mask has a bit per row.
+    """Return the write masks of a line of weights: for each column, a mask with a bit per row.
 
-    ``line`` is a line of weights (:func:`weight_layout`). Bit r of the mask of column c is 1 if the
-    line has a weight for row r of column c. All masks are 0 unless ``valid`` is 1.
+    Bit r of the mask of column c is 1 if ``line`` (:func:`weight_layout`) has a weight for row r of
+    column c. All masks are 0 unless ``valid`` is 1.
     """
     here = Mux(valid, 1 << line.index, 0)
     if not config.array.b_transpose:
@@ -105,22 +105,22 @@ def strobes(config: MatrixConfig, valid: Value, line: Any) -> list[Value]:
 
 
 def slots_of(payload: Any) -> list[Value]:
-    """Return the copies of the slot number in a payload of activations or weights, as a list.
+    """Return a list of the slot numbers in ``payload``, a vector of activations or line of weights.
 
-    The list has one element if the columns are not far apart (:func:`is_far`).
+    The list has one element if the columns are not far apart, else one per column (:func:`is_far`).
     """
     slot = payload.slot
     return [*slot] if isinstance(slot, data.View) else [slot]
 
 
 def part_member(config: MatrixConfig) -> dict[str, Any]:
-    """Return a dictionary from name to shape: the optional fields of a vector of activations.
+    """Return the optional fields of a vector of activations, as a dictionary from name to shape.
 
     A field is absent if the machine lacks the unit that reads it. ``part`` selects a group of bits
     of each weight; the activations are multiplied by these bits only. ``scaled`` is 1 if the sums
-    must be multiplied by the scales that the slot stores. ``lower`` is 1 if the weights are
+    must be multiplied by the scales that the weight slot stores. ``lower`` is 1 if the weights are
     attention keys whose lower bits are stored in the last rows of the slot. ``block`` is 1 if each
-    byte of the slot holds two values, and all values in a row of bytes share an exponent.
+    byte of the slot has two mantissas, and the mantissas in a row of bytes share an exponent.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),
@@ -134,14 +134,13 @@ def weight_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a line of weights.
 
     If the field ``column`` is 1, the line is a column of a tile, otherwise a row. ``data`` has the
-    weights, and ``slot`` is the number of the weight slot to write. ``index`` is
-    the number of the row or column in the tile.
+    weights, and ``slot`` is the number of the weight slot to write. ``index`` is the number of the
+    row or column in the tile.
 
-    If columns are far apart on the device (:func:`is_far`), each is written through registers near
-    it, and there are two more fields. ``strobe`` has a mask for
-    each column, with a 1 for each row that the line writes; all masks are 0 in cycles without a
-    line. ``far`` has copies of the line: the first ``NEAR_COLUMNS`` columns use the line itself,
-    each further group of ``NEAR_COLUMNS`` columns uses one of the copies.
+    There are two more fields if columns are far apart on the device (:func:`is_far`). ``strobe``
+    has a mask for each column, with a 1 for each row that the line writes; all masks are 0 in
+    cycles without a line. ``far`` has copies of the line: the first ``NEAR_COLUMNS`` columns use
+    the line itself, each further group of ``NEAR_COLUMNS`` columns uses one of the copies.
     """
     rows, cols, far = config.array.rows, config.array.cols, is_far(config)
     line = {"data": data.ArrayLayout(signed(config.element_width), config.line_elements)}
@@ -179,9 +178,9 @@ def enter(
     """Subtract the zero point ``zero`` from ``elements``; drive ``operands`` one cycle later.
 
     Operands whose index is ``count`` or more become 0. An element has ``operand_width`` bits, and
-    one bit more if it may be a byte of INT16 (:mod:`celosia.hdl.matrix.wide`). The register that
-    gives this delay comes after the subtraction. Only in a ``registered`` systolic array does it
-    come before, because the array's edge has a register after the subtraction.
+    one bit more in machines for INT16 (:mod:`celosia.hdl.matrix.wide`). The register that delays
+    the operand follows the subtraction. In a ``registered`` systolic array it precedes the
+    subtraction, because the array's edge has the next register.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)
@@ -194,9 +193,9 @@ def enter(
 
 
 def side(config: MatrixConfig, col: int) -> str:
-    """Return the position of a column in its pair, if pairs of columns share multipliers.
+    """Return ``left`` or ``right``: the position of a column in a pair that shares multipliers.
 
-    The result is ``left`` or ``right``, or "" for a column that shares no multipliers.
+    The result is "" for a column that shares no multipliers.
     """
     if not config.array.packed or (col == config.array.cols - 1 and not col % 2):
         return ""

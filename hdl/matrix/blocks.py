@@ -17,12 +17,11 @@ class BlockEncoder(Component):
     """Encodes two rows of values as 4-bit mantissas and one exponent.
 
     The format is that of equation (22) of docs/formats.md. If ``first`` is 1, ``elements`` are the
-    first row, which has ``count`` valid elements. The caller must repeat this row on ``held`` from
-    the next cycle on, as long as the caller reads ``o``. In a later cycle, the caller sets
-    ``second`` to 1 and ``elements`` to the second row. From the cycle after that on, ``o`` has the
-    mantissas of both rows; those of the first row are in the low halves of the bytes. ``exponent``
-    is E - 1, where E is the exponent that both rows share. Bytes of ``o`` from ``count`` on are
-    undefined.
+    first row, which has ``count`` valid elements. In a later cycle, the caller sets ``second`` to 1
+    and ``elements`` to the second row. From the cycle after that on, ``o`` has the mantissas of
+    both rows; those of the first row are in the low halves of the bytes. The caller must supply the
+    first row on ``held`` while it reads ``o``. ``exponent`` is the exponent of both rows minus 1.
+    Bytes of ``o`` from ``count`` on are undefined.
     """
 
     def __init__(self, *, rows: int, cols: int):

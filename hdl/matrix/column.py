@@ -19,13 +19,13 @@ class ElementColumn(Component):
     """A column of processing elements; ``sum_o`` is the sum of their products.
 
     Signals that move along the rows enter on ports ``NAME_i`` and leave on ``NAME_o``. These ports
-    are arrays with an entry for each row. ``a_i`` are the activations, and ``slot_i`` are the
-    weight slots to multiply them by. If ``gating`` is true, ``live_i`` has a bit for each
-    activation, which is 0 if the activation is zero. If a row's bit of ``row_strobe_i`` is 1, the
-    element of this row writes ``column_data`` to its weight slot ``row_slot_i``. If ``transpose``
-    is true, ``column_strobe_i`` moves down the column by one row per cycle. Each element that it
-    reaches writes its row's ``row_data`` to slot ``column_slot_i``. The element of row r adds its
-    product one cycle after the element above it. The new sum has ``sum_widths[r]`` bits.
+    are arrays with an entry for each row. ``a_i`` are the activations, and ``slot_i`` selects the
+    weights: an element has one weight in each slot. If ``gating`` is true, ``live_i`` has a bit for
+    each activation, which is 0 if the activation is zero. If a row's bit of ``row_strobe_i`` is 1,
+    the element of this row writes ``column_data`` to its weight slot ``row_slot_i``. If
+    ``transpose`` is true, ``column_strobe_i`` moves down the column by one row per cycle. Each
+    element that it reaches writes its row's ``row_data`` to slot ``column_slot_i``. The element of
+    row r adds its product one cycle after the element above it; the sum has ``sum_widths[r]`` bits.
 
     If the column shares multipliers with a neighbour, ``side`` is its position in this pair of
     columns, ``left`` or ``right``. The ports ``beside`` (weights for the right column) and

@@ -23,22 +23,22 @@ def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayou
     """Return the layout of a decoder step: the control signals that decode one line of codes.
 
     ``format`` is the number of the weight format; 0 means INT8 bytes without codes. ``have`` is the
-    number of bits that each column has left from earlier rows of bytes. ``fetch`` is 1 if the step
-    consumes a new row of bytes with codes. ``scale`` is 1 if the step consumes a row with the
-    scales of a group. ``grouped`` is 1 if decoded values are multiplied by the scales.
+    number of code bits that each column has left from earlier rows of bytes. ``fetch`` is 1 if the
+    step reads a new row of codes. ``scale`` is 1 if the step reads a row of scales, one per column,
+    for a group of weight rows. ``grouped`` is 1 if decoded values are multiplied by the scales.
     """
     members = {"format": range(len(formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
     return data.StructLayout(members | present(scale=group > 0, grouped=group > 0))
 
 
 class DecodeSteps(Component):
-    """Generates the decoder steps for the lines of a tile column (all tiles with the same columns).
+    """Generates the decoder steps for a tile column (all tiles in the same columns of the matrix).
 
-    ``step`` is the step of the next line, in the weight format number ``format`` (0 for INT8).
-    ``grouped`` must be 1 if the weights have scales. ``reads`` is 1 if the step needs a new row of
-    bytes. ``scales`` is 1 if this row has scales. In a cycle with ``advance`` at 1 the current step
-    ends. In this cycle ``tile`` must be 1 if the step is the last of a tile. ``restart`` must be 1
-    if it is the last of a tile column.
+    ``step`` is the current step, in the weight format number ``format`` (0 for INT8). ``grouped``
+    must be 1 if the weights have scales. ``reads`` is 1 if the step needs a new row of bytes, and
+    ``scales`` is 1 if this is a row of scales. A cycle with ``advance`` at 1 ends the step. In this
+    cycle ``tile`` must be 1 if the step is the last of a tile, and ``restart`` if it is the last of
+    a tile column.
     """
 
     def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):

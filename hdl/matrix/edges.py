@@ -11,7 +11,7 @@ from celosia.hdl.stream.pipeline import delay, history, ring, stairs
 
 
 class ActivationEdge(Component):
-    """The array's left edge: delays the activation of row r, and its slot, by r + 1 cycles.
+    """The array's left edge: delays row r's activation and weight slot number by r + 1 cycles.
 
     If ``gating`` is true, bit r of ``o_live`` is 1 if the activation of row r belongs to a
     ``valid`` vector and is not zero. ``zeros`` is then the number of zero activations in the vector
@@ -146,10 +146,10 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: delays sums so that those of all columns leave in the same cycle.
 
-    A vector's sum of column c arrives ``c + late[c]`` cycles after a cycle 0 that is common to all
-    columns. All sums of the vector leave in cycle ``cols - 1``; none arrives later. ``o_valid`` is
-    ``valid``, delayed by ``latency`` cycles. ``latency`` is the number of cycles from activations
-    at the left edge to their sums at the output of this edge.
+    ``late[c]`` is the additional latency of column c (cycles). Counted from the arrival of a sum of
+    column 0 with ``late[0]`` at 0, column c's sum arrives in cycle ``c + late[c]``. All sums leave
+    in cycle ``cols - 1``; none may arrive later. ``o_valid`` is ``valid``, delayed by ``latency``
+    cycles: from activations at the left edge to their sums on ``o``.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

@@ -22,7 +22,7 @@ class ActivationEntry(Component):
     the tile uses times the number of its used columns. ``gated``, three cycles after ``elements``,
     is the number of zero activations in the used rows. It is computed from the array's ``zeros``. A
     vector can be sent several times: once for each part of the weights, or for each byte of INT16
-    elements. Only one of these passes counts; ``macs`` and ``gated`` are 0 for the others.
+    elements. ``macs`` and ``gated`` count one of these passes; they are 0 for the others.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -29,16 +29,16 @@ class MatrixEngine(Component):
     been loaded. Loading the weights takes one cycle for each row, or for each of ``cols`` columns
     if transposed, while the previous tile computes. So a tile takes ``max(m, L)`` cycles if the
     weights of the next tile have L lines (rows or columns). The next tile can belong to the next
-    command. Resident weights need no loading. Port ``b`` must deliver the lines of a tile without a
-    wait after the first line. If weights are multiplied in several parts (``pass_width``), each row
-    of A takes one cycle for each part.
+    command. Resident weights, loaded by an earlier PRELOAD, need no loading. Port ``b`` must
+    deliver the lines of a tile without a wait after the first line. If weights are multiplied in
+    several parts (``pass_width``), each row of A takes one cycle for each part.
 
-    PRELOAD takes one cycle for each line that it writes. Two lines that are packed into one line of
-    a slot take two or three cycles (:class:`celosia.hdl.matrix.weights.WeightFetcher`). PRELOAD
-    writes all lines of a tile, or only some lines if the command has the flag ``append``. The
-    engine reads these lines while products that use other slots run; each tile of the PRELOAD
-    delays these products by one cycle. A tile of the PRELOAD waits until no product uses its slot.
-    In a systolic array it waits r cycles more if its first line is line r.
+    PRELOAD loads tiles into weight slots (storage for one tile each), one line per cycle. Two lines
+    that are packed into one line of a slot take two or three cycles
+    (:class:`celosia.hdl.matrix.weights.WeightFetcher`). Products that use other slots run
+    meanwhile; each tile of the PRELOAD delays them by one cycle. A tile of the PRELOAD waits until
+    no product uses its slot. In a systolic array it waits r cycles more if its first line is line r
+    (flag ``append``).
 
     From first request to last accumulated sum, a product of T tiles with L lines each takes
     ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles. If the array
@@ -48,9 +48,9 @@ class MatrixEngine(Component):
     request follows the acceptance of a command by one cycle, or by two cycles in a ``registered``
     machine.
 
-    A drain reads complete sums if its first request comes at least ``dispatch_cycles`` cycles after
-    ``status.done`` (``celosia.hdl.matrix.retirement``). This is always so if the drain waits for
-    the command's token. ``status.stall`` is 1 while a request to the scratchpad waits. ``sends`` is
+    A drain (read of the accumulators) gets complete sums if its first request comes at least
+    ``dispatch_cycles`` cycles after ``status.done``. This is always so if the drain waits for the
+    command's dependency token. ``status.stall`` is 1 while a scratchpad request waits. ``sends`` is
     1 in each cycle in which the scratchpad accepts the request for a vector. A few cycles later,
     ``macs`` is the number of the vector's products in rows and columns that its tile uses. One
     cycle after ``macs``, ``gated`` is the number of zero activations in the used rows. ``refused``

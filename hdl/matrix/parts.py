@@ -27,7 +27,7 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
     """Return one part of an 8-bit weight as a signed operand.
 
     ``part`` (:func:`part_layout`) selects the part of ``width`` bits. If ``width`` is 8, the result
-    is the whole weight, or one of two 4-bit weights in the byte if ``part.alone`` is 1.
+    is the whole weight or, with ``part.alone`` at 1, the 4-bit weight number ``part.place``.
     """
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:
@@ -52,8 +52,8 @@ def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False)
 class PartAdder(Component):
     """Multiplies ``a`` by ``b`` (-1, 0 or 1); the product is ``p + carry``, two cycles later.
 
-    This unit has no adder and does not add ``carry``. The adder that sums the products must receive
-    ``carry`` on its carry input.
+    The unit itself has no adder: the adder of the products must add ``p`` and ``carry``
+    (:func:`add_carry`).
     """
 
     def __init__(self, width: int):

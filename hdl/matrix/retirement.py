@@ -19,17 +19,17 @@ class Retirement(Component):
     ``acc_addr`` is the address that ``i_addr`` had ``latency`` cycles before. ``settle`` is the
     number of cycles from the accumulation of a sum until the sum can be read.
 
-    The input ``last`` is 1 for the last vector of a command. ``push`` is, in the same cycle, the
+    The input ``last`` is 1 for the last vector of a command. In the same cycle, ``push`` is the
     mask of the engines that receive a token when the command is done. ``status.done`` is 1
-    ``latency + settle - dispatch`` cycles after ``last``. So a drain whose first request is
-    ``dispatch`` cycles after ``status.done`` reads complete sums.
+    ``latency + settle - dispatch`` cycles after ``last``. So a read of the accumulators finds
+    complete sums from ``dispatch`` cycles after ``status.done`` on.
 
     The engine drives the inputs ``offered``, ``taken``, ``waiting`` and ``named``. ``offered`` is 1
     while a command waits in the queue, and ``taken`` is 1 in the cycle in which the engine accepts
     a command. ``status.busy`` is 1 while a command waits or is not done. ``waiting`` is 1 while the
     scratchpad delays a request; it is output as ``status.stall``. ``named`` is 1 while the weight
-    fetcher has a tile. The output ``working`` is 1 from the first tile until the last sum of all
-    accepted commands has been written.
+    fetcher has a tile to process. The output ``working`` is 1 from a command's first tile until the
+    last sum of all accepted commands has been written.
     """
 
     def __init__(self, *, addr_width: int, latency: int, settle: int, dispatch: int):

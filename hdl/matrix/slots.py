@@ -13,22 +13,22 @@ REGISTERED_AHEAD = 2
 
 
 class SlotGuard(Component):
-    """Decides whether the first line of a tile's weights may be requested.
+    """Decides whether a tile's first line of weights may be requested for a weight slot.
 
-    ``free`` is 1 if line ``line`` may be requested for weight slot ``slot``. ``hold`` is 1 in a
-    cycle in which the tile of ``slot`` is sent to the streamer: its products will use the slot.
-    ``freed`` is 1 in a cycle in which the oldest sent tile requests its last vector; this may be
-    the cycle in which it is sent. Its slot is free from the next cycle on, unless products of
-    another sent tile use the slot. ``late`` is the number of register stages that a sent tile
-    passes before its vectors are requested. At most ``2 + 2 * late`` sent tiles have not requested
-    their last vector yet. For a systolic array there are two more conditions.
+    A slot stores the weights of one tile. ``free`` is 1 if line ``line`` may be requested for slot
+    ``slot``. ``hold`` is 1 in a cycle in which the tile of ``slot`` is sent to the streamer: its
+    products will use the slot. ``freed`` is 1 in a cycle in which the oldest sent tile requests its
+    last vector; this may be the cycle in which it is sent. Its slot is free from the next cycle on,
+    unless products of another sent tile use the slot. ``late`` is the number of register stages
+    that a sent tile passes before its vectors are requested. At most ``2 + 2 * late`` sent tiles
+    have not requested their last vector yet.
 
-    First, row r of the array receives vectors r cycles after row 0. So after ``freed`` line r must
-    wait r cycles longer than line 0. Second, rows of weights enter the array at the left and
-    columns at the top, so a row could reach an element in the same cycle as an earlier column. To
-    prevent that, the difference (cycle of request) - (index of line) must be larger for this line
-    than for the previously requested line. ``written`` is 1 in the cycle in which line ``index`` of
-    any slot is requested. A tile that begins with line 0 always meets this condition.
+    In a systolic array ``free`` has two more conditions. First, row r of the array receives vectors
+    r cycles after row 0. So after ``freed`` line r must wait r cycles longer than line 0. Second,
+    rows of weights enter the array at the left and columns at the top, so a row could reach an
+    element in the same cycle as an earlier column. To prevent that, (cycle of request) - (index of
+    line) must be larger than for the previously requested line. ``written`` is 1 in the cycle in
+    which line ``index`` of any slot is requested.
     """
 
     def __init__(self, *, lines: int, weight_depth: int, late: int, systolic: bool):
@@ -52,10 +52,9 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Do nothing; a subclass connects its inputs for the next tile to ``tiles`` in this method.
+        """Connect the inputs for the next tile, which only a subclass has, to ``tiles``.
 
-        The subclass is :class:`StagedSlotGuard`. ``tiles`` is a
-        :class:`~celosia.hdl.matrix.tiles.TileWalker`.
+        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`.
         """
 
     def elaborate(self, _platform):
@@ -114,9 +113,8 @@ class SlotGuard(Component):
 class StagedSlotGuard(SlotGuard):
     """A slot guard whose ``free`` comes from a register, because it is computed one cycle ahead.
 
-    The inputs must announce changes of ``slot`` and ``line``. If ``moves`` is 1, ``slot`` must
-    change to ``next_slot`` and ``line`` to ``next_line`` in the next cycle. If ``moves`` is 0, both
-    must keep their values.
+    So it must receive ``slot`` and ``line`` one cycle early. If ``moves`` is 1, their values in the
+    next cycle must be ``next_slot`` and ``next_line``, otherwise their present values.
     """
 
     def _more_members(self):

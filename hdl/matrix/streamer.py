@@ -47,13 +47,13 @@ class ActivationStreamer(Component):
     cycle is requested in the order of the jobs; the array cannot refuse it. ``sends`` is 1 in the
     cycle in which port ``a`` accepts the request for a vector. ``sram_latency`` cycles later,
     ``elements`` are the vector's elements, and ``note`` has its control fields. ``freed`` is 1 when
-    the last vector of a MATMUL's job is requested: it releases the weight slot of the job. Weights
-    that are requested from the next cycle on arrive after the last use of the slot. ``idle`` is 1
-    if no job is left. In a ``registered`` machine a register delays each request by one cycle.
+    the last vector of a MATMUL's job is requested. From the next cycle on, new weights for the
+    job's weight slot may be requested: they arrive after its last use. ``idle`` is 1 if no job is
+    left. In a ``registered`` machine a register delays each request by one cycle.
 
     If weights are multiplied in parts, or elements have two bytes, the vectors of a job are sent
-    once for each part or byte. In machines for INT16 activations each of ``elements`` has nine
-    bits, because a high byte plus the carry of its signed low byte may not fit in eight.
+    once for each part or byte. In machines for INT16 each of ``elements`` has nine bits: low bytes
+    are signed, and a high byte plus the carry of a negative low byte may not fit in eight.
     """
 
     def __init__(self, config: MatrixConfig):

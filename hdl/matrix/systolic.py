@@ -27,11 +27,11 @@ class SystolicArray(Component):
 
     ``i_weights`` writes one line of weights per cycle: a row (an element per column), or a column
     (an element per row) if ``column`` is 1. The lines of a tile are all rows or all columns, in
-    ascending order from 0. Writes move through the array like activations. So the lines of a tile
-    may arrive as soon as one cycle after the last activations that use the old weights of the slot.
-    Activations may arrive before all lines of their weights: line 0 must arrive at least one cycle
-    before them, line r at most r - 1 cycles after them. If lines arrive in consecutive cycles,
-    activations may use them from the cycle after the first line on.
+    ascending order from 0. A weight slot stores the lines of one tile. Writes move through the
+    array like activations. So line 0 may arrive one cycle after the last activations that use the
+    slot's old weights. The first activations that use the new weights may arrive one cycle after
+    line 0, and line r up to r - 1 cycles after these activations. So lines in consecutive cycles
+    are in time.
 
     These configuration fields change the array. If ``operand_gating`` is true, zero operands leave
     the multipliers' inputs unchanged, which saves power. If ``packed`` is true, pairs of columns

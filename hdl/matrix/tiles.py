@@ -30,13 +30,12 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
     of them. ``k`` and ``n`` are the numbers of used rows and columns. Lines ``line`` to ``end - 1``
     of the tile's weights are loaded. Products that load weights use slots 0 and 1 alternately.
 
-    ``onward`` is 1 if later tiles' lines are stored after the lines of this tile. ``b_addr`` is
-    then only a base: the first line of a tile is stored at ``b_addr`` plus the size of all lines of
-    earlier tiles with ``onward`` at 1. These are earlier tiles of the same tile column (same
-    columns of B) if the command is :func:`stacked`, else of the whole command.
+    ``onward`` is 1 if the next tile's lines follow this tile's lines in memory. The first line of a
+    tile is at ``b_addr`` plus the size of the lines of all earlier tiles with ``onward`` at 1. If
+    the command is :func:`stacked`, only tiles of the same tile column (same columns of B) count.
 
-    The other fields are flags. ``last`` is 1 for the last tile of a command; ``parity`` alternates
-    between commands. ``product`` is 1 for a tile of a MATMUL, and ``loads`` is 1 if the tile's
+    The other fields are flags. ``last`` is 1 for the last tile of a command; ``parity`` is 0 and 1
+    in alternate commands. ``product`` is 1 for a tile of a MATMUL, and ``loads`` is 1 if the tile's
     lines are read from the scratchpad. ``column`` is 1 if the lines are columns, 0 if they are
     rows. ``single`` is 1 if the tile has only one line to load, and ``vector`` is 1 if the
     command's operand A has only one row.
@@ -68,12 +67,11 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
 class TileWalker(Component):
     """Generates the tiles of MATMUL and PRELOAD commands.
 
-    One tile is generated per cycle, from the cycle after a command is accepted on. A tile column
-    has all tiles with the same columns of B. The order is tile column by tile column, and within a
-    tile column from the first rows of B to the last. The next command is accepted while the last
-    tiles of the current command still wait on ``o``, so there is no pause between the tiles of two
-    commands. ``command`` is the command of the tile on ``o``. The sizes in a command must be at
-    least 1.
+    One tile is generated per cycle, from the cycle after a command is accepted on. The first tiles
+    are those in the first columns of B, from the first rows to the last; the next columns follow.
+    The next command is accepted while the last tiles of the current command still wait on ``o``, so
+    there is no pause between the tiles of two commands. ``command`` is the command of the tile on
+    ``o``. The sizes in a command must be at least 1.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -273,9 +271,8 @@ class TileWalker(Component):
 class StagedTileWalker(TileWalker):
     """A :class:`TileWalker` whose tiles pass a register slice, which delays them by one cycle.
 
-    If ``moves`` is 0, the tile on ``o`` stays in the next cycle. If ``moves`` is 1, the tile that
-    is now on the output ``following`` is on ``o`` in the next cycle. If there is no such tile yet,
-    ``o`` is then not valid.
+    The extra outputs predict ``o``. If ``moves`` is 1, ``following`` is the tile on ``o`` in the
+    next cycle, unless ``o`` is then not valid. If ``moves`` is 0, the tile on ``o`` stays.
     """
 
     def _more_members(self):
@@ -311,7 +308,7 @@ def appends(command):
 
 
 def format_of(command):
-    """Return 0 if a command's weights are INT8, else 1 plus their format's index in ``formats``."""
+    """Return the weight format of a command: 0 for INT8, else 1 plus an index in ``formats``."""
     return _flags_of(command, "format_1", "format_2", "format_4")
 
 
@@ -322,10 +319,10 @@ def paired(command):
 
 
 def one_of_pair(config: MatrixConfig, command):
-    """Return 1 if a command works on KV cache slots whose bytes hold elements of two heads.
+    """Return 1 if a command uses weight slots in which each byte has elements of two KV heads.
 
-    Such a command is a product with the tile of one head, or a PRELOAD of the tiles of both heads.
-    The result is 0 for other commands.
+    Such a command multiplies by one head's tile, or loads the tiles of both heads. The result is 0
+    for other commands.
     """
     return flag_if(config.packed_cache, command, "pair")
 
@@ -355,9 +352,9 @@ def b_transposed(config: MatrixConfig, command):
 
 
 def flag_if(unit, command, name: str):
-    """Return the flag ``name`` of a MATMUL or PRELOAD, or 0 if ``unit`` is false.
+    """Return the flag ``name`` of a MATMUL or PRELOAD, or 0 if the machine lacks the flag's unit.
 
-    ``unit`` must be true if the machine has the unit that the flag controls, else false.
+    ``unit`` must be true if the machine has the unit.
     """
     return _flags_of(command, name) if unit else Const(0, 1)
 

@@ -39,13 +39,12 @@ from celosia.hdl.stream.pipeline import delay, spread
 class TreeColumn(Component):
     """A column of elements with weights and multipliers, and the tree that adds their products.
 
-    ``slot`` selects the weights by which the activations ``a`` are multiplied. It must arrive
-    ``weights_latency`` cycles before ``a``. ``o`` is the sum of the products,
-    ``product_latency + ceil(log2(rows))`` cycles after ``a``. ``strobe`` is a mask of rows whose
-    ``weights`` are written to ``write_slot``. Activations whose ``slot`` arrives in a later cycle
-    use these weights; ``slot`` must not be ``write_slot`` in the cycle of the write. For more than
-    ``REGISTER_DEPTH`` slots the column has one memory. A word of this memory has the weights of a
-    slot for all rows, so that block RAM is used at full width.
+    A weight slot has one weight per row. ``slot`` selects the slot whose weights multiply the
+    activations ``a``, which must arrive ``weights_latency`` cycles later. ``o`` is the sum of the
+    products, ``product_latency + ceil(log2(rows))`` cycles after ``a``. ``strobe`` is a mask of
+    rows whose ``weights`` are written to ``write_slot``. Values of ``slot`` in later cycles select
+    these weights; ``slot`` must not be ``write_slot`` in the cycle of the write. For more than
+    ``REGISTER_DEPTH`` slots the column has one memory, with a word for each slot.
 
     If the configuration has ``operand_gating``, a bit of ``live``, which arrives with ``slot``, is
     1 if the row's activation is not zero. The uppermost bit of a weight is 1 if the weight is not

@@ -32,8 +32,8 @@ def job_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a job for the streamer: a tile, and fields of the tile's command.
 
     A job is the work of the array on one tile. ``m`` is the number of rows of A, ``a_stride`` the
-    distance between the addresses of two rows, and ``a_zero`` the zero point of A. ``push`` is a
-    mask of engines that receive a dependency token when the command is done.
+    distance between adjacent rows (bytes), and ``a_zero`` the zero point of A. ``push`` is a mask
+    of engines that receive a dependency token when the command is done.
 
     The other fields are absent if the machine lacks the unit that reads them. ``parts`` is the
     number of passes through the array for each vector, minus one. ``wide`` is 1 if activations are
@@ -78,17 +78,16 @@ class WeightFetcher(Component):
     reported by ``freed``. A command is accepted while the last tile of the previous command is
     being read, so the new command's first weights are loaded during the products of that tile.
 
-    ``o`` outputs the description of a tile, without weights, in the cycle in which the tile's first
-    line is requested. The first request for
-    the tile's activations must come at least ``1 + weight_latency - sram_latency`` cycles later.
-    The reason is that the line arrives ``weight_latency`` cycles after its request, activations
-    ``sram_latency`` cycles after theirs. The other lines are also in time: line r arrives r cycles
-    after line 0, and row r of the array receives activations r cycles after row 0. This relies on
-    ``b``: **once it has accepted the first line of a tile it must accept the others without a
-    wait.** Before it accepts the first line, ``b`` may wait for any time. In an adder tree all rows
-    receive activations in the same cycle: for a tree, ``o`` outputs the description when the
-    last line is requested. ``placed`` is 1 if the tile on ``o`` has resident weights, so that its
-    activations may be requested at once. ``named`` is 1 while there is a tile to load or to output.
+    ``o`` outputs the job of a tile (:func:`job_layout`) in the cycle in which the tile's first line
+    is requested. The first request for the tile's activations must come at least
+    ``1 + weight_latency - sram_latency`` cycles later, because these are the latencies of the line
+    and of the activations. Later lines are also in time: line r arrives r cycles after line 0, and
+    row r of the array receives activations r cycles after row 0. This relies on ``b``: **once it
+    has accepted the first line of a tile it must accept the other lines without a wait.** In an
+    adder tree all rows receive activations in the same cycle. So for a tree, ``o`` outputs the job
+    when the last line is requested. ``placed`` is 1 if the weights of the tile on ``o`` are
+    resident, so that its activations may be requested at once. ``named`` is 1 while there is a tile
+    to load or to output.
 
     If weights have a format of less than 8 bits, only some lines need new bytes from ``b``. A
     group's scales are read in a separate cycle before the tile's first line. If the configuration

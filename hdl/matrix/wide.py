@@ -46,9 +46,9 @@ def bytes_of(
 
 
 def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
-    """Return a list of sums: each signed byte of ``words`` plus its carry bit in ``more``.
+    """Return a list of signed 9-bit sums: each signed byte of ``words`` plus its carry in ``more``.
 
-    Each sum is a signed value of 9 bits. :func:`bytes_of` returns the two arguments.
+    :func:`bytes_of` returns bytes and carries.
     """
     return [byte.as_signed() + carry_bit for byte, carry_bit in zip(words, more, strict=True)]
 

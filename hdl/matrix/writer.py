@@ -25,12 +25,12 @@ class WeightWriter(Component):
     must be this line ``weight_latency`` cycles after ``i``. ``o`` is the line of weights one cycle
     after ``data``, or two cycles after it if the configuration has weight formats.
 
-    If ``pair`` is 1, two lines are packed into one line of bytes. For the first line ``early`` is
-    1, and the writer only stores the line. For the second line, ``o`` has the upper four bits of
-    each element of both lines; the first line is in the low halves of the bytes. If ``block`` is
-    also 1, the elements of the two lines are packed as mantissas with a common exponent. ``early``
-    is then 1 for both lines, and ``second`` is 1 for the second line, after which the exponent is
-    known. A third request on ``i`` reads no line; for it, ``o`` is the packed line.
+    If the field ``pair`` is 1, two lines are packed into one line of bytes. For the first line, the
+    field ``early`` must be 1: the writer only stores the line. For the second line, ``o`` has the
+    upper four bits of each element of both lines; the first line is in the low halves of the bytes.
+    If ``block`` is also 1, the elements are packed as mantissas with a common exponent. ``early``
+    must then be 1 for both lines, and ``second`` for the second line. A third word on ``i``, for
+    which no line is read, makes ``o`` output the packed line.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -22,7 +22,7 @@ ACC_SETTLE = 3
 
 
 class AccumulatorMemory(Component):
-    """``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits.
+    """Adds rows of sums to ``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits.
 
     In a cycle with ``scrub`` at 1, the row at ``scrub_addr`` becomes zero; no request may arrive in
     this cycle. A row is undefined until it has been cleared by ``scrub`` or drained. The port

@@ -56,7 +56,7 @@ def piece_layout(memory: Memory) -> data.StructLayout:
     """Return the layout of a burst, which moves ``last + 1`` words from word ``word_addr`` on.
 
     ``end`` is 1 for the last burst of a command; the engines in the mask ``push`` then receive a
-    dependency token. An ``empty`` burst has no words.
+    dependency token. If ``empty`` is 1, no words are moved.
     """
     return data.StructLayout(
         {

@@ -19,12 +19,12 @@ class Bank(Component):
     and each group of ``align`` bytes of a row is in a separate memory. An access may begin at any
     offset in a row. It then continues with the first bytes of the next row.
 
-    ``read_data`` holds the bytes from ``read_addr`` on, two cycles after ``read_en``: byte 0 is the
-    byte at ``read_addr``. The writer must rotate the bytes itself: if bit ``i`` of ``write_mask``
-    is 1, byte ``i`` of ``write_data`` is written to byte ``i`` of a row. If f is the offset of
-    ``write_addr`` in its row, bytes f and higher are written to this row, bytes below f to the next
-    row. A read in a later cycle than a write returns the written bytes; these bytes are undefined
-    for a read in the same cycle. Throughput is one read and one write per cycle. An access past the
+    ``read_data`` has the bytes from ``read_addr`` on, two cycles after ``read_en``: byte 0 is the
+    byte at ``read_addr``. Write data must already be rotated to their offset in a row: if bit ``i``
+    of ``write_mask`` is 1, byte ``i`` of ``write_data`` becomes byte ``i`` of a row. Bytes from the
+    offset of ``write_addr`` on are written to the row of this address, lower bytes to the next row.
+    A read in a later cycle than a write returns the written bytes; these bytes are undefined for a
+    read in the same cycle. Throughput is one read and one write per cycle. An access past the
     last byte continues at the first. If ``level`` is not ``none``, words have check bits, and
     ``errors`` reports wrong words that were read
     (:class:`celosia.hdl.memory.protected.ProtectedRam`).
