@@ -79,9 +79,9 @@ class WeightFetcher(Component):
     being read, so the new command's first weights are loaded during the products of that tile.
 
     ``o`` outputs the job of a tile (:func:`job_layout`) in the cycle in which the tile's first line
-    is requested. The first request for the tile's activations must come at least
-    ``1 + weight_latency - sram_latency`` cycles later, because these are the latencies of the line
-    and of the activations. Later lines are also in time: line r arrives r cycles after line 0, and
+    is requested. The tile's line 0 arrives ``weight_latency`` cycles after its request, activations
+    ``sram_latency`` cycles after theirs. So the activations must be requested at least
+    ``1 + weight_latency - sram_latency`` cycles later. Line r arrives r cycles after line 0, and
     row r of the array receives activations r cycles after row 0. This relies on ``b``: **once it
     has accepted the first line of a tile it must accept the other lines without a wait.** In an
     adder tree all rows receive activations in the same cycle. So for a tree, ``o`` outputs the job

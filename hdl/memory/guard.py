@@ -19,17 +19,16 @@ class MemoryGuard(Component):
     The connection is combinational. The guard counts three kinds of outstanding transfers: words
     requested from memory, words that the core has not sent yet for accepted write bursts, and
     bursts that memory has not reported as written. If ``close`` is 1, each of the core's three
-    streams (read requests, write requests, write data) is cut off as soon as no transfer on it
-    waits to be accepted. ``closed`` is 1 when all three streams are cut off; the core may then be
-    reset at any time. From then on the guard completes the outstanding transfers; ``owed`` is 1
-    while there are any. It receives and drops requested words, sends the missing words of write
-    bursts with all bits of the mask at 0, and awaits the reports of written bursts. When ``close``
-    is 0, the core is connected again in the next cycle.
+    streams (read requests, write requests, write data) is cut off, after memory has accepted the
+    payload that the core may offer on it. ``closed`` is 1 when all three streams are cut off; the
+    core may then be reset at any time. From then on the guard completes the outstanding transfers;
+    ``owed`` is 1 while there are any. It receives and drops requested words, sends the missing
+    words of write bursts with all bits of the mask at 0, and awaits the reports of written bursts.
+    When ``close`` is 0, the core is connected again in the next cycle.
 
-    ``rst`` cuts the core off, but does not clear the numbers of outstanding transfers, whose
-    registers have no reset. ``forget`` clears these numbers and cuts the core off at once.
-    ``forget`` must be 1 while external memory is being reset or has no power yet, because memory
-    then does not answer earlier requests.
+    The reset of ``sync`` cuts the core off, but keeps the numbers of outstanding transfers.
+    ``forget`` clears these numbers and cuts the core off at once. It must be 1 while external
+    memory is being reset or has no power yet: memory then does not answer earlier requests.
 
     ``waits`` reports cycles in which memory is the cause of a delay. Bit 0 is for reading: it is 1
     if memory offers no word, although words are outstanding or a read request waits. Bit 1 is for

@@ -12,11 +12,11 @@ from celosia.hdl.memory.ram import Ram
 class LateRam(Component):
     """A :class:`Ram` whose check bits add no gates to its read path: words are corrected later.
 
-    ``read_data`` is the stored word, uncorrected. The reader sets ``take`` to 1 if it consumes the
-    word, and must drive ``taken`` with that word in the next cycle. If the word was wrong,
-    ``repair`` is 1 in this cycle after ``take``, ``corrected`` is the right word, and ``errors``
-    reports the error. The check applies to ``read_data`` in the cycle of ``take``, even if the word
-    was read earlier.
+    ``read_data`` is the stored word, uncorrected. A reader that consumes the word sets ``take`` to
+    1; in the next cycle, it must drive ``taken`` with the word. If the word was wrong, ``repair``
+    is 1 in this next cycle, ``corrected`` is ``taken`` without the error, and ``errors`` reports
+    the error. The check applies to ``read_data`` in the cycle of ``take``, even if the word was
+    read earlier.
     """
 
     def __init__(self, width: int, depth: int):

@@ -26,7 +26,7 @@ class OnchipMemory(Component):
     in the cycle after the last word of the current write burst. ``failed`` is 1 for one cycle for
     each accessed word past the end of the memory. Such a word is not written; a read of it returns
     the data of an earlier read. Raises :class:`InputError` if ``size`` is not a whole number of
-    words, is less than two words, or exceeds the address width.
+    words, is less than two words, or is more than the port's addresses can reach.
     """
 
     def __init__(self, memory: Memory, size: int):

@@ -69,8 +69,8 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
     """Return the correction mask and the error bits of a word with the syndrome ``found``.
 
-    The mask is 1 at each wrong bit: the word XOR the mask is the right word. If two bits are wrong,
-    which is an uncorrectable error, the mask is arbitrary. The error bits are those of
+    The mask is 1 at the wrong bit: the word XOR the mask is the right word. If two bits are wrong,
+    the error is uncorrectable, and the mask is arbitrary. The error bits are those of
     :func:`errors_found`.
     """
     flipped = [
@@ -147,12 +147,10 @@ class ProtectedRam(Component):
     whole word. Words are initially 0, with right check bits.
 
     If ``held`` is false, ``errors`` reports an error one cycle after the word first appears in
-    ``read_data``, because the syndrome of each part has a register. Bits that flip later are not
-    reported. If ``held`` is true, an error is reported in the cycle in which the wrong word
-    appears. If a bit flips while the word is on ``read_data``, the error is reported in the cycle
-    of the flip. In both cases errors are reported once for each read, for one cycle. If a word was
-    written in the cycle of its read, the data read are undefined, and their errors are not
-    reported.
+    ``read_data``; bits that flip later are not reported. If ``held`` is true, ``errors`` reports an
+    error in the cycle in which the wrong word appears, or in which a bit of ``read_data`` flips. In
+    both cases errors are reported once for each read, for one cycle. If a word was written in the
+    cycle of its read, the data read are undefined, and their errors are not reported.
     """
 
     def __init__(
@@ -222,7 +220,7 @@ class ProtectedRam(Component):
 class ProtectedFifo(Component):
     """A queue of ``depth`` words with check bits, with the ports of ``SyncFIFOBuffered``.
 
-    ``errors`` has the error bits of the word that was read in the previous cycle.
+    ``errors`` has the error bits of the word that left the queue in the previous cycle.
     """
 
     def __init__(self, width: int, depth: int, level: str):

@@ -16,9 +16,8 @@ class Requests(Component):
 
     A request on ``i`` has an address ``addr`` and a tag ``note``. ``port`` returns the data
     ``2 + stages`` cycles after the scratchpad has accepted the request. In the cycle of the data
-    the output ``note`` is the tag of the request. If ``stages`` is 1, a register also delays each
-    request by one cycle before it reaches ``port``, because the scratchpad's arbiter is far away on
-    the device. Throughput is one request per cycle.
+    the output ``note`` is the tag of the request. If ``stages`` is 1 (not 0), each request reaches
+    ``port`` one cycle later, through a register. Throughput is one request per cycle.
     """
 
     def __init__(self, access: Access, note: ShapeLike, *, stages: int):

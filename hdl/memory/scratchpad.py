@@ -70,16 +70,15 @@ class Scratchpad(Component):
     without a gap. ``a`` (activations) is next because an array without activations loses
     ``rows * cols`` products per cycle. No port starves: a port waits only for ports before it in
     the order, and only until their commands end. If weights and activations are in the same bank,
-    each line of weights delays the array by one cycle, whatever the order. ``writers`` maps the
-    name of each writer to the largest size of its writes (bytes).
+    each line of weights delays the array by one cycle. ``writers`` maps the name of each writer to
+    the largest size of its writes (bytes).
 
     If the configuration has ``registered``, a bank performs each access one cycle after its grant.
     A request of the first reader is always accepted at once, and granted one cycle later. The first
     reader's data arrive ``weight_latency`` cycles after the request was accepted, the data of other
     readers after ``sram_latency`` cycles. If the configuration has ``throttle``, the input ``hold``
-    is 1 in cycles in which a machine that is too hot must move no data. In these cycles the last of
-    ``writers``, and all readers except the first, get no grant. The first reader is granted all the
-    same, because weights must arrive without a gap.
+    is 1 in cycles in which a machine that is too hot must move less data. In these cycles the last
+    of ``writers``, and all readers except the first, get no grant.
 
     Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read returns the
     writes of all earlier cycles. A read of bytes written in the same cycle is undefined; the

@@ -55,10 +55,11 @@ class _Burst:
 class BlockReader(Component):
     """Requests the blocks of read bursts, and outputs the words of the blocks.
 
-    ``o_block`` requests the blocks to read. It pauses while ``READ_AHEAD`` requested blocks have
-    words that the receiver has not accepted yet. ``i`` is a block in cycles with ``i_valid`` at 1,
-    in the order of requests. In each cycle one block can be requested, and one word can be output.
-    A burst begins one cycle after the last request of the previous burst.
+    A block is the data of one access to the chip. ``o_block`` requests the blocks to read. It
+    pauses while the words of ``READ_AHEAD`` requested blocks have not all been accepted. In cycles
+    with ``i_valid`` at 1, ``i`` is the next requested block. In each cycle one block can be
+    requested, and one word can be output. A burst begins one cycle after the last request of the
+    previous burst.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):
@@ -134,11 +135,12 @@ class BlockReader(Component):
 
 
 class BlockWriter(Component):
-    """Joins written words to blocks, and offers a block on ``o_block`` when it is complete.
+    """Joins written words to blocks, and requests to write a block when it is complete.
 
-    A block on ``o_block`` is only an address. ``data`` are the bytes of the oldest block that was
-    accepted from ``o_block``, and ``mask`` is 1 for each byte to write. ``take`` removes this
-    block. A word is accepted in each cycle except the cycle in which a burst begins.
+    ``o_block`` outputs the addresses of complete blocks. ``data`` are the bytes of the oldest block
+    not yet removed, and ``mask`` is 1 for each byte to write. ``take`` removes this block, whose
+    address must have been accepted. A word is accepted in each cycle except the cycle in which a
+    burst begins.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):

@@ -18,9 +18,9 @@ class Ddr3Memory(Component):
     """The external memory port on a DDR3 SDRAM chip, seen from the memory.
 
     ``pins`` are the ports of LiteDRAM's core, which provides the clock of ``sync``. Up to
-    ``celosia.hdl.memory.ddr3.blocks.READ_AHEAD`` blocks of eight columns are read before the first
-    word is consumed. Read and write bursts alternate if both wait. A write burst begins when the
-    words of its first block have arrived; reads wait until its last block has been written.
+    ``celosia.hdl.memory.ddr3.blocks.READ_AHEAD`` blocks (eight words of the chip) are read before
+    the first is consumed. Read and write bursts alternate if both wait. A write burst begins when
+    the words of its first block have arrived; reads wait until its last block has been written.
     ``written`` is 1 for one cycle when the core accepts the last block of a burst; a read requested
     later returns the new data.
 

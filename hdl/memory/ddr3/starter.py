@@ -17,12 +17,11 @@ class Starter(Component):
     """Performs the register accesses of a :class:`celosia.arch.ddr3.Ddr3Start` after power-on.
 
     When the chip has been initialized, every read delay of each byte lane is tested at every bit
-    slip (the number of bits by which received data are shifted). A run is a series of adjacent
-    delays that pass the test at one bit slip. A lane is set to the middle of its longest run; of
-    several equally long runs, the first is used. The test is then repeated once with these
-    settings, and the controller takes over the chip. From then on ``over`` is 1, and ``failed`` is
-    1 if the last test failed or a lane had no passing delay. ``delay`` and ``place`` have the
-    chosen read delay and bit slip of each lane.
+    slip (the number of bits by which received data are shifted). For each lane, the unit finds the
+    longest series of adjacent delays that pass at one bit slip (the first of several equally long
+    series). The middle delay of this series and its bit slip are set, and output on ``delay`` and
+    ``place``. The test is then repeated once, and the controller takes over the chip. From then on
+    ``over`` is 1, and ``failed`` is 1 if the last test failed or a lane had no passing delay.
     """
 
     def __init__(self, start: Ddr3Start):

@@ -44,9 +44,9 @@ class HalfCycles(Component):
 
     In the middle of each cycle ``ck`` is set to ``clock``, ``ck_n`` is set to the complement of
     ``clock``, and the pins ``dq_i`` and ``rwds_i`` are sampled. In the next cycle ``dq`` and
-    ``rwds`` output the samples. Data that the chip sends at an edge of ``ck`` are sampled one cycle
-    after the edge, in the middle of the next cycle. They are on ``dq`` one cycle later: ``BACK``
-    (2) cycles after the cycle of the edge.
+    ``rwds`` output the samples. If ``ck`` has an edge in cycle t, the data that the chip sends at
+    this edge are sampled in the middle of cycle t + 1. They are on ``dq`` in cycle t + 2 (``BACK``
+    is 2).
     """
 
     def __init__(self, chip: PsramChip):

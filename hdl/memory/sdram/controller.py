@@ -28,10 +28,10 @@ class SdramController(Component):
     One column (a word of the chip) is moved per cycle, the lowest column of a memory word first.
     While one row is accessed, the row of the next piece (part of a burst in one row) is opened in
     another bank. Opening a row takes up to two commands (PRECHARGE and ACTIVATE); no column moves
-    in a cycle with one of these commands. The controller uses the state that a bank had one cycle
-    earlier, so a command can be one cycle later than the chip allows. The first column of a write
-    is sent at least ``cas + 2`` cycles after the last READ. A refresh begins at the end of a piece.
-    An urgent refresh also begins within a piece, in a cycle in which no column moves. If read and
+    in a cycle with one of these commands. A command can be sent one cycle later than the chip would
+    allow, because the state of the banks has a register. The first column of a write is sent at
+    least ``cas + 2`` cycles after the last READ. A refresh begins at the end of a piece. If many
+    are due, it also begins within a piece, in a cycle in which no column moves. If read and
     write bursts wait, they alternate. The controller reads up to ``READ_AHEAD`` words that the
     receiver of the port's ``data`` has not accepted yet.
 
