@@ -83,11 +83,11 @@ class WeightFetcher(Component):
     ``sram_latency`` cycles after theirs. So the activations must be requested at least
     ``1 + weight_latency - sram_latency`` cycles later. Line r arrives r cycles after line 0, and
     row r of the array receives activations r cycles after row 0. This relies on ``b``: **once it
-    has accepted the first line of a tile it must accept the other lines without a wait.** In an
-    adder tree all rows receive activations in the same cycle. So for a tree, ``o`` outputs the job
-    when the last line is requested. ``placed`` is 1 if the weights of the tile on ``o`` are
-    resident, so that its activations may be requested at once. ``named`` is 1 while there is a tile
-    to load or to output.
+    has accepted the first line of a tile it must accept the others without a wait**. In an adder
+    tree all rows receive activations in the same cycle. So for a tree, ``o`` outputs the job when
+    the last line is requested. ``placed`` is 1 if the weights of the tile on ``o`` are resident, so
+    that its activations may be requested at once. ``named`` is 1 while there is a tile to load or
+    to output.
 
     If weights have a format of less than 8 bits, only some lines need new bytes from ``b``. A
     group's scales are read in a separate cycle before the tile's first line. If the configuration

@@ -18,9 +18,9 @@ class MemoryGuard(Component):
 
     The connection is combinational. The guard counts three kinds of outstanding transfers: words
     requested from memory, words that the core has not sent yet for accepted write bursts, and
-    bursts that memory has not reported as written. If ``close`` is 1, each of the core's three
-    streams (read requests, write requests, write data) is cut off, after memory has accepted the
-    payload that the core may offer on it. ``closed`` is 1 when all three streams are cut off; the
+    bursts that memory has not reported as written. The core has three streams: read requests, write
+    requests, write data. If ``close`` is 1, each stream is cut off, after memory has accepted a
+    payload that the core already offers on it. ``closed`` is 1 when all streams are cut off; the
     core may then be reset at any time. From then on the guard completes the outstanding transfers;
     ``owed`` is 1 while there are any. It receives and drops requested words, sends the missing
     words of write bursts with all bits of the mask at 0, and awaits the reports of written bursts.

@@ -32,9 +32,9 @@ class PsramController(Component):
     parallel. In each cycle a clock edge moves one byte to or from each die; the lowest byte of a
     word is moved first, and belongs to the first die. If read and write bursts wait, they
     alternate. A burst is cut into pieces, one for each command, at multiples of ``timing.columns``
-    columns, so that no command delays a refresh too long or crosses the end of a row. The clock
-    cannot pause during a piece: a write piece begins when all of its words are available, and a
-    read piece when there is room for all of its words. The first data of a command move
+    columns. So no command delays a refresh too long or crosses the end of a row. The clock
+    cannot pause during a piece. A write piece begins when all of its words are available, a read
+    piece when there is room for all of its words. The first data of a command move
     ``begin(latency)`` cycles after the command's first byte (:func:`celosia.arch.psram.begin`).
     ``latency`` is ``chip.latency``, or twice as much if the chip requests this by its pin RWDS.
 
