@@ -191,7 +191,7 @@ class HostPort(wiring.Signature):
 
 
 class TracePort(wiring.Signature):
-    """The vector engine's scratchpad writes: outputs (``o``), and a NORM's input sums (``s``).
+    """The vector engine's scratchpad writes, as a trace: outputs ``o``; input sums ``s`` of NORM.
 
     ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
     """
@@ -213,14 +213,14 @@ whose tokens the next command waits for."""
 
 
 class EventPort(wiring.Signature):
-    """A trace of each cycle: commands queued, offered, accepted, completed; the array's activity.
+    """A trace of each cycle: queued, offered, accepted, completed commands; the array's activity.
 
-    If ``word_valid`` is 1, ``word`` enters a command queue. These words are the headers and
-    operands of the commands, in program order. ``engines`` has a field for each engine
-    (``ENGINE_EVENT``): whether a command is offered, accepted or completed, and the engines whose
-    tokens the next command waits for. ``array`` has a bit for each counter with a name
-    ``ARRAY_...``, in the order of ``celosia.arch.registers``. At most one bit is 1: it shows how
-    :class:`celosia.hdl.control.account.ArrayAccount` classified the previous cycle.
+    If ``word_valid`` is 1, ``word`` enters a command queue. The words are the headers and operands
+    of the commands, in program order. ``engines`` has one field per engine (``ENGINE_EVENT``). The
+    field has bits for an offered, an accepted and a completed command, and the engines whose tokens
+    the next command awaits. ``array`` has one bit per counter ``ARRAY_...``, in the order of
+    ``celosia.arch.registers``. At most one bit is 1: the class of the previous cycle
+    (:class:`celosia.hdl.control.account.ArrayAccount`).
     """
 
     def __init__(self) -> None:

@@ -114,13 +114,13 @@ def slots_of(payload: Any) -> list[Value]:
 
 
 def part_member(config: MatrixConfig) -> dict[str, Any]:
-    """Return the optional fields of a vector of activations, as a dictionary from name to shape.
+    """Return the optional fields of an activation vector: a dictionary from name to shape.
 
-    A field is absent if the machine lacks the unit that reads it. ``part`` selects a group of bits
-    of each weight; the activations are multiplied by these bits only. ``scaled`` is 1 if the sums
-    must be multiplied by the scales that the weight slot stores. ``lower`` is 1 if the weights are
-    attention keys whose lower bits are stored in the last rows of the slot. ``block`` is 1 if each
-    byte of the slot has two mantissas, and the mantissas in a row of bytes share an exponent.
+    The dictionary omits the fields that the machine does not use. ``part`` selects the group of
+    weight bits by which the activations are multiplied. If ``scaled`` is 1, the sums must be
+    multiplied by the scales in the weight slot. If ``lower`` is 1, the weights are attention keys,
+    and the last rows of the weight slot store the lower bits of these keys. If ``block`` is 1, each
+    byte of the weight slot has two mantissas, and all mantissas of a row share an exponent.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),
@@ -131,16 +131,16 @@ def part_member(config: MatrixConfig) -> dict[str, Any]:
 
 
 def weight_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of a line of weights.
+    """Return the layout of one line (row or column) of a weight tile on its way into the array.
 
-    If the field ``column`` is 1, the line is a column of a tile, otherwise a row. ``data`` has the
-    weights, and ``slot`` is the number of the weight slot to write. ``index`` is the number of the
-    row or column in the tile.
+    ``data`` has the weights. ``slot`` is the number of the weight slot (storage for one tile) to
+    write. ``index`` is the number of the line in the tile. The line is a column of the tile if
+    ``column`` is 1, and a row if ``column`` is 0.
 
-    There are two more fields if columns are far apart on the device (:func:`is_far`). ``strobe``
-    has a mask for each column, with a 1 for each row that the line writes; all masks are 0 in
-    cycles without a line. ``far`` has copies of the line: the first ``NEAR_COLUMNS`` columns use
-    the line itself, each further group of ``NEAR_COLUMNS`` columns uses one of the copies.
+    If columns are far apart on the device (:func:`is_far`), the layout has two more fields.
+    ``strobe`` has one mask per column, with one bit per row: a bit is 1 if the line writes the row.
+    Without a line, all bits are 0. ``far`` has copies of the line, one for each group of
+    ``NEAR_COLUMNS`` columns except the first group, which uses the line itself.
     """
     rows, cols, far = config.array.rows, config.array.cols, is_far(config)
     line = {"data": data.ArrayLayout(signed(config.element_width), config.line_elements)}
@@ -175,12 +175,11 @@ def sum_width(config: MatrixConfig, products: int) -> int:
 def enter(
     m: Module, config: MatrixConfig, operands: Any, elements: Any, count: Any, zero: Any
 ) -> None:
-    """Subtract the zero point ``zero`` from ``elements``; drive ``operands`` one cycle later.
+    """Drive ``operands`` with ``elements`` minus the zero point ``zero``, one cycle later.
 
-    Operands whose index is ``count`` or more become 0. An element has ``operand_width`` bits, and
-    one bit more in machines for INT16 (:mod:`celosia.hdl.matrix.wide`). The register that delays
-    the operand follows the subtraction. In a ``registered`` systolic array it precedes the
-    subtraction, because the array's edge has the next register.
+    Operands from index ``count`` on are 0. An element has ``operand_width`` bits, or one bit more
+    in machines for INT16 (:mod:`celosia.hdl.matrix.wide`). The delay is a register after the
+    subtraction. In a ``registered`` systolic array the register is before the subtraction.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)

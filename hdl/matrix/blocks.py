@@ -14,14 +14,15 @@ from celosia.hdl.component import Component
 
 
 class BlockEncoder(Component):
-    """Encodes two rows of values as 4-bit mantissas and one exponent.
+    """Encodes two rows of numbers as 4-bit mantissas with one shared exponent.
 
-    The format is that of equation (22) of docs/formats.md. If ``first`` is 1, ``elements`` are the
-    first row, which has ``count`` valid elements. In a later cycle, the caller sets ``second`` to 1
-    and ``elements`` to the second row. From the cycle after that on, ``o`` has the mantissas of
-    both rows; those of the first row are in the low halves of the bytes. The caller must supply the
-    first row on ``held`` while it reads ``o``. ``exponent`` is the exponent of both rows minus 1.
-    Bytes of ``o`` from ``count`` on are undefined.
+    Equation (22) of docs/formats.md defines the format. In a cycle with ``first`` at 1,
+    ``elements`` are the first row. In a later cycle with ``second`` at 1, ``elements`` are the
+    second row. Both rows have ``count`` valid elements. From the cycle after ``second`` on, ``o``
+    has one byte per column: the mantissa of the first row in the low half, the second row's in the
+    high half. The caller must supply the first row on ``held`` while the caller reads ``o``.
+    ``exponent`` is the shared exponent minus 1. Bytes of ``o`` from index ``count`` on are
+    undefined.
     """
 
     def __init__(self, *, rows: int, cols: int):

@@ -16,24 +16,25 @@ from celosia.hdl.stream.fields import inputs, outputs
 
 
 class ElementColumn(Component):
-    """A column of processing elements; ``sum_o`` is the sum of their products.
+    """A column with a processing element for each row; ``sum_o`` is the sum of all products.
 
-    Signals that move along the rows enter on ports ``NAME_i`` and leave on ``NAME_o``. These ports
-    are arrays with an entry for each row. ``a_i`` are the activations, and ``slot_i`` selects the
-    weights: an element has one weight in each slot. If ``gating`` is true, ``live_i`` has a bit for
-    each activation, which is 0 if the activation is zero. If a row's bit of ``row_strobe_i`` is 1,
-    the element of this row writes ``column_data`` to its weight slot ``row_slot_i``. If
-    ``transpose`` is true, ``column_strobe_i`` moves down the column by one row per cycle. Each
-    element that it reaches writes its row's ``row_data`` to slot ``column_slot_i``. The element of
-    row r adds its product one cycle after the element above it; the sum has ``sum_widths[r]`` bits.
+    Ports ``NAME_i`` and ``NAME_o`` with one entry per row are the inputs from the left neighbour
+    and the outputs to the right neighbour. ``a_i`` are the activations. ``slot_i`` selects the
+    weight of each product: an element stores one weight per slot. If ``gating`` is true, a bit of
+    ``live_i`` is 0 if the row's activation is zero. The product of row r is added one cycle after
+    the product of row r - 1. The sum after row r has ``sum_widths[r]`` bits.
 
-    If the column shares multipliers with a neighbour, ``side`` is its position in this pair of
-    columns, ``left`` or ``right``. The ports ``beside`` (weights for the right column) and
-    ``product`` (products for the left column) are then arrays with an entry for each row. If
-    ``pass_width`` is below 8, each activation is multiplied by a group of bits of its weight, which
-    ``part_i`` selects. If ``sleep`` is true, the bit ``awake_i`` arrives with the first row's
-    activation and moves down the column; an element holds its activation register while the bit is
-    0. :class:`celosia.hdl.matrix.element.ProcessingElement` describes the signals.
+    Weights are written by rows or by columns. If ``row_strobe_i[r]`` is 1, the element of row r
+    writes ``column_data`` to its slot ``row_slot_i[r]``. If ``transpose`` is true,
+    ``column_strobe_i`` moves down by one row per cycle. Each element that the strobe reaches writes
+    ``row_data`` of its row to slot ``column_slot_i``.
+
+    If two columns share multipliers, ``side`` is ``left`` or ``right``. The ports ``beside``
+    (weights for the right column) and ``product`` (products for the left column) then have one
+    entry per row. If ``pass_width`` is below 8, ``part_i`` selects the group of weight bits to
+    multiply. If ``sleep`` is true, the bit ``awake_i`` moves down the column with the activations;
+    at 0, the activation registers hold. :class:`celosia.hdl.matrix.element.ProcessingElement`
+    describes the signals.
     """
 
     def __init__(

@@ -20,25 +20,26 @@ REST = OPERAND_BITS - 1
 
 
 def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayout:
-    """Return the layout of a decoder step: the control signals that decode one line of codes.
+    """Return the layout of a decoder step: the decoder's control signals for one cycle.
 
-    ``format`` is the number of the weight format; 0 means INT8 bytes without codes. ``have`` is the
-    number of code bits that each column has left from earlier rows of bytes. ``fetch`` is 1 if the
-    step reads a new row of codes. ``scale`` is 1 if the step reads a row of scales, one per column,
-    for a group of weight rows. ``grouped`` is 1 if decoded values are multiplied by the scales.
+    ``format`` is the number of the weight format; format 0 is INT8, which has no codes. ``have`` is
+    the number of code bits per column that earlier rows of bytes have left over. If ``fetch`` is 1,
+    the decoder reads a row of codes. If ``scale`` is 1, it reads a row of scales: one scale per
+    column for a group of weight rows. If ``grouped`` is 1, the weights have such scales.
     """
     members = {"format": range(len(formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
     return data.StructLayout(members | present(scale=group > 0, grouped=group > 0))
 
 
 class DecodeSteps(Component):
-    """Generates the decoder steps for a tile column (all tiles in the same columns of the matrix).
+    """Generates the decoder's control signals for the tiles in the same columns of a matrix.
 
-    ``step`` is the current step, in the weight format number ``format`` (0 for INT8). ``grouped``
-    must be 1 if the weights have scales. ``reads`` is 1 if the step needs a new row of bytes, and
-    ``scales`` is 1 if this is a row of scales. A cycle with ``advance`` at 1 ends the step. In this
-    cycle ``tile`` must be 1 if the step is the last of a tile, and ``restart`` if it is the last of
-    a tile column.
+    ``step`` has the control signals of the current step (:func:`step_layout`). The input ``format``
+    is the number of the weight format, 0 for INT8. The input ``grouped`` is 1 if the weights have
+    scales. ``reads`` is 1 if the current step reads a row of bytes from memory. ``scales`` is 1 if
+    this row has scales. If the input ``advance`` is 1, the next step follows in the next cycle.
+    With ``advance``, ``tile`` must be 1 in the last step of a tile, and ``restart`` must be 1 in
+    the last step of the last of these tiles.
     """
 
     def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):

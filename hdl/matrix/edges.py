@@ -11,11 +11,11 @@ from celosia.hdl.stream.pipeline import delay, history, ring, stairs
 
 
 class ActivationEdge(Component):
-    """The array's left edge: delays row r's activation and weight slot number by r + 1 cycles.
+    """The array's left edge: delays the activation and weight slot number of row r by r + 1 cycles.
 
-    If ``gating`` is true, bit r of ``o_live`` is 1 if the activation of row r belongs to a
-    ``valid`` vector and is not zero. ``zeros`` is then the number of zero activations in the vector
-    of two cycles before, or 0 if that cycle had no vector.
+    If ``gating`` is true, bit r of ``o_live`` is 1 if row r's activation is not zero and its vector
+    has ``valid`` at 1. ``zeros`` is the number of zero activations in the vector that entered two
+    cycles earlier. Without such a vector, ``zeros`` is 0.
     """
 
     def __init__(
@@ -144,12 +144,13 @@ class WeightEdge(Component):
 
 
 class SumEdge(Component):
-    """The array's lower edge: delays sums so that those of all columns leave in the same cycle.
+    """The array's lower edge: delays the sums of a vector so that all columns leave in one cycle.
 
-    ``late[c]`` is the additional latency of column c (cycles). Counted from the arrival of a sum of
-    column 0 with ``late[0]`` at 0, column c's sum arrives in cycle ``c + late[c]``. All sums leave
-    in cycle ``cols - 1``; none may arrive later. ``o_valid`` is ``valid``, delayed by ``latency``
-    cycles: from activations at the left edge to their sums on ``o``.
+    ``late[c]`` is the additional latency of column c in cycles. The sum of column c arrives in
+    cycle ``c + late[c]``, if a sum of column 0 without additional latency arrives in cycle 0. All
+    sums of the vector leave in cycle ``cols - 1``; none may arrive later. ``o_valid`` is ``valid``
+    delayed by ``latency``, the number of cycles from activations at the left edge to their sums on
+    ``o``.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

@@ -16,13 +16,13 @@ from celosia.hdl.stream.pipeline import delay, spread
 class ActivationEntry(Component):
     """Subtracts the zero point from activations, and clears those in rows that a tile does not use.
 
-    ``elements`` are the activations of a vector, and ``note`` has the vector's control fields
-    (:func:`celosia.hdl.matrix.streamer.vector_layout`). ``o`` is the vector for the array, one
-    cycle after ``elements``. ``macs``, two cycles after ``elements``, is the number of rows that
-    the tile uses times the number of its used columns. ``gated``, three cycles after ``elements``,
-    is the number of zero activations in the used rows. It is computed from the array's ``zeros``. A
-    vector can be sent several times: once for each part of the weights, or for each byte of INT16
-    elements. ``macs`` and ``gated`` count one of these passes; they are 0 for the others.
+    ``elements`` are the activations of a vector, and ``note`` has its control fields
+    (:func:`celosia.hdl.matrix.streamer.vector_layout`). One cycle later, ``o`` is the vector for
+    the array. Two cycles after ``elements``, ``macs`` is the number of the tile's used rows times
+    the number of its used columns. Three cycles after ``elements``, ``gated`` is the number of zero
+    activations in the used rows, computed from the array's output ``zeros``. If a vector is sent
+    once for each part of the weights or for each byte of INT16 elements, ``macs`` and ``gated``
+    count it once.
     """
 
     def __init__(self, config: MatrixConfig):

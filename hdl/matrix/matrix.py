@@ -22,40 +22,38 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 class MatrixEngine(Component):
-    """Runs MATMUL and PRELOAD on the array selected by the configuration's field ``array``.
+    """Runs MATMUL and PRELOAD commands on a systolic array or an adder tree.
 
-    Weights are loaded up to one tile ahead of the activations. A tile takes one cycle for each of
-    the ``m`` rows of A if port ``a`` accepts a request in every cycle and the tile's weights have
-    been loaded. Loading the weights takes one cycle for each row, or for each of ``cols`` columns
-    if transposed, while the previous tile computes. So a tile takes ``max(m, L)`` cycles if the
-    weights of the next tile have L lines (rows or columns). The next tile can belong to the next
-    command. Resident weights, loaded by an earlier PRELOAD, need no loading. Port ``b`` must
-    deliver the lines of a tile without a wait after the first line. If weights are multiplied in
-    several parts (``pass_width``), each row of A takes one cycle for each part.
+    A MATMUL multiplies A (m rows, read on port ``a``) by the weights B (read on port ``b``), tile
+    by tile of B. A tile of loaded weights takes m cycles if port ``a`` accepts a request in every
+    cycle. If ``pass_width`` splits weights into parts, each row of A takes one cycle for each part.
+    While one tile computes, the weights of the next tile are loaded, also those of the next
+    command. The load takes one cycle for each of the tile's L lines (rows, or columns if
+    transposed). Therefore a tile takes ``max(m, L)`` cycles. Weights that an earlier PRELOAD loaded
+    need no time. Port ``b`` must deliver the lines of a tile without a pause.
 
-    PRELOAD loads tiles into weight slots (storage for one tile each), one line per cycle. Two lines
-    that are packed into one line of a slot take two or three cycles
-    (:class:`celosia.hdl.matrix.weights.WeightFetcher`). Products that use other slots run
-    meanwhile; each tile of the PRELOAD delays them by one cycle. A tile of the PRELOAD waits until
-    no product uses its slot. In a systolic array it waits r cycles more if its first line is line r
-    (flag ``append``).
+    PRELOAD loads tiles into weight slots (storage for one tile each), one line per cycle. If two
+    lines are packed into one line of a slot, they take two or three cycles
+    (:class:`celosia.hdl.matrix.weights.WeightFetcher`). Products that use other slots continue
+    meanwhile; each loaded tile delays them by one cycle. The load of a tile waits until no product
+    uses its slot. In a systolic array, a tile that starts at line r (flag ``append``) waits r
+    cycles more.
 
-    From first request to last accumulated sum, a product of T tiles with L lines each takes
-    ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles. If the array
-    is an adder tree, the product takes L - 1 cycles more. If the machine is ``registered``, the
-    product takes one cycle more. For resident weights L is 1, and the product takes one cycle less.
-    The output ``working`` is 1 from the first request to the last accumulated sum. The first
-    request follows the acceptance of a command by one cycle, or by two cycles in a ``registered``
-    machine.
+    A product of T tiles takes
+    ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles from the
+    first request to the last accumulated sum. An adder tree takes L - 1 cycles more. A
+    ``registered`` machine takes one cycle more. With weights from a PRELOAD, L is 1 and the product
+    takes one cycle less. The first request follows the acceptance of the command by one cycle, or
+    by two cycles in a ``registered`` machine. ``working`` is 1 from the first request to the last
+    accumulated sum.
 
-    A drain (read of the accumulators) gets complete sums if its first request comes at least
-    ``dispatch_cycles`` cycles after ``status.done``. This is always so if the drain waits for the
-    command's dependency token. ``status.stall`` is 1 while a scratchpad request waits. ``sends`` is
-    1 in each cycle in which the scratchpad accepts the request for a vector. A few cycles later,
-    ``macs`` is the number of the vector's products in rows and columns that its tile uses. One
-    cycle after ``macs``, ``gated`` is the number of zero activations in the used rows. ``refused``
-    is 1 if the next vector is late because the scratchpad does not accept a request. ``filling`` is
-    1 while an accepted command has vectors that have not been requested yet.
+    A drain (read of the accumulators) reads complete sums if it waits for the command's dependency
+    token, or starts at least ``dispatch_cycles`` cycles after ``status.done``. ``status.stall`` is
+    1 while a scratchpad request waits. ``sends`` is 1 in each cycle in which the scratchpad accepts
+    the request for a vector. Some cycles later, ``macs`` is the number of products of the vector in
+    the tile's used rows and columns. One cycle after ``macs``, ``gated`` is the number of zero
+    activations in the used rows. ``refused`` is 1 if the next vector waits because the scratchpad
+    does not accept a request. ``filling`` is 1 while the accepted commands have vectors to request.
     """
 
     def __init__(self, config: MatrixConfig):

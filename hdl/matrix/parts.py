@@ -24,10 +24,11 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
 
 
 def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return one part of an 8-bit weight as a signed operand.
+    """Return a group of ``width`` bits of an 8-bit weight, as a signed operand of a multiplier.
 
-    ``part`` (:func:`part_layout`) selects the part of ``width`` bits. If ``width`` is 8, the result
-    is the whole weight or, with ``part.alone`` at 1, the 4-bit weight number ``part.place``.
+    ``part`` (:func:`part_layout`) selects the group. If ``width`` is 8 and ``part.alone`` is 0, the
+    result is the whole weight. If ``width`` is 8 and ``part.alone`` is 1, the result is 4-bit
+    weight ``part.place`` of the two in the byte.
     """
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:

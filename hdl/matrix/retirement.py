@@ -14,22 +14,21 @@ IN_FLIGHT_WIDTH = 9
 
 
 class Retirement(Component):
-    """Delays the accumulator address of each vector until the array has computed the sums.
+    """Delays accumulator addresses until the sums leave the array, and reports finished commands.
 
-    ``acc_addr`` is the address that ``i_addr`` had ``latency`` cycles before. ``settle`` is the
-    number of cycles from the accumulation of a sum until the sum can be read.
+    ``acc_addr`` is ``i_addr`` delayed by ``latency`` cycles. ``settle`` is the number of cycles
+    after which an accumulated sum can be read.
 
-    The input ``last`` is 1 for the last vector of a command. In the same cycle, ``push`` is the
-    mask of the engines that receive a token when the command is done. ``status.done`` is 1
-    ``latency + settle - dispatch`` cycles after ``last``. So a read of the accumulators finds
-    complete sums from ``dispatch`` cycles after ``status.done`` on.
+    ``last`` must be 1 with the last vector of a command, and ``push`` must then be the mask of the
+    engines that receive a dependency token. ``status.done`` is 1 ``latency + settle - dispatch``
+    cycles after ``last``. A read of the accumulators that starts ``dispatch`` cycles after
+    ``status.done`` finds complete sums.
 
-    The engine drives the inputs ``offered``, ``taken``, ``waiting`` and ``named``. ``offered`` is 1
-    while a command waits in the queue, and ``taken`` is 1 in the cycle in which the engine accepts
-    a command. ``status.busy`` is 1 while a command waits or is not done. ``waiting`` is 1 while the
-    scratchpad delays a request; it is output as ``status.stall``. ``named`` is 1 while the weight
-    fetcher has a tile to process. The output ``working`` is 1 from a command's first tile until the
-    last sum of all accepted commands has been written.
+    The engine drives the other inputs. ``offered`` is 1 while a command waits in the queue.
+    ``taken`` is 1 in the cycle in which the engine accepts a command. ``waiting`` is 1 while the
+    scratchpad delays a request, and drives ``status.stall``. ``named`` is 1 while the weight
+    fetcher has a tile. ``status.busy`` is 1 while a command waits or is not done. ``working`` is 1
+    from a command's first tile until the last sum of all accepted commands is accumulated.
     """
 
     def __init__(self, *, addr_width: int, latency: int, settle: int, dispatch: int):

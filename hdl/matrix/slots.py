@@ -13,22 +13,22 @@ REGISTERED_AHEAD = 2
 
 
 class SlotGuard(Component):
-    """Decides whether a tile's first line of weights may be requested for a weight slot.
+    """Delays new weights for a weight slot (storage for one tile) until the last use of the old.
 
-    A slot stores the weights of one tile. ``free`` is 1 if line ``line`` may be requested for slot
-    ``slot``. ``hold`` is 1 in a cycle in which the tile of ``slot`` is sent to the streamer: its
-    products will use the slot. ``freed`` is 1 in a cycle in which the oldest sent tile requests its
-    last vector; this may be the cycle in which it is sent. Its slot is free from the next cycle on,
-    unless products of another sent tile use the slot. ``late`` is the number of register stages
-    that a sent tile passes before its vectors are requested. At most ``2 + 2 * late`` sent tiles
-    have not requested their last vector yet.
+    ``free`` is 1 if line ``line``, the first to load of a tile, may be requested for slot ``slot``.
+    ``hold`` is 1 in the cycle in which a tile in slot ``slot`` is sent to the streamer, which reads
+    its activations. ``freed`` is 1 in the cycle in which the last activations of the oldest tile
+    are requested; this may be the cycle of ``hold``. From the next cycle on, the tile's slot is
+    free if no other sent tile uses the slot. ``late`` is the number of register stages between
+    ``hold`` and the request of the tile's activations. At most ``2 + 2 * late`` tiles may be
+    between ``hold`` and ``freed``.
 
-    In a systolic array ``free`` has two more conditions. First, row r of the array receives vectors
-    r cycles after row 0. So after ``freed`` line r must wait r cycles longer than line 0. Second,
-    rows of weights enter the array at the left and columns at the top, so a row could reach an
-    element in the same cycle as an earlier column. To prevent that, (cycle of request) - (index of
-    line) must be larger than for the previously requested line. ``written`` is 1 in the cycle in
-    which line ``index`` of any slot is requested.
+    In a systolic array ``free`` has two more conditions. First, line r must wait r cycles longer
+    after ``freed`` than line 0, because row r of the array uses its activations r cycles after row
+    0. Second, rows of weights enter the array at the left and columns at the top, and both must not
+    reach an element in the same cycle. Therefore, for the first line of a tile, (cycle of request)
+    - (index of line) must be larger than for the line requested before. ``written`` is 1 in a cycle
+    in which line ``index`` of any slot is requested.
     """
 
     def __init__(self, *, lines: int, weight_depth: int, late: int, systolic: bool):
@@ -52,7 +52,7 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Connect the inputs for the next tile, which only a subclass has, to ``tiles``.
+        """Connect the inputs for the next tile, which only subclasses have, to ``tiles``.
 
         ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`.
         """
@@ -111,10 +111,10 @@ class SlotGuard(Component):
 
 
 class StagedSlotGuard(SlotGuard):
-    """A slot guard whose ``free`` comes from a register, because it is computed one cycle ahead.
+    """A slot guard that computes ``free`` one cycle ahead and stores it in a register.
 
-    So it must receive ``slot`` and ``line`` one cycle early. If ``moves`` is 1, their values in the
-    next cycle must be ``next_slot`` and ``next_line``, otherwise their present values.
+    The guard therefore needs the slot and the line of the next cycle. If ``moves`` is 1, these are
+    ``next_slot`` and ``next_line``. If ``moves`` is 0, ``slot`` and ``line`` must not change.
     """
 
     def _more_members(self):

@@ -41,19 +41,19 @@ def vector_layout(config: MatrixConfig) -> data.StructLayout:
 
 
 class ActivationStreamer(Component):
-    """Reads the activations of tiles row by row, and sends them to the array.
+    """Reads the activations of each tile row by row, and sends them to the array as vectors.
 
-    ``i`` receives tiles as jobs (:func:`celosia.hdl.matrix.weights.job_layout`). One vector per
-    cycle is requested in the order of the jobs; the array cannot refuse it. ``sends`` is 1 in the
-    cycle in which port ``a`` accepts the request for a vector. ``sram_latency`` cycles later,
-    ``elements`` are the vector's elements, and ``note`` has its control fields. ``freed`` is 1 when
-    the last vector of a MATMUL's job is requested. From the next cycle on, new weights for the
-    job's weight slot may be requested: they arrive after its last use. ``idle`` is 1 if no job is
-    left. In a ``registered`` machine a register delays each request by one cycle.
+    ``i`` receives one job per tile (:func:`celosia.hdl.matrix.weights.job_layout`). The streamer
+    requests one vector per cycle, in the order of the jobs; the array accepts every vector.
+    ``sends`` is 1 in the cycle in which port ``a`` accepts a request. ``sram_latency`` cycles
+    later, ``elements`` are the vector's activations, and ``note`` has its control fields. ``freed``
+    is 1 in the cycle in which the last vector of a MATMUL tile is requested. From the next cycle
+    on, new weights for the tile's weight slot may be requested. ``idle`` is 1 if no job is left. In
+    a ``registered`` machine a register delays each request by one cycle.
 
-    If weights are multiplied in parts, or elements have two bytes, the vectors of a job are sent
-    once for each part or byte. In machines for INT16 each of ``elements`` has nine bits: low bytes
-    are signed, and a high byte plus the carry of a negative low byte may not fit in eight.
+    If weights are multiplied in parts, the vectors of a job are sent once for each part. Vectors of
+    INT16 activations are sent once for each byte. In machines for INT16, each of ``elements`` has
+    nine bits: low bytes are signed, so a high byte plus 1 may not fit in eight bits.
     """
 
     def __init__(self, config: MatrixConfig):

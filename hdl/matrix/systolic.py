@@ -17,30 +17,30 @@ from celosia.hdl.stream.pipeline import delay
 
 
 class SystolicArray(Component):
-    """``rows`` x ``cols`` elements that sum products over the rows, one vector per cycle.
+    """An array of ``rows`` x ``cols`` elements, which multiplies one vector per cycle by a tile.
 
-    ``o`` has one sum per column, ``latency`` cycles after the vector of activations on ``i``. A
-    column's sum adds the products activation * weight of all rows, modulo 2**acc_width. Operands
-    are from -L to L. If the array has zero points, L is 2**operand_width - 1, the largest
-    difference between an operand and its zero point. Otherwise L is 2**(operand_width - 1).
-    Internal sums are wide enough for these operands.
+    ``o`` has one sum per column, ``latency`` cycles after the activations on ``i``. The sum of a
+    column is the sum of activation * weight over all rows, modulo 2**acc_width. Internal sums are
+    wide enough for operands from -L to L. L is 2**(operand_width - 1). If the configuration has
+    zero points, L is 2**operand_width - 1.
 
-    ``i_weights`` writes one line of weights per cycle: a row (an element per column), or a column
-    (an element per row) if ``column`` is 1. The lines of a tile are all rows or all columns, in
-    ascending order from 0. A weight slot stores the lines of one tile. Writes move through the
-    array like activations. So line 0 may arrive one cycle after the last activations that use the
-    slot's old weights. The first activations that use the new weights may arrive one cycle after
-    line 0, and line r up to r - 1 cycles after these activations. So lines in consecutive cycles
-    are in time.
+    ``i_weights`` writes one line of a tile per cycle into a weight slot (storage for one tile). The
+    line is a row, or a column if ``column`` is 1. The lines of a tile are all rows or all columns,
+    in ascending order from 0. Line 0 may follow the last activations that use the old weights of
+    the slot by one cycle. Activations that use the new weights may follow line 0 by one cycle, if
+    the other lines arrive in consecutive cycles after line 0.
 
-    These configuration fields change the array. If ``operand_gating`` is true, zero operands leave
-    the multipliers' inputs unchanged, which saves power. If ``packed`` is true, pairs of columns
-    share multipliers. If ``pass_width`` is below 8, a vector is multiplied by one part (group of
-    bits) of each weight, which ``part`` selects. The sums are shifted to the bit position of the
-    part. If ``wide_operands`` is true, for INT16 activations, the sums of a vector with ``shifted``
-    at 1 are multiplied by 256. If ``sleep`` is true, activations do not enter columns from ``n``
-    on. The registers of activations and multipliers of these columns then hold, and their sums are
-    zero.
+    These fields of the configuration change the array:
+
+    - ``operand_gating``: a zero operand does not change the inputs of the multiplier, to save
+      power.
+    - ``packed``: pairs of columns share multipliers.
+    - ``pass_width`` below 8: a vector is multiplied by one part (group of bits) of each weight. The
+      field ``part`` of the vector selects the part and the shift of the sums.
+    - ``wide_operands`` (INT16 activations): the sums of a vector with ``shifted`` at 1 are
+      multiplied by 256.
+    - ``sleep``: columns from index ``n`` on receive no activations. Their registers hold, and their
+      sums are zero.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -23,22 +23,23 @@ def times(value, factor: int):
 
 
 def tile_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of one tile of a MATMUL or PRELOAD.
+    """Return the layout of one tile of a MATMUL (sums += A * B) or a PRELOAD (loads B).
 
-    ``a_addr``, ``b_addr`` and ``acc_addr`` are the addresses of activations, weights B and sums.
-    ``slot`` is the weight slot. If the bytes of the slot hold two 4-bit tiles, ``half`` selects one
-    of them. ``k`` and ``n`` are the numbers of used rows and columns. Lines ``line`` to ``end - 1``
-    of the tile's weights are loaded. Products that load weights use slots 0 and 1 alternately.
+    ``a_addr``, ``b_addr`` and ``acc_addr`` are the addresses of A's activations, B's weights and
+    the sums. ``slot`` is the weight slot (storage for one tile's weights). If each byte of the slot
+    holds 4-bit weights of two tiles, ``half`` selects one of the two. ``k`` and ``n`` are the
+    numbers of rows and columns that the tile uses. The tile's lines (rows or columns of weights)
+    from ``line`` to ``end - 1`` are loaded.
 
-    ``onward`` is 1 if the next tile's lines follow this tile's lines in memory. The first line of a
-    tile is at ``b_addr`` plus the size of the lines of all earlier tiles with ``onward`` at 1. If
-    the command is :func:`stacked`, only tiles of the same tile column (same columns of B) count.
+    If ``onward`` is 1, the lines of the next tile follow the lines of this tile in memory. A tile's
+    first line is at ``b_addr`` plus the bytes of all earlier tiles with ``onward`` at 1. If the
+    command is :func:`stacked`, only earlier tiles in the same columns of B count.
 
-    The other fields are flags. ``last`` is 1 for the last tile of a command; ``parity`` is 0 and 1
-    in alternate commands. ``product`` is 1 for a tile of a MATMUL, and ``loads`` is 1 if the tile's
+    The other fields are flags. ``last`` is 1 for the last tile of a command. ``parity`` is 0 and 1
+    in alternate commands. ``product`` is 1 for a tile of a MATMUL. ``loads`` is 1 if the tile's
     lines are read from the scratchpad. ``column`` is 1 if the lines are columns, 0 if they are
-    rows. ``single`` is 1 if the tile has only one line to load, and ``vector`` is 1 if the
-    command's operand A has only one row.
+    rows. ``single`` is 1 if the tile has only one line to load. ``vector`` is 1 if A has only one
+    row.
     """
     lines = config.lines
     return data.StructLayout(
@@ -65,13 +66,12 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
 
 
 class TileWalker(Component):
-    """Generates the tiles of MATMUL and PRELOAD commands.
+    """Generates the tiles of MATMUL and PRELOAD commands on ``o``, one per cycle.
 
-    One tile is generated per cycle, from the cycle after a command is accepted on. The first tiles
-    are those in the first columns of B, from the first rows to the last; the next columns follow.
-    The next command is accepted while the last tiles of the current command still wait on ``o``, so
-    there is no pause between the tiles of two commands. ``command`` is the command of the tile on
-    ``o``. The sizes in a command must be at least 1.
+    A command's first tile follows its acceptance by one cycle. The tiles are ordered by columns of
+    B, and by rows of B within the same columns. The next command is accepted before the last tiles
+    of the current command have left ``o``, so there is no pause between commands. ``command`` is
+    the command of the tile on ``o``. The sizes in a command must be at least 1.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -269,10 +269,11 @@ class TileWalker(Component):
 
 
 class StagedTileWalker(TileWalker):
-    """A :class:`TileWalker` whose tiles pass a register slice, which delays them by one cycle.
+    """A :class:`TileWalker` with a register before ``o``, which delays each tile by one cycle.
 
-    The extra outputs predict ``o``. If ``moves`` is 1, ``following`` is the tile on ``o`` in the
-    next cycle, unless ``o`` is then not valid. If ``moves`` is 0, the tile on ``o`` stays.
+    The additional outputs predict ``o``. If ``moves`` is 1 and ``o`` is valid in the next cycle,
+    the tile on ``o`` in the next cycle is ``following``. If ``moves`` is 0, the tile on ``o``
+    stays.
     """
 
     def _more_members(self):
@@ -319,10 +320,9 @@ def paired(command):
 
 
 def one_of_pair(config: MatrixConfig, command):
-    """Return 1 if a command uses weight slots in which each byte has elements of two KV heads.
+    """Return 1 if each byte of the command's weight slots has two elements of two KV heads, else 0.
 
-    Such a command multiplies by one head's tile, or loads the tiles of both heads. The result is 0
-    for other commands.
+    Such a command multiplies by the tile of one of the two heads, or loads the tiles of both heads.
     """
     return flag_if(config.packed_cache, command, "pair")
 
@@ -352,9 +352,9 @@ def b_transposed(config: MatrixConfig, command):
 
 
 def flag_if(unit, command, name: str):
-    """Return the flag ``name`` of a MATMUL or PRELOAD, or 0 if the machine lacks the flag's unit.
+    """Return the flag ``name`` of a MATMUL or PRELOAD if ``unit`` is true, or 0 if it is false.
 
-    ``unit`` must be true if the machine has the unit.
+    ``unit`` must be true if the machine has the circuit that the flag controls.
     """
     return _flags_of(command, name) if unit else Const(0, 1)
 

@@ -37,32 +37,33 @@ from celosia.hdl.stream.pipeline import delay, spread
 
 
 class TreeColumn(Component):
-    """A column of elements with weights and multipliers, and the tree that adds their products.
+    """A column with weights and a multiplier for each row, and an adder tree for the products.
 
-    A weight slot has one weight per row. ``slot`` selects the slot whose weights multiply the
-    activations ``a``, which must arrive ``weights_latency`` cycles later. ``o`` is the sum of the
-    products, ``product_latency + ceil(log2(rows))`` cycles after ``a``. ``strobe`` is a mask of
-    rows whose ``weights`` are written to ``write_slot``. Values of ``slot`` in later cycles select
-    these weights; ``slot`` must not be ``write_slot`` in the cycle of the write. For more than
-    ``REGISTER_DEPTH`` slots the column has one memory, with a word for each slot.
+    A weight slot stores one weight per row. ``slot`` selects the slot of the weights that multiply
+    the activations ``a``. ``a`` must arrive ``weights_latency`` cycles after ``slot``. ``o`` is the
+    sum of the products, ``product_latency + ceil(log2(rows))`` cycles after ``a``. For each row
+    with a 1 in ``strobe``, the row's weight in ``weights`` is written to slot ``write_slot``. In
+    this cycle ``slot`` must differ from ``write_slot``; from the next cycle on, ``slot`` may select
+    the new weights.
 
-    If the configuration has ``operand_gating``, a bit of ``live``, which arrives with ``slot``, is
-    1 if the row's activation is not zero. The uppermost bit of a weight is 1 if the weight is not
-    zero. If one of the two bits is 0, the multiplier's inputs keep their values, which saves power.
+    If the configuration has ``operand_gating``, products with a zero operand do not change the
+    multiplier's inputs, to save power. A row's bit of ``live`` arrives with ``slot`` and is 0 if
+    the activation is zero. A weight has an additional uppermost bit, which is 0 if the weight is
+    zero.
 
     If the configuration has ``low_rows``, the last rows can store the lower four bits of attention
-    keys. If ``lower`` was 1 in the cycle before, ``o`` is 16 times the sum over the first
-    ``high_rows`` rows, plus the sum over the other rows. Otherwise ``o`` is the sum over all rows.
+    keys. If ``lower`` is 1, ``o`` one cycle later is 16 times the sum over the first ``high_rows``
+    rows plus the sum over the other rows. If ``lower`` is 0, ``o`` is the sum over all rows.
 
-    If the configuration has ``block_exponents``, each row of a slot has an exponent, whose bits are
-    stored in several columns. This column stores ``exponent_width`` of these bits for each row, and
-    outputs them on ``exponents``. If ``block`` is 1, each weight byte consists of two 4-bit
-    mantissas, and ``part`` selects one of them. The activation is then multiplied by
-    ``2 * mantissa + 1``. If ``block`` is 0, it is multiplied by the stored weight itself.
+    If the configuration has ``block_exponents``, each row of a slot has an exponent. Several
+    columns store its bits: ``exponent_width`` of them are stored here and output on ``exponents``.
+    If ``block`` is 1, a byte of weights has two 4-bit mantissas, and ``part`` selects one of them.
+    The activation is then multiplied by ``2 * mantissa + 1``. If ``block`` is 0, the activation is
+    multiplied by the stored weight.
 
-    A column with ``side`` ``left`` has no multipliers. It sends its weights on ``beside`` to the
-    next column, which has ``side`` ``right``. That column also computes the left column's products,
-    and returns them on ``product``.
+    A column with ``side`` ``left`` has no multipliers. Its weights leave on ``beside`` to the next
+    column, which has ``side`` ``right``. The right column computes the products of both columns,
+    and returns the left column's products on ``product``.
     """
 
     def __init__(self, config: MatrixConfig, side: str = "", exponent_width: int = 0):

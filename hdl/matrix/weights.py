@@ -29,16 +29,17 @@ from celosia.hdl.stream.flow import Flow
 
 
 def job_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of a job for the streamer: a tile, and fields of the tile's command.
+    """Return the layout of a job: the work of the array on one tile of weights.
 
-    A job is the work of the array on one tile. ``m`` is the number of rows of A, ``a_stride`` the
-    distance between adjacent rows (bytes), and ``a_zero`` the zero point of A. ``push`` is a mask
-    of engines that receive a dependency token when the command is done.
+    ``tile`` describes the tile (:func:`celosia.hdl.matrix.tiles.tile_layout`). ``m`` is the number
+    of rows of the activations A, ``a_stride`` the distance between adjacent rows in bytes, and
+    ``a_zero`` the zero point of A. ``push`` is a mask of engines that receive a dependency token
+    when the command is done.
 
-    The other fields are absent if the machine lacks the unit that reads them. ``parts`` is the
-    number of passes through the array for each vector, minus one. ``wide`` is 1 if activations are
-    INT16. ``paired`` is 1 if the bytes of the slot hold two 4-bit tiles.
-    :func:`celosia.hdl.matrix.array.part_member` explains ``lower``, ``block`` and ``scaled``.
+    Fields that the machine does not use are absent. ``parts`` is the number of passes of each
+    vector through the array, minus one. ``wide`` is 1 if activations are INT16. ``paired`` is 1 if
+    the bytes of the weight slot hold two 4-bit tiles. :func:`celosia.hdl.matrix.array.part_member`
+    explains ``lower``, ``block`` and ``scaled``.
     """
     return data.StructLayout(
         {
@@ -60,38 +61,38 @@ def job_layout(config: MatrixConfig) -> data.StructLayout:
 
 
 class WeightFetcher(Component):
-    """Reads the weights of MATMUL and PRELOAD commands from the scratchpad, tile by tile.
+    """Reads the weights of MATMUL and PRELOAD commands from port ``b``, tile by tile.
 
-    A tile's weights are read from ``b`` line by line. A line is a row of B, or a column if B is
-    transposed. ``o_weights`` outputs the weights minus their zero point. A MATMUL writes its tiles
-    to slots 0 and 1 alternately. A PRELOAD writes its tiles to consecutive slots from the command's
-    slot on. A tile takes one cycle for each of its rows, or ``cols`` cycles if transposed; the next
-    tile follows without a pause. Columns past the end of B become zero. A MATMUL by resident
-    weights reads no weights.
+    A tile is read line by line: a line is a row of B, or a column if B is transposed. A tile takes
+    one cycle for each row, or ``cols`` cycles if B is transposed; the next tile follows without a
+    pause. ``o_weights`` outputs the weights minus their zero point. Columns past the end of B are
+    zero. A MATMUL writes its tiles to weight slots 0 and 1 alternately (a slot stores one tile). A
+    PRELOAD writes its tiles to consecutive slots from the command's slot on. A MATMUL by weights
+    that a PRELOAD has loaded reads no weights.
 
-    If a PRELOAD has the flag ``append``, it writes lines from the command's ``line`` on, and the
-    other lines of the slots are unchanged. Writing takes one cycle for each line. Two lines of
-    elements can be packed into one line of a slot, with four bits of each element. Such a pair
-    takes two cycles, or three cycles if its elements also share exponents.
+    If a PRELOAD has the flag ``append``, it writes lines from the command's ``line`` on, and keeps
+    the other lines of the slots. If two lines are packed into one line of a slot (four bits per
+    element), the pair takes two cycles. The pair takes three cycles if its elements share
+    exponents.
 
-    A tile's lines wait until no product needs its slot (:mod:`celosia.hdl.matrix.slots`), as
-    reported by ``freed``. A command is accepted while the last tile of the previous command is
-    being read, so the new command's first weights are loaded during the products of that tile.
+    The lines of a tile wait until no product needs their slot (:mod:`celosia.hdl.matrix.slots`);
+    ``freed`` is 1 when the last vector of a tile is requested. The next command is accepted while
+    the last tile of the current command is read.
 
     ``o`` outputs the job of a tile (:func:`job_layout`) in the cycle in which the tile's first line
-    is requested. The tile's line 0 arrives ``weight_latency`` cycles after its request, activations
-    ``sram_latency`` cycles after theirs. So the activations must be requested at least
-    ``1 + weight_latency - sram_latency`` cycles later. Line r arrives r cycles after line 0, and
-    row r of the array receives activations r cycles after row 0. This relies on ``b``: **once it
-    has accepted the first line of a tile it must accept the others without a wait**. In an adder
-    tree all rows receive activations in the same cycle. So for a tree, ``o`` outputs the job when
-    the last line is requested. ``placed`` is 1 if the weights of the tile on ``o`` are resident, so
-    that its activations may be requested at once. ``named`` is 1 while there is a tile to load or
-    to output.
+    is requested. Line 0 arrives ``weight_latency`` cycles after its request. Activations arrive
+    ``sram_latency`` cycles after their request. So the first activations must be requested at least
+    ``1 + weight_latency - sram_latency`` cycles after the job. Line r and the activations of row r
+    arrive r cycles after those of row 0. **If port ``b`` has accepted the first line of a tile, it
+    must accept the other lines without a wait**. In an adder tree, all rows receive activations in
+    the same cycle, so ``o`` outputs the job when the last line is requested.
 
-    If weights have a format of less than 8 bits, only some lines need new bytes from ``b``. A
-    group's scales are read in a separate cycle before the tile's first line. If the configuration
-    has weight formats, all weights arrive one cycle later than stated above.
+    If ``placed`` is 1, the weights of the tile on ``o`` are already in their slot. ``named`` is 1
+    while there is a tile to load or to output.
+
+    If weights have less than 8 bits, only some lines need new bytes from ``b``. The scales of a
+    group of weights are read in an additional cycle before the tile's first line. If the
+    configuration has weight formats, all weights arrive one cycle later than stated above.
     """
 
     def __init__(self, config: MatrixConfig):

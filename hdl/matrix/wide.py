@@ -46,9 +46,9 @@ def bytes_of(
 
 
 def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
-    """Return a list of signed 9-bit sums: each signed byte of ``words`` plus its carry in ``more``.
+    """Return a list of signed 9-bit sums: each byte of ``words`` plus its carry bit in ``more``.
 
-    :func:`bytes_of` returns bytes and carries.
+    :func:`bytes_of` returns the bytes and the carry bits.
     """
     return [byte.as_signed() + carry_bit for byte, carry_bit in zip(words, more, strict=True)]
 

@@ -17,20 +17,21 @@ from celosia.hdl.stream.pipeline import KEPT, delay, spread
 
 
 class WeightWriter(Component):
-    """Converts a line of bytes from the scratchpad to a line of weights.
+    """Converts lines of bytes from the scratchpad to lines of weights minus their zero point.
 
-    ``i`` describes a line in the cycle in which the line is requested from the scratchpad. Its
-    fields are the weight slot ``slot``, the line's number ``index`` in the tile, and the zero point
-    ``zero``. The tile has ``k`` rows and ``n`` columns; elements past them become zero. ``data``
-    must be this line ``weight_latency`` cycles after ``i``. ``o`` is the line of weights one cycle
-    after ``data``, or two cycles after it if the configuration has weight formats.
+    ``i`` describes a line (row or column of a tile) in the cycle in which the line is requested.
+    ``slot`` is the weight slot, ``index`` the number of the line in the tile, and ``zero`` the zero
+    point. Elements past row ``k`` or column ``n`` become zero. ``data`` must be the line's bytes
+    ``weight_latency`` cycles after ``i``. ``o`` is the line of weights one cycle after ``data``, or
+    two cycles if the configuration has weight formats.
 
-    If the field ``pair`` is 1, two lines are packed into one line of bytes. For the first line, the
-    field ``early`` must be 1: the writer only stores the line. For the second line, ``o`` has the
-    upper four bits of each element of both lines; the first line is in the low halves of the bytes.
-    If ``block`` is also 1, the elements are packed as mantissas with a common exponent. ``early``
-    must then be 1 for both lines, and ``second`` for the second line. A third word on ``i``, for
-    which no line is read, makes ``o`` output the packed line.
+    If ``pair`` is 1, two lines are packed into one line of a slot, with the upper four bits of each
+    element. The low half of each byte is from the first line. ``early`` must be 1 for the first
+    line, which is only stored; ``o`` has the packed line after the second line.
+
+    If ``pair`` and ``block`` are 1, the two lines are packed as mantissas with a shared exponent.
+    ``early`` must be 1 for both lines, and ``second`` must be 1 for the second line. A third entry
+    on ``i``, for which no bytes are read, then outputs the packed line on ``o``.
     """
 
     def __init__(self, config: MatrixConfig):

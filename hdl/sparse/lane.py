@@ -27,22 +27,23 @@ def sum_layout(config: MatrixConfig) -> data.StructLayout:
 
 
 class SparseLane(Component):
-    """Multiplies one lane's part of a sparse matrix by activations; outputs the column sums.
+    """Multiplies one lane's part of a sparse matrix by activations, and outputs column sums.
 
-    An entry (``celosia.arch.sparse``) encodes zeros, with or without a following weight. The
-    encoded matrix begins with three header beats, which have a field for each lane. The fields give
-    the position of the lane's first element: its tile (beat 0), its column in the tile (beat 1),
-    and its row (beat 2). If bit i of ``begin`` is 1, ``field`` is the lane's field of header beat
-    i, and the lane loads it. If ``take`` is 1, the lane consumes ``field`` as its next entry.
-    ``product`` is 1 if the entry on ``field`` has a nonzero weight, and ``zeros`` is the number of
-    zero weights that the entry encodes. If ``stall`` is 1, ``take`` must be 0, because the entry
-    would complete a column before ``o`` has accepted the sum of the previous column. If ``finish``
-    is 1, the lane outputs the sum of the last column; this must be at least ``LANE_LATENCY`` cycles
-    after the last entry. ``idle`` is 1 if ``o`` has accepted the sums of all completed columns.
+    A lane has consecutive elements of the matrix (column by column), encoded as entries
+    (``celosia.arch.sparse``). An entry is a number of zeros, with or without a weight after them.
+    Before the entries, three header fields give the position of the lane's first element: tile,
+    column in the tile, and row. If bit i of ``begin`` is 1, ``field`` is header field i. If
+    ``take`` is 1, ``field`` is the lane's next entry.
 
-    If ``x_en`` is 1, ``x_data`` (``load_bytes`` activations) is written to word ``x_addr`` of bank
-    ``x_bank``. The lane multiplies the activations of bank ``bank``, minus the zero point ``zero``.
-    ``k`` is the number of rows of the matrix, and must not change during a command.
+    ``product`` is 1 if the entry on ``field`` has a nonzero weight. ``zeros`` is the number of zero
+    weights in this entry. If ``stall`` is 1, ``take`` must be 0: the entry would complete a column,
+    but ``o`` has not accepted the sum of the previous column. ``finish`` outputs the sum of the
+    last column on ``o``; ``finish`` must be at least ``LANE_LATENCY`` cycles after the last entry.
+    ``idle`` is 1 if ``o`` has accepted the sums of all completed columns.
+
+    If ``x_en`` is 1, ``load_bytes`` activations on ``x_data`` are written to word ``x_addr`` of
+    bank ``x_bank``. The weights are multiplied by the activations of bank ``bank``, minus the zero
+    point ``zero``. ``k`` is the number of rows of the matrix, and must not change during a command.
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):

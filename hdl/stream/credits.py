@@ -1,4 +1,4 @@
-"""A queue after a pipeline that never stalls: payloads enter only if the queue has space."""
+"""A queue after a pipeline without stalls: inputs enter the pipeline if the queue has space."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream

@@ -17,9 +17,9 @@ _OPTIONAL: set[str] = set()
 
 
 def present(**fields: Any) -> dict[str, Any]:
-    """Return the given fields that are at least one bit wide, as a dictionary from name to shape.
+    """Return those fields whose width is at least one bit, as a dictionary from name to shape.
 
-    A shape can be a Boolean: True stands for one bit, False for a field of width 0.
+    The shape True is one bit, and the shape False is a field of width 0.
     """
     _OPTIONAL.update(fields)
     shapes = {
@@ -39,9 +39,10 @@ def outputs(**fields: Any) -> dict[str, Any]:
 
 
 def has(record: Any, name: str) -> bool:
-    """Return whether a payload has a field ``name``, or a component or interface has such a port.
+    """Return whether a payload has a field, or a component or interface a port, called ``name``.
 
-    Raises :class:`AttributeError` if it has not, and :func:`present` never received the name.
+    Raises :class:`AttributeError` if it has not, and ``name`` was never an argument of
+    :func:`present`.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members
