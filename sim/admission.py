@@ -12,13 +12,13 @@ from celosia.sim.regions import Region, meet, regions, sizes
 
 
 def check_step(step: Step, config: Config) -> None:
-    """Raise :class:`ProgramError` if no engine of the configuration can run a step.
+    """Raise :class:`ProgramError` if no engine of the configuration can run an instruction.
 
-    A step is an instruction of a run. It is checked alone, without the steps before it. The
-    function refuses operands outside their ranges, flags that exclude each other, and a step whose
-    unit the configuration lacks. It also refuses accesses to addresses outside a memory, to a
-    scratchpad row that crosses a bank, and to rows at unaligned addresses. If the step reads
-    accumulators, its tile columns must not share accumulator rows.
+    Refused are operands outside their ranges, flags that exclude each other, and an instruction
+    whose unit the configuration lacks. Also refused are accesses past the end of a memory, accesses
+    to a scratchpad row that crosses a bank, and rows at unaligned addresses. If ``step`` reads
+    accumulators, its tile columns must not share accumulator rows. Earlier instructions are not
+    regarded.
     """
     unit = step.definition_unit
     if unit is not None and not config.read(unit):

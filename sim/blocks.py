@@ -48,17 +48,17 @@ def rounded(values: Ints, count: int) -> Ints:
 
 
 def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
-    """Pack two arrays of 8-bit values into rows of weight slots, [n, cols] words.
+    """Pack two arrays of 8-bit numbers as 4-bit mantissas; return words [n, cols] of weight slots.
 
     A weight slot is on-chip storage for one tile of weights. ``first`` and ``second`` have shape
-    [n, size]; row i of both has one exponent e: equation (22) of ``docs/formats.md``. From the
-    lowest bits on, a word consists of three fields:
+    [n, size]. Row i of both has one exponent e, by equation (22) of ``docs/formats.md``. A word
+    consists of three fields, from the lowest bits on:
 
-    - A byte has the mantissa of ``first`` in its low half, and that of ``second`` in its high half.
-      In the columns from ``size`` on, the byte is 0.
-    - ``scale_bits`` bits for a scale are 0 here.
-    - ``above`` bits have a part of the number e - 1. Column 0 has the lowest bits of this number,
-      column 1 the next ones.
+    - A byte with the mantissa of ``first`` in the low half and that of ``second`` in the high half.
+      In
+      columns from ``size`` on, the byte is 0.
+    - ``scale_bits`` bits, all 0.
+    - ``above`` bits of the number e - 1. Column 0 has the lowest bits of e - 1, column 1 the next.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]

@@ -28,13 +28,13 @@ _ENGINES = len(Engine)
 
 
 class Memories:
-    """Records, for each cell of every memory, the last step of each engine that read or wrote it.
+    """Records the last step of each engine that read or wrote each cell of every memory.
 
-    A step is recorded as its number among the steps of its engine, counted from 1. To save space,
-    consecutive cells form a unit, and share one record. In external memory a unit is a word. In any
-    other memory a unit is one cell, unless ``units`` maps the memory to another number of cells.
-    Each row of a :class:`Region` must begin at the first cell of a unit. Two rows that access the
-    same unit then both access its first cell, so a shared record never shows a false hazard.
+    Steps are numbered per engine from 1. To save space, a unit of several consecutive cells has one
+    record. A unit is a word in external memory. In another memory a unit is the number of cells in
+    ``units``, or one cell if ``units`` lacks the memory. Each row of a :class:`Region` must begin
+    at the first cell of a unit. Two rows with a common unit then have a common cell, so the shared
+    record never shows a false hazard.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):

@@ -47,11 +47,11 @@ class LinkModel:
         self._started: int | None = None  # tag of a START, until a request of another kind or tag
 
     def receive(self, byte: int, broken: bool = False) -> bytes:
-        """Receive a byte of a request, and return the bytes of the answer.
+        """Receive one byte of a request; return the bytes of the answer if the request is complete.
 
-        The result is empty until a request is complete. ``broken`` is true if the byte had a wrong
-        stop bit on the line. For a request with such a byte or a wrong CRC, the result stays empty,
-        and :meth:`quiet` returns the answer.
+        For an incomplete request the result is empty. ``broken`` is true if the byte had a wrong
+        stop bit on the line. For a request with such a byte or with a wrong CRC, the result is
+        empty, and :meth:`quiet` returns the answer.
         """
         if not self._frame:
             if byte == REQUEST_SYNC and not broken:

@@ -82,22 +82,23 @@ def held(
     exponent_bits: int = 0,
     block: bool = False,
 ) -> Ints:
-    """Return a matrix's tiles [nt, kt, rows, cols], read from weight slots that begin at ``slot``.
+    """Return a matrix's tiles [nt, kt, rows, cols] from the weight slots that begin at ``slot``.
 
     The matrix has ``nt`` tile columns of ``kt`` tiles. ``slots`` [depth, rows, cols] has one word
-    for each row and column of a slot. From the lowest bits on, a word has a byte with the weight,
-    ``scale_bits`` bits of its column's scale, and ``exponent_bits`` bits of its row's exponent. The
-    words of a column together have the whole scale, and those of a row the whole exponent. By
-    default bytes are 8-bit weights, and scales and exponents are not used. Options (equations of
+    for each element of a slot. From the lowest bits on, a word has a byte, ``scale_bits`` bits of
+    its column's scale, and ``exponent_bits`` bits of its row's exponent. The words of a column
+    together have the whole scale, and the words of a row have the whole exponent. Without options,
+    the bytes are 8-bit weights; scales and exponents are not used. Options (equations of
     ``docs/formats.md``):
 
-    - ``paired``: each slot holds two consecutive tiles of 4-bit weights, the first in the low four
-      bits of the bytes: equation (15).
-    - ``half`` (0 or 1): each slot holds 4-bit tiles of two matrices. The result is
-      the matrix in the low four bits of the bytes for 0, and that in the high four bits for 1.
-    - ``block``: weights are 4-bit mantissas. Their values with the exponent of their row are
-      returned as 8-bit operands of products: equation (22).
-    - ``scaled``: the returned tiles are multiplied by the scales: equation (16).
+    - ``paired``: each slot holds two consecutive tiles of 4-bit weights, the first tile in the low
+      half of the bytes, equation (15).
+    - ``half``: each slot holds 4-bit tiles of two matrices. 0 selects the matrix in the low half of
+      the bytes, 1 the matrix in the high half.
+    - ``block``: weights are 4-bit mantissas. The result has their numbers with the row's exponent,
+      as
+      8-bit operands, equation (22).
+    - ``scaled``: the tiles are multiplied by the scales, equation (16).
     """
     _, rows, cols = slots.shape
     slots_each = -(-kt // 2) if paired else kt
@@ -152,10 +153,10 @@ def pairs(b: Ints, rows: int) -> Ints:
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
-    Tiles are padded with zeros to ``cols`` columns and, if ``transpose`` is true, to ``rows`` rows.
-    If it is false, rows of a slot after the last row of the matrix keep their content.
-    ``transpose`` must be true for a PRELOAD with the flag ``b_transpose``. The function does not
-    transpose b.
+    Tiles are padded with zeros to ``cols`` columns. If ``transpose`` is true, they are also padded
+    to ``rows`` rows. If ``transpose`` is false, rows of a slot past the last row of b keep their
+    content. ``transpose`` must be true for a PRELOAD with the flag ``b_transpose``, but the
+    function does not transpose b.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -169,16 +170,16 @@ def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
 def append(
     slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool, lower: Ints | None = None
 ) -> None:
-    """Append rows or columns of b [k, n] to the matrix in weight slots from ``slot`` on.
+    """Append rows or columns of b [k, n] to the matrix in the weight slots from ``slot`` on.
 
-    The function changes ``slots`` [depth, rows, cols]. If ``transpose`` is true, column j of b is
-    written to column ``line + j`` of the matrix, which spans ceil(k / rows) consecutive slots. If
-    it is false, row j of b is written to row ``line + j``; n is at most cols. Columns and rows are
-    counted from the first one in ``slot``, across slots. The rest of a written column or row is
-    filled with zeros; other columns or rows do not change.
+    ``slots`` [depth, rows, cols] is changed in place. If ``transpose`` is true, column j of b is
+    written to column ``line + j`` of the matrix. Each column of the matrix spans ceil(k / rows)
+    consecutive slots. If ``transpose`` is false, row j of b is written to row ``line + j``, and n
+    may be at most cols. Columns and rows are counted from the first one in ``slot``, across slots.
+    The rest of a written column or row is filled with zeros.
 
-    If ``lower`` [count, n] is given, ``transpose`` must be true. Column j of ``lower`` is then
-    written, in reverse order, to the last ``count`` elements of column ``line + j``.
+    ``lower`` [count, n] requires ``transpose``. Column j of ``lower`` is written in reverse order
+    to the last ``count`` elements of column ``line + j``.
     """
     _, rows, cols = slots.shape
     if transpose:

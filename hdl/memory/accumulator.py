@@ -22,27 +22,26 @@ ACC_SETTLE = 3
 
 
 class AccumulatorMemory(Component):
-    """Adds rows of sums to ``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits.
+    """A memory of ``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits, with adders.
 
-    In a cycle with ``scrub`` at 1, the row at ``scrub_addr`` becomes zero; no request may arrive in
-    this cycle. A row is undefined until it has been cleared by ``scrub`` or drained. The port
-    ``accumulate`` adds a row of sums to the stored row at ``addr``, modulo 2**acc_width. It adds
-    one row per cycle, even to the same address in consecutive cycles. The port ``drain`` reads and
-    clears a row: the row appears ``acc_latency`` cycles after the request was accepted, one row per
-    cycle.
+    The port ``accumulate`` adds a row of sums to the row at ``addr``, modulo 2**acc_width. It
+    accepts one row per cycle, also with the same address in consecutive cycles. The port ``drain``
+    reads a row and sets it to zero. It accepts one request per cycle; the row is output
+    ``acc_latency`` cycles after its request is accepted. If ``scrub`` is 1, the row at
+    ``scrub_addr`` becomes zero; neither port may have a request in this cycle. A row is undefined
+    until its first scrub or drain. Addresses must be below ``acc_depth``.
 
-    Rows with even addresses are in one bank, rows with odd addresses in another. A drain request
-    waits in every cycle in which a row of the same bank is accumulated. While the array writes
-    consecutive rows, each bank is therefore free for drains in every second cycle. If the
-    configuration has ``throttle``, no drain request is accepted in a cycle with ``hold`` at 1, so
-    that a hot machine moves less data. :mod:`celosia.hdl.memory.sums` describes the registers
-    between the block RAM and the adder.
+    Rows with even and odd addresses are in two banks. A drain request waits in each cycle in which
+    a row of the same bank is accumulated. If consecutive rows are accumulated, each bank can be
+    drained in every second cycle. If the configuration has ``throttle``, no drain request is
+    accepted while ``hold`` is 1, so that a hot machine moves less data.
+    :mod:`celosia.hdl.memory.sums` describes the registers between the block RAM and the adder.
 
-    A drain request reads a row's new sum if it comes at least ``acc_settle`` cycles (a value of the
-    configuration) after the accumulation. An access finds a drained row at zero if it comes at
-    least ``ACC_SETTLE`` cycles (a constant) after the accepted drain request. The result of an
-    access before these times is undefined; the matrix engine's ``status.done`` and the program's
-    dependency tokens prevent such accesses. Addresses must be below ``acc_depth``.
+    A drain request must come at least ``acc_settle`` cycles (a value of the configuration) after
+    the last accumulation to the row. Any access to a drained row must come at least ``ACC_SETTLE``
+    cycles (a constant) after the accepted drain request. The result of an earlier access is
+    undefined. The matrix engine's ``status.done`` and the program's dependency tokens prevent
+    earlier accesses.
 
     Raises :class:`InputError` if ``cols`` is not positive.
     """

@@ -13,24 +13,23 @@ from celosia.hdl.stream.pipeline import delay
 
 
 class Bank(Component):
-    """A byte-addressed memory of ``size`` bytes that accesses up to ``line_bytes`` bytes at a time.
+    """A byte-addressed memory of ``size`` bytes; an access has at most ``line_bytes`` bytes.
 
-    Addresses are multiples of ``align``; lower bits are ignored. A row has ``line_bytes`` bytes,
-    and each group of ``align`` bytes of a row is in a separate memory. An access may begin at any
-    offset in a row. It then continues with the first bytes of the next row.
+    Throughput is one read and one write per cycle. Addresses are multiples of ``align``; lower bits
+    are ignored. A row has ``line_bytes`` bytes. An access may begin at any offset in a row; it
+    continues in the next row, and after the last byte of the memory at byte 0.
 
-    ``read_data`` has the bytes from ``read_addr`` on, two cycles after ``read_en``: byte 0 is the
-    byte at ``read_addr``. Write data must already be rotated to their offset in a row: if bit ``i``
-    of ``write_mask`` is 1, byte ``i`` of ``write_data`` becomes byte ``i`` of a row. Bytes from the
-    offset of ``write_addr`` on are written to the row of this address, lower bytes to the next row.
-    A read in a later cycle than a write returns the written bytes; these bytes are undefined for a
-    read in the same cycle. Throughput is one read and one write per cycle. An access past the
-    last byte continues at the first. If ``level`` is not ``none``, words have check bits, and
-    ``errors`` reports wrong words that were read
+    ``read_data`` has ``line_bytes`` bytes from ``read_addr`` on, two cycles after ``read_en``. Byte
+    0 of ``read_data`` is the byte at ``read_addr``. Written bytes must already be rotated: if bit
+    ``i`` of ``write_mask`` is 1, byte ``i`` of ``write_data`` is written to byte ``i`` of a row.
+    The row is that of ``write_addr`` if ``i`` is at least the offset of ``write_addr`` in the row.
+    For smaller ``i``, the row is the next one. A read returns bytes that were written in earlier
+    cycles; bytes written in the cycle of the read are undefined. If ``level`` is not ``none``,
+    words have check bits, and ``errors`` reports read words with errors
     (:class:`celosia.hdl.memory.protected.ProtectedRam`).
 
-    Raises :class:`InputError` if ``align``, ``line_bytes`` or ``size`` is not a power of two. It is
-    also raised if ``line_bytes`` is less than ``align``, or ``size`` less than two rows.
+    Raises :class:`InputError` if ``align``, ``line_bytes`` or ``size`` is not a power of two, if
+    ``line_bytes`` is less than ``align``, or if ``size`` is less than two rows.
     """
 
     def __init__(self, line_bytes: int, size: int, level: str = "none", align: int = 1):

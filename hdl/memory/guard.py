@@ -14,26 +14,27 @@ WRITE_WORDS_WIDTH = 11
 
 
 class MemoryGuard(Component):
-    """Connects the core's ``core_read`` and ``core_write`` to ``read`` and ``write`` of memory.
+    """Disconnects the core from external memory, so that the core can be reset during transfers.
 
-    The connection is combinational. The guard counts three kinds of outstanding transfers: words
-    requested from memory, words that the core has not sent yet for accepted write bursts, and
-    bursts that memory has not reported as written. The core has three streams: read requests, write
-    requests, write data. If ``close`` is 1, each stream is cut off, after memory has accepted a
-    payload that the core already offers on it. ``closed`` is 1 when all streams are cut off; the
-    core may then be reset at any time. From then on the guard completes the outstanding transfers;
-    ``owed`` is 1 while there are any. It receives and drops requested words, sends the missing
-    words of write bursts with all bits of the mask at 0, and awaits the reports of written bursts.
-    When ``close`` is 0, the core is connected again in the next cycle.
+    If the core is connected, ``core_read`` and ``core_write`` are combinationally connected to
+    ``read`` and ``write`` of memory. If ``close`` is 1, the core's read requests, write requests
+    and write data are each cut off. A payload that the core already offers is first accepted by
+    memory. ``closed`` is 1 when all three streams are cut off; the core may then be reset at any
+    time. If ``close`` is 0, the core is connected again in the next cycle.
 
-    The reset of ``sync`` cuts the core off, but keeps the numbers of outstanding transfers.
-    ``forget`` clears these numbers and cuts the core off at once. It must be 1 while external
-    memory is being reset or has no power yet: memory then does not answer earlier requests.
+    The guard completes the outstanding transfers after ``closed``; ``owed`` is 1 while there are
+    any. It drops the words that the core had requested. It sends the missing words of write bursts
+    with all mask bits at 0. It awaits the report of each written burst.
 
-    ``waits`` reports cycles in which memory is the cause of a delay. Bit 0 is for reading: it is 1
-    if memory offers no word, although words are outstanding or a read request waits. Bit 1 is for
-    writing: it is 1 if memory does not accept an offered word. It is also 1 if the core has sent
-    all words, but a write request waits or a burst is not yet reported as written.
+    The reset of ``sync`` cuts the core off, but keeps the counts of outstanding transfers.
+    ``forget`` clears these counts and cuts the core off at once. ``forget`` must be 1 while
+    external memory is in reset or has no power, because memory then does not answer earlier
+    requests.
+
+    ``waits`` has two bits, for cycles in which the core waits for memory. Bit 0 (read) is 1 if
+    memory offers no word, although words are outstanding or a read request waits. Bit 1 (write) is
+    1 if memory does not accept an offered word. Bit 1 is also 1 if the core has sent all words of
+    its bursts, but memory has not accepted a write request or not reported a burst as written.
     """
 
     def __init__(self, memory: Memory, *, bank_bytes: int):

@@ -10,13 +10,12 @@ from celosia.hdl.memory.ram import Ram
 
 
 class LateRam(Component):
-    """A :class:`Ram` whose check bits add no gates to its read path: words are corrected later.
+    """A :class:`Ram` with check bits that outputs words at once, and corrects them one cycle later.
 
-    ``read_data`` is the stored word, uncorrected. A reader that consumes the word sets ``take`` to
-    1; in the next cycle, it must drive ``taken`` with the word. If the word was wrong, ``repair``
-    is 1 in this next cycle, ``corrected`` is ``taken`` without the error, and ``errors`` reports
-    the error. The check applies to ``read_data`` in the cycle of ``take``, even if the word was
-    read earlier.
+    ``read_data`` is the stored word without correction. If a reader uses the word, it sets ``take``
+    to 1, and drives ``taken`` with the word in the next cycle. If the word was wrong, ``repair`` is
+    1 in the cycle of ``taken``, ``corrected`` is the corrected word, and ``errors`` reports the
+    error. ``take`` may be later than the read, while ``read_data`` still has the word.
     """
 
     def __init__(self, width: int, depth: int):

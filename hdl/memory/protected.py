@@ -67,11 +67,10 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 
 
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
-    """Return the correction mask and the error bits of a word with the syndrome ``found``.
+    """Return the mask of the wrong bit of a word with the syndrome ``found``, and the error bits.
 
-    The mask is 1 at the wrong bit: the word XOR the mask is the right word. If two bits are wrong,
-    the error is uncorrectable, and the mask is arbitrary. The error bits are those of
-    :func:`errors_found`.
+    The word XOR the mask is the right word. If two bits are wrong, the error cannot be corrected,
+    and the mask is undefined. :func:`errors_found` defines the error bits.
     """
     flipped = [
         _picked(found, wrong).all() & ~_picked(found, right).any()
@@ -138,19 +137,19 @@ class WordDecoder(Component):
 
 
 class ProtectedRam(Component):
-    """A :class:`Ram` whose words consist of parts with separate check bits.
+    """A :class:`Ram` with check bits for each part of a word.
 
     A part has ``part`` bits; if ``part`` is None, the whole word is one part. ``level`` is
     ``detect`` or ``correct``; :mod:`celosia.arch.protection` defines the codes. If ``level`` is
-    ``correct``, one wrong bit of each part is corrected in ``read_data``; the stored word is
-    unchanged. If ``parts`` is true, ``write_en`` has a bit for each part, otherwise one bit for the
-    whole word. Words are initially 0, with right check bits.
+    ``correct``, one wrong bit of each part is corrected in ``read_data``, but not in the stored
+    word. If ``parts`` is true, ``write_en`` has one bit per part, otherwise one bit for the word.
+    Words are initially 0, with right check bits.
 
-    If ``held`` is false, ``errors`` reports an error one cycle after the word first appears in
-    ``read_data``; bits that flip later are not reported. If ``held`` is true, ``errors`` reports an
-    error in the cycle in which the wrong word appears, or in which a bit of ``read_data`` flips. In
-    both cases errors are reported once for each read, for one cycle. If a word was written in the
-    cycle of its read, the data read are undefined, and their errors are not reported.
+    ``errors`` reports each wrong word once per read, for one cycle. If ``held`` is false, the
+    report follows one cycle after the word appears in ``read_data``; bits that flip later are not
+    reported. If ``held`` is true, the report is in the cycle in which the wrong word appears, or in
+    which a bit of ``read_data`` flips. If a word is written in the cycle of its read, the data read
+    are undefined, and no error is reported.
     """
 
     def __init__(

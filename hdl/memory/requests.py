@@ -12,12 +12,12 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 class Requests(Component):
-    """Sends read requests to the scratchpad, and returns each request's tag with its data.
+    """Sends read requests to the scratchpad, and outputs the tag of each request with its data.
 
-    A request on ``i`` has an address ``addr`` and a tag ``note``. ``port`` returns the data
-    ``2 + stages`` cycles after the scratchpad has accepted the request. In the cycle of the data
-    the output ``note`` is the tag of the request. If ``stages`` is 1 (not 0), each request reaches
-    ``port`` one cycle later, through a register. Throughput is one request per cycle.
+    A request on ``i`` has an address ``addr`` and a tag ``note``. The data on ``port`` arrive
+    ``2 + stages`` cycles after the scratchpad has accepted the request. In the same cycle, the
+    output ``note`` is the tag. ``stages`` is the number of registers, 0 or 1, between ``i`` and the
+    request on ``port``. Throughput is one request per cycle.
     """
 
     def __init__(self, access: Access, note: ShapeLike, *, stages: int):

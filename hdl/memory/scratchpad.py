@@ -63,27 +63,26 @@ class Scratchpad(Component):
     """A memory of ``scratchpad_bytes`` bytes in ``scratchpad_banks`` banks, shared by all engines.
 
     Each reader has a port ``read_NAME``, and each writer a port ``write_NAME``
-    (``celosia.hdl.ports``). The high address bits select the bank; each bank takes one read and one
-    write per cycle. If several ports request the same bank, the first of them in the order of
-    ``readers`` or ``writers`` is granted, in the same cycle (``ready`` depends on ``valid``). The
-    order is fixed. The reader ``b`` (weights) is first because the weights of a tile must arrive
-    without a gap. ``a`` (activations) is next because an array without activations loses
-    ``rows * cols`` products per cycle. No port starves: a port waits only for ports before it in
-    the order, and only until their commands end. If weights and activations are in the same bank,
-    each line of weights delays the array by one cycle. ``writers`` maps the name of each writer to
-    the largest size of its writes (bytes).
+    (``celosia.hdl.ports``). The dictionary ``writers`` has the largest size of each writer's writes
+    (bytes). The high address bits select the bank. A bank makes one read and one write per cycle.
 
-    If the configuration has ``registered``, a bank performs each access one cycle after its grant.
-    A request of the first reader is always accepted at once, and granted one cycle later. The first
-    reader's data arrive ``weight_latency`` cycles after the request was accepted, the data of other
-    readers after ``sram_latency`` cycles. If the configuration has ``throttle``, the input ``hold``
-    is 1 in cycles in which a machine that is too hot must move less data. In these cycles the last
-    of ``writers``, and all readers except the first, get no grant.
+    If several ports request the same bank, the first in the order of ``readers`` or ``writers`` is
+    granted, in the same cycle (``ready`` depends on ``valid``). The reader ``b`` (weights) is
+    first, because the weights of a tile must arrive without a gap. The reader ``a`` (activations)
+    is second. A port waits only until the commands of earlier ports end. If weights and activations
+    are in the same bank, each line of weights delays the array by one cycle.
+
+    If the configuration has ``registered``, each access is made one cycle after its grant. A
+    request of the first reader is then always accepted at once, and granted one cycle later. The
+    data of the first reader arrive ``weight_latency`` cycles after the accepted request, those of
+    other readers ``sram_latency`` cycles after it. If the configuration has ``throttle``, the input
+    ``hold`` is 1 in cycles in which a hot machine must move less data. In these cycles, only the
+    first reader and the writers before the last are granted.
 
     Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read returns the
-    writes of all earlier cycles. A read of bytes written in the same cycle is undefined; the
-    program's dependency tokens prevent it. An access must not cross from one bank to the next:
-    bytes past the end of a bank are undefined when read, and written to the start of the bank.
+    bytes written in earlier cycles; bytes written in the same cycle are undefined. The program's
+    dependency tokens prevent such reads. An access must not cross the end of a bank: bytes past the
+    end are undefined if read, and are written to the start of the same bank.
     """
 
     def __init__(

@@ -10,19 +10,17 @@ WHOLE = 512
 
 
 class SplitRam(Ram):
-    """A :class:`Ram` made of two memories; the depth of the first is a power of two.
+    """A :class:`Ram` made of two memories, for narrower multiplexers.
 
-    A read in the cycle of a write to the same word is undefined. Memories of up to ``WHOLE`` words
-    are not split.
+    The depth of the first memory is a power of two. For example, synthesis makes a memory of 4,608
+    words of 64 bits from 18 block RAMs of 512 words and 36 bits, with a 9-to-1 multiplexer for each
+    bit. Memories of 4,096 and 512 words need 18 block RAMs with a 2-to-1 multiplexer for each bit.
+    Memories of up to ``WHOLE`` words are not split. A read in the cycle of a write to the same word
+    is undefined.
 
-    The depth of a block RAM is a power of two. So synthesis would make a memory of 4,608 words of
-    64 bits from nine rows of two block RAMs, each 36 bits wide. Each bit would then need a 9-to-1
-    multiplexer. This class makes a memory of 4,096 words and one of 512 words, which need 18 block
-    RAMs and a 2-to-1 multiplexer for each bit.
-
-    If ``stages`` is 1, ``read_data`` is one cycle later, because each memory uses the output
-    register of its block RAMs. The multiplexer's select bit then has a separate register for every
-    ``part`` bits of a word, because the block RAMs of a word are far apart.
+    If ``stages`` is 1, ``read_data`` is one cycle later, because the output registers of the block
+    RAMs are used. The select bit of the multiplexer then has a register for each ``part`` bits of a
+    word, because the block RAMs of a word are far apart.
     """
 
     def __init__(self, width: int, depth: int, *, part: int, stages: int = 0):

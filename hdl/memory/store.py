@@ -25,13 +25,13 @@ _EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
 class StoreEngine(Component):
     """Runs STORE commands; each copies ``m`` rows of ``row_bytes`` bytes to external memory.
 
-    The addresses of a command must be aligned as in :class:`LoadEngine`. In the last word of a row,
-    the ``mask`` bits of the bytes after the row's end are 0, so memory keeps these bytes. Rows are
-    read while earlier bursts are still being written. Throughput is one memory word per cycle. The
-    engine offers the words of a burst only after ``memory`` has accepted the burst's request. If
-    ``stages`` is 1 and scratchpad lines are longer than 8 bytes, words reach ``memory`` one cycle
-    later. ``status.done`` is 1 for one cycle for each command, in the order of commands. This is
-    the cycle in which ``memory.written`` reports the command's last burst, or a later cycle.
+    Addresses must be aligned as in :class:`LoadEngine`. If a row ends within a memory word, the
+    word's ``mask`` bits past the end of the row are 0, so memory keeps these bytes. Throughput is
+    one memory word per cycle. Rows are read while earlier bursts are being written. The words of a
+    burst are offered after ``memory`` has accepted the burst's request. If ``stages`` is 1 and
+    scratchpad lines are longer than 8 bytes, words reach ``memory`` one cycle later.
+    ``status.done`` is 1 for one cycle for each command, in the order of commands, not before
+    ``memory.written`` reports the command's last burst.
     """
 
     def __init__(self, memory: Memory, access: Access, *, stages: int = 0):

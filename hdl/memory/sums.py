@@ -38,31 +38,35 @@ class DirectSums:
         return strobe if self._sleep else 1
 
     def bank(self, depth: int) -> AccumulatorBank | StoredBank:
-        """Return a bank of ``depth`` rows; sums arrive ``later`` cycles after the write strobe."""
+        """Return a memory bank of ``depth`` rows of sums.
+
+        Write data arrive ``later`` cycles after the write strobe.
+        """
         return AccumulatorBank(depth, self._layout, self._level, later=self.later)
 
     def begin(self, m, marks, early):
-        """Return two bits that select the value to which a column's adder adds its input.
+        """Return two bits that select the first operand of a column's adder.
 
-        If the first bit is 1, the value is the last sum of this adder. If only the second bit is 1,
-        it is the column's element of the row that :meth:`read` returns. If both bits are 0, it is
-        0. ``marks`` has the two bits in the cycle of the addition, ``early`` one cycle before. This
-        class returns ``marks``; a subclass can return ``early`` through a register.
+        If the first bit is 1, the operand is the adder's last sum. If only the second bit is 1, the
+        operand is the column's element of the row for the adder (:meth:`read`). If both bits are 0,
+        the operand is 0. ``marks`` has the two bits in the cycle of the addition, and ``early`` has
+        them one cycle before. This class returns ``marks``; a subclass can return ``early`` through
+        a register.
         """
         return marks
 
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
-        """Return the row for the adder, the row for a drain, and a list with their error bits.
+        """Return the row for the adder, the row for a drain, and a list of their error bits.
 
-        The list has an entry for each of the two rows; it is empty if this class does not correct
-        rows. In this class the rows are available one cycle after ``banks`` output them. ``adds``
-        and ``drains`` are the numbers of the banks that output the row for the adder and the row
-        for a drain. ``add_1`` and ``drained_1`` are 1 if a bank outputs such a row; ``add_2`` is
-        ``add_1`` one cycle later. ``total`` is the row of sums that the adders computed last.
+        The list is empty if this class does not correct rows. The rows are available one cycle
+        after ``banks`` output them. ``adds`` and ``drains`` are the numbers of the banks with the
+        row for the adder and the row for the drain. ``add_1`` is 1 if a bank outputs a row for the
+        adder, ``drained_1`` if a bank outputs a row for a drain. ``add_2`` is ``add_1`` one cycle
+        later. ``total`` is the row of sums that the adders computed last.
 
-        The bank's row is outdated while the sums of an earlier addition to this row are not written
-        yet. Bit i of the list ``before`` is 1 if the addition requested i + 2 cycles before this
-        one is to the same row. The row for the adder is then the sums of the latest such addition.
+        A bank outputs old data if an earlier addition to the row has not been written yet. Entry i
+        of the list ``before`` is 1 if the addition i + 2 cycles earlier was to the same row. The
+        row for the adder is then the result of the latest of these additions.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)

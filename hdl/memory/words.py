@@ -53,13 +53,12 @@ class WordSplitter(Component):
 
 
 class WordCollector(Component):
-    """Joins columns from a memory chip to words, lowest column first.
+    """Joins columns from a memory chip to words, lowest column first; outputs the words on ``o``.
 
-    The controller must set ``take`` to 1 in the cycle in which it requests the first column of a
-    word from the chip. At most ``depth`` words may be outstanding: requested, but not yet delivered
-    by ``o``. The output ``room`` is 1 while at least ``more`` words may be requested. The
-    controller may begin to request words only in a cycle with ``room`` at 1. If ``i_valid`` is 1,
-    ``i`` is the next column.
+    If ``i_valid`` is 1, ``i`` is the next column. ``take`` must be 1 in the cycle in which the
+    controller requests the first column of a word from the chip. At most ``depth`` words may be
+    requested and not yet accepted from ``o``. ``room`` is 1 if the controller may request at least
+    ``more`` words.
     """
 
     def __init__(self, memory: Memory, width: int, depth: int, more: int = 1):

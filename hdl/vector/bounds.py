@@ -8,11 +8,12 @@ from celosia.hdl.component import Component
 
 
 class OutputBounds(Component):
-    """Computes the clamp bounds of a command's output elements; outputs them with the zero point.
+    """Computes the clamp bounds of a command's output elements, for all requantizers.
 
-    If ``wide`` is 1, elements have 16 bits, otherwise ``operand_width`` bits. The bounds are the
-    smallest and largest number of this width. If ``relu`` is 1, the lower bound is at least the
-    zero point ``zero``. All requantizers share ``o``, which follows the inputs by two cycles.
+    Elements have 16 bits if ``wide`` is 1, otherwise ``operand_width`` bits. The bounds are the
+    smallest and largest number of this width. If ``relu`` is 1, the lower bound is the zero point
+    ``zero``, if this is larger. ``o`` has the bounds and the zero point, two cycles after the
+    inputs.
     """
 
     def __init__(self, *, operand_width: int):

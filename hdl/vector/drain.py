@@ -16,21 +16,22 @@ from celosia.hdl.vector.walker import Walker
 
 
 class DrainReader(Component):
-    """Reads m rows of n accumulators, one tile column after another, as beats of ``lanes`` values.
+    """Reads m rows of n accumulators and clears them; outputs beats of ``lanes`` sums.
 
-    A tile column has at most as many columns as the array. Tile column nt is in the accumulator
-    rows from ``acc_addr + nt * acc_stride`` on. Reading a row through ``port`` also clears it. A
-    row of a tile column makes ``ceil(columns / lanes)`` beats, one per cycle, lowest column first;
-    columns past the row's end are undefined. The first beat follows ``start`` by ``drain_latency``
-    cycles, or more if the array is adding sums to the bank that the first request reads.
+    The n columns are read in tile columns (groups of at most as many columns as the array has), one
+    tile column after another. Tile column nt is in the accumulator rows from
+    ``acc_addr + nt * acc_stride`` on. A row of a tile column makes ``ceil(columns / lanes)`` beats,
+    one per cycle, lowest column first. Lanes past the end of the row are undefined. The first beat
+    follows ``start`` by ``drain_latency`` cycles, or more if the array is adding sums to the
+    requested bank.
 
-    ``asked`` is 1 in the cycle in which the reader requests the last row. From this cycle on,
-    ``start`` may be 1 for the next matrix, and the beats of that matrix follow the current ones.
+    ``asked`` is 1 in the cycle in which the last row is requested. From this cycle on, ``start``
+    may be 1 for the next matrix; its beats follow the beats of the current matrix.
 
-    ``by_row`` exists if the configuration has ``fused``. If it is 1, the order is row by row: all
-    tile columns of row 0, then those of row 1, and so on. ``softmax`` exists if the configuration
-    also has more ``softmax_lanes`` than ``lanes``. If both inputs are 1, beats have
-    ``softmax_lanes`` lanes instead of ``lanes``.
+    If the configuration has ``fused``, there is an input ``by_row``. If ``by_row`` is 1, all tile
+    columns of row 0 are read first, then those of row 1, and so on. If ``softmax_lanes`` is also
+    larger than ``lanes``, there is an input ``softmax``. If both inputs are 1, beats have
+    ``softmax_lanes`` lanes.
     """
 
     def __init__(self, config: VectorConfig):

@@ -37,35 +37,35 @@ def saturate16(total: Value) -> Value:
 
 
 class Epilogue(Component):
-    """Turns values into output elements by equation (2) of docs/numerics.md, and writes them.
+    """Converts numbers to output elements by equation (2) of docs/numerics.md, and writes them.
 
-    ``i`` has a value and a bit of ``keep`` for each lane. If the bit is 0, the output element of
-    the lane is the zero point ``zero``. A beat has ``lanes`` values, or ``softmax_lanes`` for a
-    softmax. The k-th beat of ``i`` uses the k-th parameter word of ``words``, and its elements are
-    written to the k-th address of ``o_walk``, a walk (sequence of addresses). A parameter word has
-    parameters for ``lanes`` lanes; lane i uses those of lane ``i % lanes``. Lane ``lanes`` and
-    higher lanes output only 8-bit elements.
+    ``i`` has a number and a bit of ``keep`` for each of ``lanes`` lanes, or of ``softmax_lanes``
+    lanes for a softmax. If the bit is 0, the output element is the zero point ``zero``. Beat k of
+    ``i`` uses parameter word k of ``words``, and its elements are written to address k of
+    ``o_walk`` (a sequence of addresses). A parameter word has the parameters of ``lanes`` lanes;
+    lane i uses those of lane ``i % lanes``. Lanes from ``lanes`` on output only 8-bit elements.
 
-    If ``add`` is 1, the 16-bit elements of the k-th beat of ``residual`` are added to the elements
-    of the k-th beat of ``i``. If ``rotate`` is 1, ``residual`` has the cosines and sines that
-    rotate pairs of elements, equation (9). If ``times`` is 1, it has a factor for each element,
-    equation (10). If ``look_up`` is 1, entries of activation table ``slot`` replace 8-bit elements.
-    If ``polynomial`` is 1, values of a polynomial replace 16-bit elements, equation (17).
+    Beat k of ``residual`` is the second operand of beat k of ``i``. If ``add`` is 1, the 16-bit
+    elements of both beats are added. If ``rotate`` is 1, ``residual`` has the cosines and sines
+    that rotate pairs of elements, equation (9). If ``times`` is 1, ``residual`` has a factor for
+    each element, equation (10). If ``look_up`` is 1, 8-bit elements are replaced by their entries
+    in activation table ``slot``. If ``polynomial`` is 1, 16-bit elements are replaced by the
+    results of a polynomial, equation (17).
 
-    If ``argmax`` is 1, the output ``largest`` has the largest written element and its column,
-    ``ArgmaxUnit.latency`` cycles after the write. ``column`` is the number of the command's first
-    column. If ``column`` is 0, the search begins anew. Otherwise the command continues the row of
-    an earlier command, and only an element that is larger than ``largest`` replaces it.
+    If ``argmax`` is 1, the output ``largest`` has the largest written element of a row and its
+    column, ``ArgmaxUnit.latency`` cycles after the write. ``column`` is the number of the command's
+    first column. If ``column`` is 0, the search begins with a new row. If ``column`` is not 0, the
+    search continues from the current ``largest``; only a larger element replaces it.
 
     These inputs define the operation and must hold during a command: ``zero``, ``wide``, ``relu``,
     ``add``, ``look_up``, ``slot``, ``polynomial``, ``rotate``, ``times``, ``r_zero``, ``argmax``
-    and ``column``. If the configuration has ``fused``, ``start`` may be 1 for the next command
-    before ``done`` if these inputs are equal for both commands. The next ``o_walk`` begins after
-    the current one. ``owes`` is 1 until then, and ``o_walk`` must hold meanwhile.
+    and ``column``. If the configuration has ``fused`` and the next command has the same inputs,
+    ``start`` may be 1 before ``done``. ``owes`` is 1 from this ``start`` until ``o_walk`` of the
+    current command ends; ``o_walk`` must hold while ``owes`` is 1.
 
-    ``done`` is 1 for one cycle when the last write of ``o_walk`` is accepted. Throughput is one
-    beat per cycle. A beat is written at least ``latency`` cycles after it was accepted; ``rotate``
-    and ``times`` add ``RotaryUnit.latency``, and ``polynomial`` adds ``polynomial_latency``.
+    ``done`` is 1 for one cycle when the last write is accepted. Throughput is one beat per cycle. A
+    beat is written at least ``latency`` cycles after it was accepted. ``rotate`` and ``times`` add
+    ``RotaryUnit.latency``, and ``polynomial`` adds ``polynomial_latency``.
     """
 
     polynomial_latency = POLYNOMIAL_WAIT

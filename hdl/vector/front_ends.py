@@ -18,21 +18,20 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
-    """Contains the front ends of MAP, SOFTMAX and NORM, and connects one of them to the streams.
+    """Contains the front ends of MAP, SOFTMAX and NORM, which compute the inputs of the back end.
 
-    A front end turns the inputs of a command into values for the back end. ``opcode`` selects the
-    front end that receives the streams ``i`` (the input) and ``r`` (the second input) and drives
-    ``o``. If the configuration has ``fused``, a SOFTMAX or NORM with the flag ``drain`` reads
-    requantized accumulators from ``drained`` instead of ``i``. During commands other than these
-    three, no input is accepted and nothing is output.
+    ``opcode`` selects the front end that receives the streams ``i`` (first operand) and ``r``
+    (second operand) and drives ``o``. If the configuration has ``fused``, a SOFTMAX or NORM with
+    the flag ``drain`` reads requantized accumulators from ``drained`` instead of ``i``. During
+    other commands no beat is accepted or output.
 
-    ``command`` must hold from the first input beat of the command to its last value on ``o``. On
-    ``registered`` machines it must already be valid one cycle before this beat. ``opcode`` and
-    ``flag`` are those of ``command``, but may change one cycle later. ``start`` starts a SOFTMAX.
-    It may be 1 before the last beat of the previous SOFTMAX. ``owes`` is then 1 until the new
-    SOFTMAX begins, and ``command`` must hold while ``owes`` is 1. In a ``registered`` machine the
-    front ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` through
-    registers, because they may be far from the command queue.
+    ``command`` must hold from the first input beat of the command to its last beat on ``o``. In a
+    ``registered`` machine it must be valid one cycle before the first beat. ``opcode`` and ``flag``
+    are those of ``command``, but may change one cycle later. ``start`` starts a SOFTMAX, also
+    before the last beat of the previous SOFTMAX. In that case ``owes`` is 1 until the new SOFTMAX
+    begins, and ``command`` must hold while ``owes`` is 1. In a ``registered`` machine the front
+    ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` one cycle
+    later, through registers.
     """
 
     def __init__(self, config: VectorConfig):

@@ -53,13 +53,13 @@ class MapFront(Component):
 
 
 class ColumnOffset(Component):
-    """Computes which lane of the current beat has a given column of the row.
+    """Computes the lane that has a certain column of the row in the current beat.
 
-    In row 0 the given column has the number ``first``; in each further row the number is ``step``
-    larger. ``offset`` is this number minus the number of the beat's first column. If ``offset`` is
-    not from 0 to ``lanes - 1``, the beat does not have the given column. After a cycle with
-    ``start`` at 1, the current beat is the first of row 0. ``advance`` moves to the next beat of
-    the row, or to the first beat of the next row if ``row_last`` is 1.
+    The column is ``first`` in row 0, and increases by ``step`` from row to row. ``offset`` is the
+    column minus the first column of the beat. If ``offset`` is from 0 to ``lanes - 1``, ``offset``
+    is the lane. If not, another beat has the column. After a cycle with ``start`` at 1, the current
+    beat is the first of row 0. ``advance`` moves to the next beat of the row, or to the first beat
+    of the next row if ``row_last`` is 1.
     """
 
     start: In(1)
@@ -209,16 +209,15 @@ class SoftmaxFront(Component):
 
 
 class NormFront(Component):
-    """The front end of NORM: normalization of rows of 16-bit elements of ``i``.
+    """The front end of NORM: normalizes rows of ``n`` 16-bit elements of ``i``.
 
-    Rows have ``n`` elements. If ``add`` is 1, the elements of ``r`` are added to those of ``i``
-    before the normalization; otherwise ``r`` is not read. ``o_sum`` outputs the input of the
-    normalization (``i`` or the sums), to be written to the scratchpad. ``rms`` and ``eps`` are
-    inputs of the normalization as in :class:`AddNormUnit`. In a ``registered`` machine there is a
-    register stage before the normalization unit, and one after it.
+    If ``add`` is 1, the elements of ``r`` are first added to those of ``i``. If ``add`` is 0, ``r``
+    is not read. ``o_sum`` outputs the elements before the normalization, to be written to the
+    scratchpad. :class:`AddNormUnit` explains ``rms`` and ``eps``. In a ``registered`` machine there
+    is a register stage before the normalization unit, and one after it.
 
-    If the configuration has ``row_factors``, the rows on ``o`` are not normalized. For each row,
-    ``factor`` then outputs the factor by which its elements must be multiplied later.
+    If the configuration has ``row_factors``, the elements on ``o`` are not normalized. Instead,
+    ``factor`` outputs for each row the factor by which a later command must multiply the row.
     """
 
     def __init__(self, config: VectorConfig):

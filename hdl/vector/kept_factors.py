@@ -11,19 +11,19 @@ from celosia.hdl.stream.flow import Flow
 
 
 class KeptFactors(Component):
-    """Outputs each row factor with its storage index, and reports whether factors are outstanding.
+    """Outputs the row factors of NORM and SOFTMAX with their storage indices.
 
-    NORM and SOFTMAX compute a factor for each row, by which a later command multiplies the row.
-    ``command`` is the command that starts next; its storage index for the factor of row 0 is output
-    as ``first``. ``norm`` or ``softmax`` is 1 in the cycle in which such a command starts. Factors
-    of a NORM arrive on ``factor`` in the order of rows. Factors of a SOFTMAX arrive on
-    ``sum_factor`` with their storage indices. Each of these two inputs exists only if the
-    configuration has the instruction.
+    A row factor is a number that NORM or SOFTMAX computes for a row, and by which a later command
+    multiplies the row. ``command`` is the next command to start; ``first`` is the storage index of
+    its factor for row 0. ``norm`` or ``softmax`` is 1 in the cycle in which a NORM or SOFTMAX
+    starts. Factors of a NORM arrive on ``factor`` in the order of rows. Factors of a SOFTMAX arrive
+    on ``sum_factor`` with their indices. Each of these inputs exists only if the configuration has
+    the instruction.
 
-    ``o`` outputs each factor with its index, in the cycle of arrival. ``norms`` is 1 while factors
-    of a NORM have not arrived yet, ``softmaxes`` while factors of a SOFTMAX have not arrived yet.
-    The vector engine must not start a NORM while ``softmaxes`` is 1, nor any command while
-    ``norms`` is 1. Two factors then never arrive in the same cycle.
+    ``o`` outputs each factor and its index in the cycle of arrival. ``norms`` is 1 while factors of
+    a NORM are outstanding, and ``softmaxes`` is 1 while factors of a SOFTMAX are. The vector engine
+    must start no NORM while ``softmaxes`` is 1, and no command while ``norms`` is 1. Therefore two
+    factors never arrive in the same cycle.
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):

@@ -11,21 +11,21 @@ from celosia.hdl.ports import command_layout
 class Overlap(Component):
     """Stores a vector command while its results are written and the next command reads its input.
 
-    Only a command with the flag ``followed`` can overlap with the next one. ``i`` is the command
-    whose inputs the front end reads. ``o`` is the command whose results the back end writes. While
-    ``behind`` is 1, ``o`` is the stored command, which came before ``i``. While ``behind`` is 0,
-    both are the same command.
+    ``i`` is the command whose inputs the front end reads. ``o`` is the command whose results the
+    back end writes. If ``behind`` is 1, ``o`` is the stored command, which came before ``i``. If
+    ``behind`` is 0, ``o`` is ``i``. Only a command with the flag ``followed`` can overlap with the
+    next command, and only if ``fused`` is true.
 
     ``read`` is 1 in the cycle in which command ``i`` requests its last row of accumulators.
-    ``reading`` is 1 while command ``i`` still requests its second input. ``owes`` is 1 until all
-    units of the engine have begun command ``i``. ``written`` is 1 in the cycle in which command
-    ``o`` writes its last beat.
+    ``reading`` is 1 while command ``i`` still requests its second operand. ``owes`` is 1 until all
+    units of the engine have begun command ``i``. ``written`` is 1 in the cycle in which the last
+    beat of command ``o`` is written.
 
-    If the output ``early`` is 1, the engine must accept command ``i`` in this cycle, before its
-    results are written. The command is then stored, and ``behind`` is 1 from the next cycle on.
-    ``early`` can be 1 from the cycle of ``read`` on, or from the next cycle on if ``stages`` is 1.
-    ``follows`` is 1 if ``i`` has the opcode of the stored command. Only then may ``i`` start while
-    the stored command's results are written. If ``fused`` is false, commands never overlap.
+    If ``early`` is 1, the engine must accept command ``i`` in this cycle, before the results are
+    written. The command is stored, and ``behind`` is 1 from the next cycle on. The first cycle in
+    which ``early`` can be 1 is that of ``read``, or the next one if ``stages`` is 1. ``follows`` is
+    1 if command ``i`` has the opcode of the stored command. While ``behind`` is 1, command ``i``
+    may start only if ``follows`` is 1.
     """
 
     def __init__(self, *, stages: int, fused: bool):

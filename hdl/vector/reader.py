@@ -17,20 +17,18 @@ from celosia.hdl.vector.walker import Walker, walk_layout
 
 
 class RowReader(Component):
-    """Reads beats of bytes from the scratchpad, at the addresses of a walk (:class:`Walker`).
+    """Reads lines of bytes from the scratchpad, and outputs each line as a beat of ``o``.
 
-    The walk generates an address for each beat; the beat is the line of ``line_bytes`` bytes that
-    begins there. A beat of ``o`` has these bytes, and ``count``, ``row_last``, ``tile_last`` and
-    ``last`` from the walk. Throughput is one beat per cycle; the first beat follows ``start`` by
-    ``reader_latency`` cycles if the scratchpad answers at once. ``walking`` is 1 from the cycle
-    after ``start`` until the last line is requested. Then the next walk may start; its beats follow
-    the beats of this walk. If ``wraps`` is true, the addresses of a row can wrap around after
-    ``walk.period`` bytes.
+    A walk (:class:`Walker`) generates the address of each line of ``line_bytes`` bytes. A beat has
+    the line's bytes, and the fields ``count``, ``row_last``, ``tile_last`` and ``last`` of the
+    walk. Throughput is one beat per cycle. The first beat follows ``start`` by ``reader_latency``
+    cycles if the scratchpad accepts at once. ``walking`` is 1 from the cycle after ``start`` until
+    the last line is requested. The next walk may then start; its beats follow those of the current
+    walk. If ``wraps`` is true, the addresses of a row can wrap around after ``walk.period`` bytes.
 
-    Lines from the scratchpad wait in a queue until ``o`` accepts them. The number of lines that
-    have been requested and not accepted is limited to ``ahead``. The limit is at least
-    ``reader_latency``, because fewer lines would not allow one beat per cycle. If ``stages`` is 1,
-    ``o`` comes from a register.
+    Requested lines wait in a queue until ``o`` accepts them. At most ``ahead`` lines are requested
+    and not accepted, or ``reader_latency`` lines if ``ahead`` is less. If ``stages`` is 1, ``o``
+    comes from a register.
     """
 
     def __init__(self, access: Access, *, stages: int = 0, wraps: bool = False, ahead: int = 0):

@@ -53,13 +53,13 @@ class _Burst:
 
 
 class BlockReader(Component):
-    """Requests the blocks of read bursts, and outputs the words of the blocks.
+    """Splits read bursts into requests for blocks, and outputs the words of the blocks.
 
-    A block is the data of one access to the chip. ``o_block`` requests the blocks to read. It
-    pauses while the words of ``READ_AHEAD`` requested blocks have not all been accepted. In cycles
-    with ``i_valid`` at 1, ``i`` is the next requested block. In each cycle one block can be
-    requested, and one word can be output. A burst begins one cycle after the last request of the
-    previous burst.
+    A block is the data of one access to the chip. ``o_block`` outputs the addresses of the blocks
+    to read, one per cycle. The output pauses while ``READ_AHEAD`` requested blocks have words that
+    ``port`` has not output. If ``i_valid`` is 1, ``i`` is the data of the oldest requested block
+    that has not arrived yet. One word is output per cycle. The first block of a burst is requested
+    one cycle after the last block of the previous burst.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):
@@ -135,12 +135,12 @@ class BlockReader(Component):
 
 
 class BlockWriter(Component):
-    """Joins written words to blocks, and requests to write a block when it is complete.
+    """Joins the words of write bursts to blocks, and requests the writes of complete blocks.
 
-    ``o_block`` outputs the addresses of complete blocks. ``data`` are the bytes of the oldest block
-    not yet removed, and ``mask`` is 1 for each byte to write. ``take`` removes this block, whose
-    address must have been accepted. A word is accepted in each cycle except the cycle in which a
-    burst begins.
+    A block is the data of one access to the chip. ``o_block`` outputs the addresses of complete
+    blocks. ``data`` are the bytes of the oldest block that has not been removed, and ``mask`` is 1
+    for each byte to write. ``take`` removes this block; its address must have been accepted before.
+    One word per cycle is accepted, except in the cycle in which a burst begins.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):

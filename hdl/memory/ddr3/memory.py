@@ -15,18 +15,18 @@ from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 
 class Ddr3Memory(Component):
-    """The external memory port on a DDR3 SDRAM chip, seen from the memory.
+    """The memory side of the external memory port, on a DDR3 SDRAM chip.
 
     ``pins`` are the ports of LiteDRAM's core, which provides the clock of ``sync``. Up to
-    ``celosia.hdl.memory.ddr3.blocks.READ_AHEAD`` blocks (eight words of the chip) are read before
-    the first is consumed. Read and write bursts alternate if both wait. A write burst begins when
-    the words of its first block have arrived; reads wait until its last block has been written.
-    ``written`` is 1 for one cycle when the core accepts the last block of a burst; a read requested
-    later returns the new data.
+    ``celosia.hdl.memory.ddr3.blocks.READ_AHEAD`` blocks (eight words of the chip each) are read in
+    advance. If both read and write bursts wait, they alternate. A write burst begins when the words
+    of its first block have arrived. Reads wait until the last block of the write burst has been
+    written. ``written`` is 1 in the cycle in which the core accepts the last block of a write
+    burst. A read requested after that cycle returns the new data.
 
-    ``ready`` is 1 once the core and the chip have been started; no word moves before. If no working
-    read delays were found, ``failed`` is also 1 from then on. Raises :class:`InputError` if a word
-    is wider than a block, or the memory larger than the chip.
+    ``ready`` is 1 from the end of the chip's initialization on; before, no word moves. ``failed``
+    is then also 1 if the initialization found no working read delays. Raises :class:`InputError` if
+    a word is wider than a block, or the memory is larger than the chip.
     """
 
     def __init__(self, memory: Memory, start: Ddr3Start):

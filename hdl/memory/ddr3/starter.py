@@ -14,14 +14,15 @@ _WAITS = range(18)  # exponents of two (cycles)
 
 
 class Starter(Component):
-    """Performs the register accesses of a :class:`celosia.arch.ddr3.Ddr3Start` after power-on.
+    """Initializes the DDR3 chip after power-on, and finds the read delay of each byte lane.
 
-    When the chip has been initialized, every read delay of each byte lane is tested at every bit
-    slip (the number of bits by which received data are shifted). For each lane, the unit finds the
-    longest series of adjacent delays that pass at one bit slip (the first of several equally long
-    series). The middle delay of this series and its bit slip are set, and output on ``delay`` and
-    ``place``. The test is then repeated once, and the controller takes over the chip. From then on
-    ``over`` is 1, and ``failed`` is 1 if the last test failed or a lane had no passing delay.
+    The register accesses are those of a :class:`celosia.arch.ddr3.Ddr3Start`. Each lane is tested
+    at every read delay and every bit slip (the number of bits by which received data are shifted).
+    For each lane, the unit finds the longest series of adjacent delays that pass at one bit slip.
+    Of series of equal length, the first is used. The middle delay of the series is output on
+    ``delay``, its bit slip on ``place``, and both are set. The test is then repeated once with
+    these settings. After that, ``over`` is 1. ``failed`` is then also 1 if the repeated test failed
+    or a lane had no passing delay.
     """
 
     def __init__(self, start: Ddr3Start):

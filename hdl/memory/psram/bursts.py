@@ -14,14 +14,15 @@ from celosia.hdl.ports import burst_layout
 class Bursts(Component):
     """Accepts read and write bursts, and generates the column addresses of each burst.
 
-    ``busy`` is 1 during a burst, and ``writes`` is 1 for a write burst. If requests of both kinds
-    wait, they are accepted alternately. ``place`` is the address of the next column to move (in
-    columns); ``step`` increments it. Each burst is cut into pieces; the controller moves each piece
-    with one command. A piece ends before a column address that is a multiple of ``columns`` (a
-    power of two), or at the end of the burst. ``ends`` is 1 if the next column is the last of a
-    piece, ``final`` if it is the last of the burst. ``ahead`` is the number of columns in the piece
-    after the next column. A request is accepted when the previous burst has ended; its burst is
-    available one cycle later.
+    If requests of both kinds wait, they are accepted alternately. A request is accepted when the
+    previous burst has ended; its columns are available one cycle later. ``busy`` is 1 during a
+    burst, and ``writes`` is 1 for a write burst. ``place`` is the address of the next column to
+    move; ``step`` increments it.
+
+    A burst is cut into pieces: the columns that one command to the chip moves. A piece ends before
+    a column address that is a multiple of ``columns`` (a power of two), or at the end of the burst.
+    ``ends`` is 1 if the next column is the last of a piece. ``final`` is 1 if the next column is
+    the last of the burst. ``ahead`` is the number of columns of the piece after the next column.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, columns: int):

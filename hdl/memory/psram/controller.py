@@ -25,26 +25,25 @@ _NORMAL = 0x8F07  # its value: no power-down, full drive strength
 
 
 class PsramController(Component):
-    """The external memory port on PSRAM with HyperBus, seen from the memory.
+    """The memory side of the external memory port, on PSRAM with HyperBus.
 
     ``pins`` are the pins of the chip. ``clock`` is the frequency of ``sync`` (Hz), twice the
-    frequency of the chip's clock. The memory consists of ``chip.dies`` dies, which work in
-    parallel. In each cycle a clock edge moves one byte to or from each die; the lowest byte of a
-    word is moved first, and belongs to the first die. If read and write bursts wait, they
-    alternate. A burst is cut into pieces, one for each command, at multiples of ``timing.columns``
-    columns. So no command delays a refresh too long or crosses the end of a row. The clock
-    cannot pause during a piece. A write piece begins when all of its words are available, a read
-    piece when there is room for all of its words. The first data of a command move
-    ``begin(latency)`` cycles after the command's first byte (:func:`celosia.arch.psram.begin`).
-    ``latency`` is ``chip.latency``, or twice as much if the chip requests this by its pin RWDS.
+    frequency of the chip's clock. The ``chip.dies`` dies work in parallel. In each cycle each die
+    moves one byte. The lowest byte of a word moves first, on the first die. If both read and write
+    bursts wait, they alternate. A burst is cut at multiples of ``timing.columns`` columns into
+    pieces, each moved by one command. The cuts keep a command in one row, and short enough for the
+    refresh. A write piece begins when all of its words are available. A read piece begins when
+    there is room for all of its words. The first data follow the first byte of a command by
+    ``begin(latency)`` cycles (:func:`celosia.arch.psram.begin`). ``latency`` is ``chip.latency``,
+    or twice as much if the chip requests it on its pin RWDS.
 
-    ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later
-    returns the new data. ``failed`` is 1 for one cycle if the chip sends data without the strobe
-    that it must send on RWDS.
+    ``written`` is 1 in the cycle in which the last column of a write burst is sent; a read
+    requested later returns the new data. ``failed`` is 1 for one cycle if the chip sends data
+    without the strobe on RWDS.
 
     Raises :class:`InputError` if a memory word is narrower than a column of the chip, or longer
-    than the columns that one command can move. The same error is raised if the memory is larger
-    than the chip, or if the chip does not support ``clock``.
+    than the columns of one command. The error is also raised if the memory is larger than the chip,
+    or if the chip does not support ``clock``.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, clock: float):

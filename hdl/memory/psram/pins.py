@@ -40,13 +40,12 @@ class PsramPins(wiring.Signature):
 
 
 class HalfCycles(Component):
-    """Registers clocked in the middle of a cycle, for the chip's clock and its data.
+    """Registers that drive the chip's clock and sample the chip's data in the middle of each cycle.
 
-    In the middle of each cycle ``ck`` is set to ``clock``, ``ck_n`` is set to the complement of
-    ``clock``, and the pins ``dq_i`` and ``rwds_i`` are sampled. In the next cycle ``dq`` and
-    ``rwds`` output the samples. If ``ck`` has an edge in cycle t, the data that the chip sends at
-    this edge are sampled in the middle of cycle t + 1. They are on ``dq`` in cycle t + 2 (``BACK``
-    is 2).
+    In the middle of a cycle, the clock pin ``ck`` becomes ``clock``, and ``ck_n`` its complement.
+    At the same time the pins ``dq_i`` and ``rwds_i`` are sampled. The outputs ``dq`` and ``rwds``
+    have the samples in the next cycle. If ``ck`` has an edge in cycle t, the data of this edge are
+    on ``dq`` in cycle t + ``BACK`` (2).
     """
 
     def __init__(self, chip: PsramChip):

@@ -8,16 +8,18 @@ from celosia.hdl.component import Component
 
 
 class Banks(Component):
-    """Tracks each bank's open row, and the cycles since the last commands to each bank.
+    """Tracks the open row of each bank of an SDRAM, and the cycles since the bank's last commands.
 
-    The inputs report the command that the controller sends to the chip in a cycle. If ``activate``
-    is 1, the command opens row ``opened`` of bank ``target``. If ``precharge`` is 1, it closes the
-    row of bank ``target``; if ``precharge_all`` is 1, it closes the rows of all banks. If ``write``
-    is 1, it writes a column of bank ``written``. The first three outputs describe row ``row`` of
-    bank ``bank``, before the command of the same cycle takes effect. ``accessible`` is 1 if this
-    row is open, and its columns may be read or written two cycles later. ``may_activate`` is 1 if
-    the row may be opened one cycle later. ``may_precharge`` is 1 if another row of the bank is open
-    and may be closed one cycle later. ``rested`` is 1 if all banks may be closed one cycle later.
+    The inputs describe the command that is sent to the chip in the current cycle. If ``activate``
+    is 1, row ``opened`` of bank ``target`` is opened. If ``precharge`` is 1, the row of bank
+    ``target`` is closed. If ``precharge_all`` is 1, the rows of all banks are closed. If ``write``
+    is 1, a column of bank ``written`` is written.
+
+    The outputs do not include the current command's effect. ``accessible`` is 1 if row ``row`` of
+    bank ``bank`` is open, and its columns may be accessed two cycles later. ``may_activate`` is 1
+    if this row may be opened one cycle later. ``may_precharge`` is 1 if another row of the bank is
+    open and may be closed one cycle later. ``rested`` is 1 if all banks may be closed one cycle
+    later.
     """
 
     def __init__(self, chip: SdramChip, timing: SdramTiming):

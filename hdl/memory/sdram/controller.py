@@ -22,23 +22,23 @@ READ_AHEAD = 32
 
 
 class SdramController(Component):
-    """The external memory port on an SDR SDRAM chip, seen from the memory.
+    """The memory side of the external memory port, on an SDR SDRAM chip.
 
     ``pins`` are the pins of the chip; ``clock`` is the frequency of ``sync`` and of the chip (Hz).
-    One column (a word of the chip) is moved per cycle, the lowest column of a memory word first.
-    While one row is accessed, the row of the next piece (part of a burst in one row) is opened in
-    another bank. Opening a row takes up to two commands (PRECHARGE and ACTIVATE); no column moves
-    in a cycle with one of these commands. A command can be sent one cycle later than the chip would
-    allow, because the state of the banks has a register. The first column of a write is sent at
-    least ``cas + 2`` cycles after the last READ. A refresh begins at the end of a piece. If many
-    are due, it also begins within a piece, in a cycle in which no column moves. If read and
-    write bursts wait, they alternate. The controller reads up to ``READ_AHEAD`` words that the
-    receiver of the port's ``data`` has not accepted yet.
+    One column (a word of the chip) is moved per cycle, the lowest column of a memory word first. If
+    both read and write bursts wait, they alternate. A burst is cut into pieces at the ends of rows.
+    While one piece is moved, the row of the next piece is opened in another bank. To open a row
+    takes one or two commands (PRECHARGE, ACTIVATE); each command takes a cycle in which no column
+    moves. A command is sent up to one cycle later than the chip allows, because the state of the
+    banks has a register. The first column of a write is sent at least ``cas + 2`` cycles after the
+    last READ. A refresh begins at the end of a piece; if many are due, it can also begin in a cycle
+    in which no column moves. Up to ``READ_AHEAD`` words are read before the receiver of ``data``
+    accepts them.
 
-    ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later
-    returns the new data. ``ready`` is 1 from the end of the chip's start-up on; no word moves
-    before. Raises :class:`InputError` if a word is narrower than the chip, the memory is larger
-    than the chip, or the chip does not support the clock.
+    ``written`` is 1 in the cycle in which the last column of a write burst is sent; a read
+    requested later returns the new data. ``ready`` is 1 from the end of the chip's start-up on; no
+    word moves before. Raises :class:`InputError` if a word is narrower than the chip, the memory is
+    larger than the chip, or the chip does not support the clock.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip, clock: float):

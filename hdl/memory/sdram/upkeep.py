@@ -12,16 +12,16 @@ REFRESHES = 8
 
 
 class Upkeep(Component):
-    """Starts an SDRAM chip, and refreshes the chip as often as required.
+    """Starts an SDRAM chip after power-on or reset, and refreshes it.
 
-    After power-on or reset, the unit waits ``timing.init`` cycles, closes all rows, refreshes eight
-    times and sets the mode register; then ``ready`` is 1. From then on one more refresh becomes due
-    every ``timing.refresh`` cycles, and ``wanted`` is 1 while a refresh is due. The refresh begins
-    in a cycle with ``quiet`` at 1. The controller sets ``quiet`` if it transfers no data and may
-    close all rows. ``working`` is 1 from the next cycle until the end of the refresh, and during
-    the start-up. ``urgent`` is 1 if at least ``URGENT`` refreshes are due; the unit counts at most
-    ``POSTPONED`` due refreshes. In cycles with ``working`` at 1 the controller sends ``command`` to
-    the chip. If ``command`` is PRECHARGE, the controller must send it for all banks.
+    For the start, the unit waits ``timing.init`` cycles, closes all rows, refreshes eight times and
+    sets the mode register. After the start ``ready`` is 1, and one more refresh becomes due every
+    ``timing.refresh`` cycles. At most ``POSTPONED`` due refreshes are counted. ``wanted`` is 1
+    while a refresh is due, and ``urgent`` is 1 while at least ``URGENT`` are due. The controller
+    sets ``quiet`` to 1 in a cycle in which it moves no data and may close all rows. A due refresh
+    begins in such a cycle. ``working`` is 1 from the next cycle until the end of the refresh, and
+    during the start. While ``working`` is 1, the controller must send ``command`` to the chip. A
+    PRECHARGE must be sent for all banks.
     """
 
     def __init__(self, timing: SdramTiming):
