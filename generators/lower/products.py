@@ -106,15 +106,16 @@ class Room:
     def place(
         self, op: Linear, whole: Held, parts: Sequence[Held], height: int = 0, plane: int = 0
     ) -> list[Product]:
-        """Store the parts of a weight matrix, and return a list of one product per stored part.
+        """Store a weight matrix, and return a list of one product for each stored part.
 
-        ``parts`` are parts of the matrix ``whole``. ``height`` is the number of activation rows in
-        a product. If the zero-skip unit multiplies these rows by a sparse matrix faster than the
-        array does, ``whole`` is stored as one sparse matrix instead. Weights are always dense in
-        weight slots, for INT16 activations, and if ``height`` is 0.
+        ``whole`` is the matrix, ``parts`` are its parts, and ``height`` is the number of activation
+        rows in a product. If the zero-skip unit multiplies these rows faster than the array does,
+        ``whole`` is stored as one sparse matrix, which is the only part. Weights are always dense
+        in weight slots (array storage for one weight tile each), for INT16 activations, and if
+        ``height`` is 0.
 
         Nested weights (readable with fewer bits) are stored as bit planes, each by a separate call.
-        ``plane`` is the number of planes with higher bits; for all other weights it is 0.
+        ``plane`` is the number of planes with higher bits. For other weights, ``plane`` is 0.
         """
         config = self.memory.config
         flags = product_flags(op, config, self.memory.name)

@@ -79,33 +79,32 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> Sequence[int | None]:
-        """Numbers of the texts that need separate instructions, or ``[None]``.
+        """Return the numbers of the texts that need separate instructions, or ``[None]``.
 
-        A run may process a token of each of several texts, one row per text. The result has all
-        texts if each row is multiplied and requantized separately. It is ``[None]`` if one
-        instruction processes all rows.
+        A run may process one token of each of several texts: one row per text. If separate
+        instructions multiply and requantize each row, the result is the numbers of all texts. If
+        one instruction processes all rows, the result is ``[None]``.
         """
         return range(self.texts) if self.texts > 1 and self.plan.cuts.apart else [None]
 
     def acc(self, name: str, rows: int) -> int:
         """Return the first accumulator row of the sums named ``name``.
 
-        The first call for a name allocates ``rows`` rows. Sums of attention may share rows with
-        sums of the MLP or of the output head. This is correct because all sums of attention are
-        requantized before sums of the MLP or the head are computed.
+        The first call for a name allocates ``rows`` accumulator rows. Sums of attention may share
+        rows with sums of the MLP or of the output head. All sums of attention are requantized
+        before the sums of the MLP or the head are written.
         """
         return self.accumulators.named(name, rows, later=name in BEHIND)
 
     def stride(self, op: Linear) -> int:
-        """Return the distance between the sums of adjacent tile columns (accumulator rows).
+        """Return the distance between the sums of adjacent tile columns (in accumulator rows).
 
-        If a run may have several rows, the distance is ``rows``, the largest number of rows. For
-        one row it is usually 2: even accumulator rows are one bank, and odd rows the other. All
-        sums of the product are then in one bank, and can be requantized while another product
-        writes the other bank.
+        If a run may have several rows, the distance is ``rows``, the largest number of rows in a
+        run. If a run has one row, the distance is usually 2. The accumulators have two banks: even
+        rows and odd rows. With distance 2, all sums of a product are in one bank. They can be
+        requantized while another product writes the other bank.
 
-        For one row of an attention's output projection, the distance is 1. Its input is requantized
-        from both banks at the same time, so a distance of 2 saves no cycles.
+        For the output projection of attention with one row, the distance is 1.
         """
         if self.rows > 1:
             return self.rows
@@ -119,20 +118,20 @@ class Instructions(Rules):
         return first + tile * self.stride(op)
 
     def take(self) -> list[Draft]:
-        """Return the instructions that were added after the last call of this method.
+        """Return the instructions that were added since the previous call of this method.
 
-        Later instructions do not use parameter words that were loaded before this call. They load
-        the words that they need again, from word 0 of the parameter memory on.
+        Instructions that are added later load their requantization words again, from word 0 of the
+        parameter memory on.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Return the parameter-memory address of each of several ranges of requantization words.
+        """Load ranges of requantization words, and return each range's parameter-memory address.
 
-        A range in ``wanted`` is (words of a layer, index of the first word, number of words). The
-        number 0 means all words up to the layer's last. If words are in external memory, the method
-        adds the instructions that load them, unless the last call had the same ranges.
+        A range in ``wanted`` is (words of a layer, index of the first word, number of words). If
+        the number of words is 0, the range ends at the layer's last word. Load instructions are
+        added only if the words are in external memory, and the previous call had other ranges.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -233,21 +232,22 @@ class Instructions(Rules):
         text: int | None = None,
         behind: Sequence[Rowwise] = (),
     ) -> None:
-        """Add the DRAIN that requantizes a layer's sums, or only the tile columns ``tiles``.
+        """Add the DRAIN instruction that requantizes a layer's sums to ``target``.
 
-        ``tiles`` is (first, count). The sums are in the layer's accumulator rows, or in the rows
-        from ``acc`` on. The result is written to ``target``, by default the buffer of the result's
-        tensor. ``flags`` are names of further instruction flags. If ``row`` is true, only the first
-        row is requantized; if ``text`` is given, only the row of that text; otherwise all rows.
+        ``tiles`` (first, count) are the tile columns to requantize, by default all. ``acc`` is the
+        first accumulator row of the sums, by default the layer's. ``target`` is a buffer, by
+        default that of the result's tensor. ``flags`` are names of further instruction flags. If
+        ``row`` is true, only the first row is requantized. If ``text`` is given, only the row of
+        that text is requantized. By default, all rows are.
 
-        ``behind`` are the operations after the layer. If the first one is a rotation or a gate, the
-        DRAIN also applies it. The operand ``table`` is a head's key columns for a rotation, the
-        zero point of the gate's source for a gate, and the table slot for an activation table. In
-        all other cases it is the argument ``table``.
+        ``behind`` are the operations after the layer. If the first operation is a rotation or a
+        gate, the DRAIN also applies that operation. The instruction's operand ``table`` is a head's
+        key columns for a rotation, the zero point of the gate's source for a gate, and the table
+        slot for an activation table. In all other cases the operand is the argument ``table``.
 
-        A deferred norm stores a factor for each row. If the layer reads rows of such a norm, the
-        DRAIN multiplies each row by its factor. The first row has factor number ``factor``, or
-        number ``text`` if ``text`` is given and is not 0.
+        A deferred norm stores one factor for each row, and the DRAIN after the next layer
+        multiplies the row by the factor. The factor of the first row has number ``factor``. If
+        ``text`` is given and not 0, it has number ``text``.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None
@@ -285,12 +285,12 @@ class Instructions(Rules):
         )
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows of an instruction: a number, or a register that contains it.
+        """Return the number of rows that an instruction processes: a constant or a register.
 
-        If ``count`` is less than ``rows``, the most rows of a run, the result is ``count``.
-        Otherwise the instruction processes all rows of the run. If their number differs from run to
-        run, the result is the register to which the host writes it. ``first`` and ``total`` are
-        unused here; other subclasses read them.
+        If ``count`` is less than ``rows`` (the largest number of rows in a run), the result is
+        ``count``. If ``count`` is at least ``rows``, the instruction processes all rows of the run.
+        If the number of rows differs from run to run, the result is the register to which the host
+        writes the number. ``first`` and ``total`` are not used here.
         """
         return count if count < self.rows else self.m
 
@@ -332,14 +332,14 @@ class Instructions(Rules):
         return self.normalize(op, *self._part(text), words)
 
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
-        """Add the instructions that compute queries or keys, and normalize each head.
+        """Add the instructions that compute queries or keys and normalize each head.
 
-        ``op`` is the product that computes them. ``behind`` are the operations after it: the norm,
-        a conversion and possibly rotations. The conversion multiplies the normalized heads by an
-        identity matrix, which writes them to the accumulators.
+        ``op`` is the product that computes the queries or keys. ``behind`` are the operations after
+        the product: a norm, a conversion and possibly rotations. The conversion multiplies the
+        normalized heads by an identity matrix, which writes the heads to the accumulators.
 
-        The caller adds the conversion and the rotations. For this, the method returns the linear
-        layer with the identity matrix, and the list of rotations.
+        The method returns the linear layer with the identity matrix, and the list of rotations. The
+        caller adds both.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"

@@ -174,14 +174,15 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def line(self, register: Register) -> int | Given:
-        """Return the operand for a slot's row or column in which a run's first token is stored.
+        """Return the operand for the row or column of a weight slot for a run's first token.
 
-        ``register`` is ``Register.KEY_LINE`` for the column of a key, or ``Register.VALUE_LINE``
-        for the row of a value. ``register`` is a register of the first text; the operand reads the
-        corresponding register of text number :attr:`text`.
+        For ``Register.KEY_LINE``, the operand is the column of the token's key. For
+        ``Register.VALUE_LINE``, the operand is the row of the token's value. ``register`` names the
+        register of the first text. The operand reads the corresponding register of the text with
+        number :attr:`text`.
 
-        The result is 0 if runs append no tokens. This is so if each run computes the keys and
-        values of all tokens, or if they are those of a source text.
+        The result is 0 if runs append no tokens to the cache: each run computes the keys and values
+        of all tokens, or the keys and values are those of a source text.
         """
         own = of_text(register, self.text)
         return Given(own, 0) if self.grows and not self.made else 0
@@ -189,12 +190,13 @@ class Kept:
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the operand for the weight slot to which a run's first token is appended.
 
-        ``first`` is the first slot of the keys or values. The operand adds a register to it: the
-        distance from ``first`` to the token's slot (slots). ``register`` is this register for the
-        first text; the operand reads the corresponding register of text number :attr:`text`.
+        ``first`` is the first weight slot of the keys or values. The operand is ``first`` plus the
+        content of a register: the number of slots between ``first`` and the token's slot.
+        ``register`` names the register of the first text. The operand reads the corresponding
+        register of the text with number :attr:`text`.
 
-        The result is ``first`` if runs append no tokens. This is so if each run computes the keys
-        and values of all tokens, or if they are those of a source text.
+        The result is ``first`` if runs append no tokens to the cache: each run computes the keys
+        and values of all tokens, or the keys and values are those of a source text.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -279,13 +281,12 @@ class Memory:
             )
 
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
-        """Allocate parameter words [words, bytes]; return their location in the parameter memory.
+        """Allocate parameter memory for ``words`` [words, bytes], and return their :class:`Words`.
 
-        The method does not check that the memory has enough words; :meth:`check_words` does.
-        ``early`` is true for parameters with which SOFTMAX and NORM requantize sums from the
-        accumulators. If the machine reserves the first ``pre_depth`` words of the memory for such
-        parameters, early parameters are placed there. All other parameters follow the reserved
-        words.
+        The method does not check that the parameter memory has enough words; :meth:`check_words`
+        does. If ``early`` is true, SOFTMAX or NORM uses the parameters to requantize sums from the
+        accumulators. The machine may reserve the first ``pre_depth`` words of the memory for such
+        parameters. Early parameters are placed in the reserved words, other parameters after them.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words

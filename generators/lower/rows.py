@@ -18,9 +18,10 @@ from celosia.generators.program.image import Bytes
 
 @dataclass
 class Rows:
-    """Instructions of successive rowwise operations (norms, conversions), in chunks of rows.
+    """Instructions of successive rowwise operations (norms, conversions).
 
-    They include the loads of the operations' requantization parameters.
+    The operations process the rows in chunks. The instructions include the loads of the operations'
+    requantization parameters.
     """
 
     loads: list[Draft] = field(default_factory=list)
@@ -46,11 +47,12 @@ def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
 
 
 def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
-    """Return the :class:`Rows` of rowwise operations: all process a chunk before the next begins.
+    """Return the instructions of successive rowwise operations, as :class:`Rows`.
 
-    The requantization parameters of ``ops`` are copied to the parameter memory, from index
-    :data:`SPARE_WORDS` + ``first_word`` on. Before that, they are in one scratchpad buffer for each
-    operation, whose name begins with ``label``.
+    All operations process one chunk of rows before the next chunk begins. The requantization
+    parameters of ``ops`` are copied from scratchpad buffers (one for each operation) to the
+    parameter memory, from word :data:`SPARE_WORDS` + ``first_word`` on. The names of the buffers
+    begin with ``label``.
     """
     lowered = Rows()
     if not ops:

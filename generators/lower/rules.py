@@ -31,11 +31,12 @@ class Rules(ABC):
 
     @abstractmethod
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes, out of ``count`` rows of a tensor.
+        """Return the number of rows that a run processes, of ``count`` rows of a tensor.
 
-        The first of the ``count`` rows is ``first``; the tensor has ``total`` rows. If the number
-        is the same in every run, the result is this number. Otherwise the result is the register
-        that contains it, which the host writes before each run.
+        ``first`` is the index of the first of these rows, and ``total`` is the number of rows of
+        the tensor. If every run processes the same number of rows, the result is this number. If
+        the number differs, the result is the register to which the host writes the number before
+        each run.
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
@@ -74,12 +75,12 @@ class Rules(ABC):
         source: View | None = None,
         tiles: Part | None = None,
     ) -> Iterator[Draft]:
-        """Yield instructions that multiply ``m`` rows by the weights of ``products``, one for each.
+        """Yield an instruction for each product, which multiplies ``m`` rows by the weights.
 
-        The rows are those of the view (address and stride) ``source``. By default, they are the
-        rows of each product's source tensor from row ``row`` on. ``sums`` is the view of the
-        accumulators to which the products are added. ``tiles`` (first, count) restricts the
-        products to some tile columns of the weights; by default all tile columns are multiplied.
+        ``source`` is the view (address and stride) of the rows. By default, the rows are those of
+        each product's source tensor, from row ``row`` on. ``sums`` is the view of the accumulators
+        to which the products are added. ``tiles`` (first, count) are the tile columns of the
+        weights to multiply, by default all. Products with none of these columns are omitted.
         """
         for part in products:
             first, count = tiles or (0, -(-part.held.n // self.config.array.cols) + part.held.tile)
@@ -109,15 +110,15 @@ class Rules(ABC):
     ) -> Draft:
         """Return the DRAIN instruction that requantizes the sums of a linear layer's product.
 
-        ``sums`` is the view of the accumulators with the sums. ``params`` is the first word of the
-        requantization parameters, and ``flags`` are further flags of the instruction. ``behind``
-        are the rowwise operations after the layer. If the first is a rotation or a gate, the DRAIN
-        also applies it. The operands ``table`` and ``beside`` are explained in
-        :func:`celosia.generators.lower.instructions.drain`.
+        ``sums`` is the view of the accumulators with the sums. ``params`` is the address of the
+        first word of the requantization parameters. ``flags`` are further flags of the instruction.
+        ``behind`` are the rowwise operations after the layer. If the first operation is a rotation
+        or a gate, the DRAIN also applies that operation. The operands ``table`` and ``beside`` are
+        explained in :func:`celosia.generators.lower.instructions.drain`.
 
-        ``rows`` and ``columns`` (first, count) are the part of the result that is computed. It is
-        written to ``target`` or, by default, to the result's buffer. If ``anew`` is true, the
-        buffer's other bytes may lose their old content; if false, they keep it.
+        ``rows`` and ``columns`` (first, count) select the part of the result that is computed. This
+        part is written to ``target``, by default the result's buffer. If ``anew`` is true, the
+        instruction may destroy the other bytes of the buffer.
         """
         m = self.run_rows(*rows, op.row + op.source.rows)
         made = (op, *behind)[-1].target
@@ -172,22 +173,22 @@ class Rules(ABC):
         place: View | None = None,
         anew: bool = True,
     ) -> Work:
-        """Return the :class:`Work` (addresses and sizes) of an instruction that writes a tensor.
+        """Return :class:`Work`: addresses and sizes of an instruction that writes part of a tensor.
 
-        ``rows`` and ``columns`` are (first, count) in the tensor ``target``. They are written to
-        the view ``place`` or, by default, to the tensor's buffer. If ``anew`` is true, the buffer's
-        other bytes may lose their old content (:meth:`defines`); if false, they keep it.
+        ``rows`` and ``columns`` (first, count) select the part of the tensor ``target``. The part
+        is written to the view ``place``, by default the tensor's buffer. If ``anew`` is true, the
+        instruction may destroy the other bytes of the buffer (:meth:`defines`).
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the name of a view's buffer if a write makes the old content useless.
+        """Return the name of a view's buffer if a write to the view may destroy the old content.
 
-        This is so if ``anew`` is true and the write is the operation's first to the buffer.
-        Otherwise the result is "". If ``lasting`` is true, buffers never share bytes and the result
-        is always "".
+        The write may destroy the content if ``anew`` is true and the operation has not yet written
+        to the buffer. If the content must be kept, the result is "". If ``lasting`` is true,
+        buffers never share bytes, and the result is always "".
         """
         if self.lasting:
             return ""

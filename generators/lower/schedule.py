@@ -103,16 +103,17 @@ def schedule(
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
 ) -> tuple[list[list[Choices]], list[list[Choices]], list[list[Choices]]]:
-    """Return the plans with which a program is first tried: three lists of series of plans.
+    """Return the plans (choices of :class:`Choices`) that are tried first for a program.
 
-    A plan is a :class:`Choices`. A series is a list of plans that differ in the sizes of loads and
-    blocks, usually the largest first. The plans of the first list keep all tensors in the
-    scratchpad. The plans of the second list load the input again for each part of a product. This
-    list is empty if the input is not divided into blocks of columns. The plans of the third list
-    move blocks to external memory when the scratchpad has no room.
+    The result is three lists of series. A series is a list of plans that differ only in the sizes
+    of loads and blocks, usually with the largest sizes first.
 
-    If ``sparse`` is true, weights may be stored as sparse matrices; otherwise all weights are
-    dense.
+    - Plans that keep all tensors in the scratchpad.
+    - Plans that load the input again for each part of a product. The list is empty if the input is
+      not divided into blocks of columns.
+    - Plans that move blocks to external memory when the scratchpad has no room.
+
+    If ``sparse`` is true, weights may be stored as sparse matrices.
     """
     ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
     ratios[0] = ratios[0] or [1] * sparse

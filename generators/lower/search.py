@@ -67,14 +67,13 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: FitError) -> bool:
-        """Return True if plans with smaller loads and blocks than ``plan`` cannot fit either.
+        """Return True if no plan with smaller loads and blocks than ``plan`` can fit.
 
-        ``refusal`` is the reason why the program of ``plan`` does not fit. If the program has too
-        many words, smaller plans can help in two cases. Either the plan moves blocks to external
-        memory (``spills``), and only these moves need too many words. Or loops over a product's
-        parts load the input again (``reloads``). If the tensors alone do not fit the scratchpad,
-        the result is True. If ``self.patient`` is true, it is False, so that smaller plans are
-        still tried.
+        ``refusal`` is the reason why the program of ``plan`` does not fit. If the tensors alone
+        exceed the scratchpad, the result is True, or False if ``self.patient`` is true. If the
+        program has too many words, the result is True except in two cases. In the first case, the
+        plan moves blocks to external memory (``spills``), and only these moves need too many words.
+        In the second case, loops over a product's parts load the input again (``reloads``).
         """
         if refusal.stage == Stage.TOO_LONG:
             varied = plan.reloads and plan.loop_parts
@@ -128,11 +127,11 @@ class Search:
         return best if best.source.spilled else settle(best)
 
     def changes(self, plan: Choices) -> Sequence[Sequence[Mapping[str, Any]]]:
-        """Return the changes of ``plan`` to try, in the order of trials.
+        """Return the changes of ``plan`` to try, in the order of the trials.
 
-        The result has a list of alternative changes for each choice. A change is a dictionary from
-        the name of a field of :class:`Choices` to a new value. If it changes the sizes of loads or
-        blocks, it may also reset ``ahead`` to its largest value.
+        The result is a list with one list per choice, which contains the alternative changes of
+        that choice. A change is a dictionary from field names of :class:`Choices` to new values. A
+        change of the sizes of loads or blocks may also reset ``ahead`` to its largest value.
         """
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]

@@ -1,4 +1,4 @@
-"""Loads of data from external memory through scratchpad buffers, as early as possible."""
+"""Loads from external memory to scratchpad buffers, each issued as early as possible."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -87,9 +87,9 @@ class Stage:
 def constants(stage: Stage) -> None:
     """Add all allocated parameter words and activation tables to the image of external memory.
 
-    The function also adds instructions to ``stage``. They load the words and tables, piece by
-    piece, into the scratchpad buffers for weights. From there they copy the words to the parameter
-    memory, and the tables to their table slots.
+    The function also adds instructions to ``stage`` that load the words and tables, piece by piece,
+    into the scratchpad buffers for weights. Further instructions copy the words from these buffers
+    to the parameter memory, and the tables to their table slots.
     """
     memory = stage.memory
     width = memory.config.word_bytes

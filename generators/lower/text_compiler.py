@@ -93,33 +93,33 @@ def compile_text(
 
     A full cache keeps the first ``sinks`` tokens and the most recent tokens. A prompt is processed
     in chunks of at most ``rows`` tokens, or fewer if the accumulators have no room for the sums. If
-    the program memory has no room for the program of a chunk, tokens are processed one by one.
+    the program of a chunk exceeds the program memory, tokens are processed one by one.
 
-    If the configuration has more than two weight slots (each stores one tile of weights in the
-    array), all weights stay on the chip. They are loaded once, in parts of at most ``memory_bytes``
-    bytes. The embeddings of the vocabulary and of the positions stay in the scratchpad if they fit.
-    Otherwise they are read from external memory for each token.
+    If the configuration has more than two weight slots (array storage for one weight tile each),
+    all weights stay on the chip. They are loaded once, in parts of at most ``memory_bytes`` bytes.
+    The embeddings of the vocabulary and of the positions stay in the scratchpad if they fit. If
+    they do not fit, they are read from external memory for each token.
 
     If the configuration has two weight slots, weights are streamed from external memory in each
-    run, and keys and values stay in the scratchpad. If keys and values, or requantization
-    parameters, do not fit the chip, they are streamed as well. The program then has a loop with one
-    iteration for each layer. If external memory has no room for both embeddings and streamed data,
-    the embeddings stay in the scratchpad. Then setup programs load the embeddings from external
-    memory, and the host overwrites them there with the streamed data.
+    run. Keys, values and requantization parameters stay on the chip if they fit. If they do not
+    fit, they are also streamed, and the program has a loop with one iteration per layer. External
+    memory may have no room for both the embeddings and the streamed data. In that case, setup
+    programs load the embeddings into the scratchpad, and the host then overwrites them in external
+    memory with the streamed data.
 
-    A deferred norm stores a factor for each row, and the product that reads the row applies the
+    A deferred norm stores one factor for each row, and the next product multiplies the row by the
     factor. If the model's norms are deferred, its weights must stay on the chip, and tokens are
     processed one by one.
 
     If ``texts`` is 2, a run processes one token of each of two texts, which have separate caches.
-    Prompts are then not processed in chunks, and requantization parameters, keys and values must
-    fit the chip.
+    In this mode, prompts are not processed in chunks. Requantization parameters, keys and values
+    must fit the chip.
 
     If ``recompute`` is true, the cache stores the inputs of attention instead of keys and values.
-    Each run computes the keys and values of all tokens from these inputs; results are identical. If
-    ``sparse`` is true, streamed weights are coded as sparse matrices where this makes the products
-    of one token faster; otherwise all weights are dense. If ``search`` is true, the result is the
-    fastest program found; if false, the first program that fits.
+    Each run computes the keys and values of all tokens from these inputs, with identical results.
+    If ``sparse`` is true, streamed weights are coded as sparse matrices if the products of one
+    token are faster with them. If ``search`` is true, the result is the fastest program that the
+    search finds; if false, the first that fits.
 
     Raises :class:`FitError` if a memory is too small or a unit does not support the model. Raises
     :class:`InputError` if the context or the size of external memory is impossible.
@@ -197,13 +197,16 @@ def _compile_fitting(
 
 
 def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: int) -> list[Way]:
-    """Return the possible :class:`Way` objects to place a decoder's data, the preferred one first.
+    """Return the possible placements of a decoder's data in memories, the preferred one first.
 
-    A way names the memories of the data, and the largest number of tokens in a chunk of a prompt.
-    This number is ``rows``, or less if the cache or the accumulators have no room. It is 1 if a run
-    has several texts, or if the model has norms of each query and key head or attends to a source
-    text. It is also 1 if the configuration has ``row_factors``: norms then store a factor for each
-    row, which the next product applies.
+    Each :class:`Way` names the memory of each kind of data, and the largest number of tokens in a
+    chunk of a prompt. This number is ``rows``, or less if the cache or the accumulators have no
+    room. The number is 1 in each of these cases:
+
+    - a run has several texts;
+    - the model has norms of each query and key head, or attends to a source text;
+    - the configuration has ``row_factors``: norms store a factor for each row, which the next
+      product applies.
     """
     alone = decoder.source is not None or decoder.description.head_norms
     if alone or texts > 1 or config.row_factors:

@@ -41,10 +41,10 @@ def text_entries(plan: Plan) -> dict[str, list[Node]]:
 
 
 def text_calls(plan: Plan) -> dict[str, Call]:
-    """Return, for each program, the rules by which the host computes the registers.
+    """Return the rules by which the host computes the registers of each program.
 
-    The result is a dictionary from entry point name to a dictionary from register number to
-    :class:`Value`, a formula for the register's value.
+    The result is a dictionary from the program's entry point to a dictionary from register number
+    to :class:`Value`, a formula for the register's content.
     """
     config, strides = plan.config, plan.cache_strides
     model, key_dim = plan.decoder.description, plan.decoder.key_dim

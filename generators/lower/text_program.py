@@ -69,8 +69,8 @@ def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
 
     The cycles are those of runs whose tokens are in the last slots of the cache. If ``search`` is
     true, several assignments of buffers to banks are tried, and the one with the fewest cycles is
-    used; if false, the first one is. Raises :class:`FitError` if the programs have too many words,
-    or if the buffers do not fit the scratchpad.
+    used. If ``search`` is false, the first assignment is used. Raises :class:`FitError` if the
+    programs have too many words, or if the buffers exceed the scratchpad.
     """
     # Scores are behind all other data.
     _, programs = plan.scores, text_entries(plan)

@@ -103,24 +103,22 @@ class TokenAttention:
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
-        """Return three lists of functions; each function adds instructions for one token.
+        """Return three lists of functions that add the instructions for the attention of one token.
 
-        The first list has one function, for the scores and their softmax. The second and third
-        lists have a function for each range of key heads in ``self.parts``. Those of the second
-        list add the products of probabilities and values. Those of the third list add the
-        requantization of these products' sums, which gives the contexts (results of the attention).
-        The query heads that share a key head are rows of one product.
+        The first list has one function, for the scores and their softmax. The other lists have one
+        function for each range of key heads in ``self.parts``. A function of the second list adds
+        the products of probabilities and values (V). A function of the third list adds the
+        requantization of the sums of these products, which are the results of the attention. The
+        query heads that share a key head are rows of one product.
 
-        ``drain`` is a function that adds the instructions that requantize the new token's values
-        (V). If ``self.ahead`` is true, the products of all heads' scores precede the first softmax,
-        and ``drain`` is called after the first of these products. Otherwise ``drain`` is not
-        called.
+        ``drain`` is a function that adds the requantization of the new token's values (V). If
+        ``self.ahead`` is true, the products of the scores of all heads precede the first softmax,
+        and ``drain`` is called after the first of these products. If ``self.ahead`` is false,
+        ``drain`` is not called.
 
-        A softmax that reads sums directly may be split into two instructions, for some of the heads
-        each. The first runs while the array still computes the scores of the other heads. The
-        second runs while the products with values begin. If a run has several texts, their
-        softmaxes run text by text. Only the first text's softmaxes wait for their scores. Only the
-        products of the last text's last key head wait for their softmax.
+        A softmax that reads sums from the accumulators may be split into two instructions for
+        different heads. The first instruction overlaps with the scores of the other heads, and the
+        second instruction with the products with V.
         """
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         group, several = self.op.group, self.make.texts > 1

@@ -42,16 +42,16 @@ class Traffic(Rules):
         """The places in external memory of buffers whose blocks each product's part loads."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
-        """Return the number of rows that a run processes, out of ``count`` rows of a tensor.
+        """Return the number of rows that a run processes, of ``count`` rows of a tensor.
 
-        The first of these rows is ``first``; the tensor has ``total`` rows. If the model accepts
-        shorter inputs and the tensor has a row for each token, the result is an operand that reads
-        a register. The host writes the number of rows to this register before each run. Otherwise
-        the result is ``count``.
+        ``first`` is the index of the first of the ``count`` rows, and ``total`` is the number of
+        rows of the tensor. If the model accepts shorter inputs and the tensor has one row per
+        token, the result is an operand that reads a register. The host writes the number of rows to
+        this register before each run. For all other models and tensors, the result is ``count``.
 
-        The rows of the whole sequence always have a register. For fewer rows, the result is also
-        ``count`` if no register is free, or if the program has loops over heads or parts. The run
-        then also processes rows after the input's last token.
+        If ``count`` is less than ``total``, the result is also ``count`` if no register is free, or
+        if the program has loops over heads or parts. A run with a shorter input then also processes
+        rows after the input's last token.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -109,8 +109,8 @@ class Traffic(Rules):
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Append the LOAD instructions of a tensor to ``item.loads``.
 
-        The rows are consecutive in the range ``piece`` of external memory. No instruction is
-        appended if each part of a product loads the tensor's blocks itself (:meth:`reload`).
+        The tensor's rows are consecutive in the range ``piece`` of external memory. If each part of
+        a product loads the tensor's blocks separately (:meth:`reload`), no instruction is appended.
         """
         if tensor.buffer in self.arriving:
             return
@@ -152,11 +152,11 @@ class Traffic(Rules):
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
         """Return a list with the LOAD of one block of a tensor's columns, or an empty list.
 
-        The block begins at column ``column``. If ``choices.reloads`` is true, the input and the
-        tensors between two products are never wholly in the scratchpad: each part of a product
-        loads the blocks that it reads. The list is empty for all other tensors, or if
-        ``choices.reloads`` is false. It is also empty if the columns are not divided into blocks,
-        or if no block begins at this column.
+        ``column`` is the first column of the block. If ``choices.reloads`` is true, the input and
+        the tensors between two products are never wholly in the scratchpad. Each part of a product
+        loads the blocks that it reads. The list is empty for all other tensors, if
+        ``choices.reloads`` is false, if columns are not divided into blocks, or if no block begins
+        at ``column``.
         """
         if tensor.buffer not in self.arriving:
             return []

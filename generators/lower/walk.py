@@ -32,12 +32,12 @@ class Step:
 
 
 def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[Step]:
-    """Yield the steps of a section: each is an operation with the rowwise operations after it.
+    """Yield the steps of a section: each is an operation and the rowwise operations after it.
 
-    A rowwise operation joins the step of the operation before it under two conditions. Its result
-    has as many rows as the result of the step's first operation, and ``fits`` returns True.
-    ``fits`` is called with the step's first operation, and the list of its rowwise operations
-    including the next one. By default it always returns True.
+    A rowwise operation belongs to the step of the previous operation under two conditions. The
+    results of the rowwise operation and of the step's first operation have equally many rows, and
+    ``fits`` returns True. The arguments of ``fits`` are the step's first operation and the list of
+    the step's rowwise operations, including the new one.
     """
     place = 0
     while place < len(ops):

@@ -57,9 +57,9 @@ def cuts(
     A part is one or more whole tile columns. If a single tile column has more than ``size`` bytes,
     a part is some rows of one tile column.
 
-    ``bounds`` are ascending indices of tile columns at which a part must end; the first is 0, and
-    the last is the number of tile columns. The parts between two bounds have about equal sizes. If
-    ``bounds`` is empty, parts have about equal sizes over all tile columns.
+    ``bounds`` are ascending indices of tile columns, from 0 to the number of tile columns. A part
+    does not extend across a bound. The parts between two bounds have about equal sizes. If
+    ``bounds`` is empty, all parts have about equal sizes.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -90,13 +90,13 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def tiles_held(
     op: Linear, whole: Held, config: Config, used: Mask | None, ratio: int, height: int
 ) -> list[Held]:
-    """Return the stored parts of a layer's weights, which omit tiles of zeros.
+    """Return the parts of a layer's weights that are stored; tiles of zeros are omitted.
 
-    ``used`` [k, n] is False for weights that are zero; if it is None, the only part is ``whole``.
-    Parts are rectangles of tiles, and each part needs one product instruction. A rectangle of zero
-    tiles is omitted only if this saves at least ``ratio`` cycles per program word of the additional
-    instruction, for a product of ``height`` rows. A whole tile column of zeros is always omitted,
-    because its sums stay zero. If groups of weights share scales, only whole groups are omitted.
+    ``used`` [k, n] is False for weights that are zero. If ``used`` is None, the only part is
+    ``whole``. Parts are rectangles of tiles, and each part needs one product instruction. A
+    rectangle of zeros is omitted only if this saves enough cycles of a product of ``height`` rows:
+    at least ``ratio`` cycles per program word of the additional instruction. A whole tile column of
+    zeros is always omitted. If groups of weights share scales, only whole groups are omitted.
     """
     if used is None:
         return [whole]
@@ -166,12 +166,13 @@ def slotted(
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
     """Return weights in the format of weight slots, and the flags of PRELOAD and of the product.
 
-    ``rows`` is the range of rows of the weights, and ``flags`` are the flags that decode their
-    format. If a byte of a slot contains two weights, the product instruction decodes them when it
-    reads slots. Otherwise PRELOAD decodes them when it writes slots.
+    ``rows`` is the range of rows of the weights, and ``flags`` are the flags for decoding their
+    format. If a byte of a slot contains two weights, the product instruction decodes them as it
+    reads the slot. If a byte contains one weight, PRELOAD decodes the weight as it writes the slot.
 
-    The result is (layer, rows, flags of PRELOAD, flags of the product instruction). The layer has
-    the weights in the slots' format, and ``rows`` is the range of its rows that the slots store.
+    The result is (layer, rows, flags of PRELOAD, flags of the product instruction). The returned
+    layer has the weights in the slots' format, and the returned range is that of the layer's rows
+    in the slots.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -185,11 +186,15 @@ def stored_parts(
 ) -> Iterator[tuple[Held, Bytes]]:
     """Yield (part, its bytes in external memory) for each stored part of a layer's weights.
 
-    Usually these are the dense parts in ``held``: the parts of ``whole`` that remain when tiles of
-    zeros are omitted. Only ``whole`` is yielded, as a sparse matrix, under three conditions. The
-    zero-skip unit supports it, it is not larger, and it is predicted to take fewer cycles in a
-    product of ``height`` rows. The cycles include those of the weights' transfer. If ``height`` is
-    0, the parts are always dense.
+    Usually these are the dense parts ``held``, which are ``whole`` without tiles of zeros. The only
+    part is ``whole`` as a sparse matrix under three conditions:
+
+    - the zero-skip unit supports the matrix;
+    - the sparse matrix is not larger than the dense parts;
+    - the sparse matrix is predicted to take fewer cycles, with the transfer of the weights, in a
+      product of ``height`` rows.
+
+    If ``height`` is 0, the parts are always dense.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:
@@ -223,9 +228,9 @@ def _coded(
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
     """Return the number of bytes of all linear layers' weights in external memory.
 
-    A matrix is counted as sparse if the zero-skip unit supports it, it is not larger, and it is
-    predicted to take fewer cycles in a product of one row. A compiled model chooses for each part
-    of a matrix, so its number of bytes may differ.
+    A matrix is counted as sparse under three conditions. The zero-skip unit supports the matrix,
+    the sparse form is not larger, and a product of one row is predicted to take fewer cycles. A
+    compiled model chooses for each part of a matrix, so its number of bytes may differ.
     """
     total = 0
     for op in (

@@ -1,8 +1,8 @@
 """Windowed attention with global tokens: the keys to which a group of query rows attends.
 
-Scores have a row for each query of the group and a column for each key. The columns of the global
-tokens are inserted among those of the window, so that each row attends to one interval of columns.
-From row to row the interval moves by one column.
+Scores have one row per query of the group, and one column per key. The columns of global tokens are
+placed among the columns of the window such that each row attends to one interval of columns. The
+interval moves by one column from each row to the next.
 """
 
 import math
@@ -46,8 +46,8 @@ class Span:
 def most_rows(op: Attention, config: Config, most: int) -> int:
     """Return the number of query rows whose attention is computed together, at most ``most``.
 
-    In windowed attention, it is also at most twice the array's rows, and with global tokens at most
-    the window plus 2. The rows of such a group attend to few keys.
+    In windowed attention, the number is also at most twice the array's rows. If there are global
+    tokens, the number is also at most the window plus 2.
     """
     if not op.window:
         return most

@@ -70,14 +70,14 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return a dictionary from buffer name to :class:`Use`, if a program repeats its last part.
+    """Return the :class:`Use` of each buffer, by name, of a program that repeats its last part.
 
-    ``used`` is the result of :func:`uses` for the program with the part once; ``before`` is the
-    result for the program without the part. The repeated program executes the part 1 + ``times``
-    times.
+    ``used`` is the result of :func:`uses` for the program with the last part once. ``before`` is
+    the result for the program without the last part. The repeated program executes the part 1 +
+    ``times`` times.
 
     Each execution adds the same counts to :attr:`Use.beside`. Lifetimes are those in ``used``,
-    because buffers overlap in every execution as in the first.
+    because the same buffers overlap in every execution.
     """
     grown = {}
     for name, use in used.items():
@@ -120,10 +120,11 @@ def allocate(
 
 
 def across(rows: int, stride: int, config: Config) -> int | None:
-    """Return an address for a buffer with about half of its rows in each of the two middle banks.
+    """Return an address at which a buffer extends across the boundary of the two middle banks.
 
-    The buffer has ``rows`` rows of ``stride`` bytes; no row is in both banks. The result is None if
-    the scratchpad is too small for this address, or if the buffer needs at most half of a bank.
+    The buffer has ``rows`` rows of ``stride`` bytes. About half of the rows are in each bank, and
+    no row is in both. The result is None if the scratchpad is too small for this address, or if
+    half a bank has room for the buffer.
     """
     size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
     start = middle - half_bytes(rows, stride, config)

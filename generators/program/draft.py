@@ -85,10 +85,7 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """All parts of tensors that the instruction writes.
-
-        These are this part, and the parts in ``below``, whose rows are below it.
-        """
+        """All parts of tensors that the instruction writes: this part and those in ``below``."""
         return [replace(self, below=()), *self.below]
 
 
@@ -118,7 +115,7 @@ class Draft:
         return dict(sorted(Counter(v.buffer for v in values if isinstance(v, Ref)).items()))
 
     def number(self, operand: str) -> int:
-        """Return the value of an operand, which must be a number and not a buffer or a register."""
+        """Return the number in an operand, which must not be a buffer or a register."""
         value = self.operands[operand]
         assert isinstance(value, int)
         return value
@@ -186,12 +183,11 @@ def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
 def arrange(
     sections: Sequence[Sequence[Item]], ahead: int, *, across: bool
 ) -> list[Sequence[Node]]:
-    """Return the instructions of each section, with each load placed before its use.
+    """Return the list of instructions of each section, with each load placed before its use.
 
-    A section is a list of items (:class:`Item`): instructions, and the loads that they need. The
-    result has a list of instructions for each section. A load is placed at most ``ahead`` items
-    before the item that needs it. If ``across`` is true, it may move to the previous section;
-    otherwise it stays in its section.
+    A section is a list of items (:class:`Item`): instructions, and the loads that they need. A load
+    is placed at most ``ahead`` items before the item that needs it. If ``across`` is true, a load
+    may be placed in the previous section.
     """
     flat = [(index, item) for index, section in enumerate(sections) for item in section]
     starts = [sum(len(section) for section in sections[:index]) for index in range(len(sections))]

@@ -1,20 +1,27 @@
 """Programs of encoders and decoders in program memory, and their entry points.
 
-An encoder has the entry point ``encode``, which runs an inference. If its weights stay on the chip,
-it also has ``again``, which does not load the weights that an earlier run has loaded. If its
-weights are nested, it has ``encode.4`` and ``encode.2``, which read only the upper 4 or 2 bits of
-each weight.
+An encoder has these entry points:
 
-A decoder has ``step``, which processes one token. Its ``logits`` stores the logits after the last
-token in external memory, for a host that samples the next token. Each logit is the score of a
-possible next token. If several tokens of a prompt are processed at once, ``words`` looks up their
-embeddings, and ``chunk`` then processes them. If a run has two texts, ``step`` processes a token of
-each text, but computes only the logits of the first. Then ``scores`` computes the logits of the
-second. If weights are nested, variants of ``step``, ``chunk`` and ``scores`` such as ``step.4`` and
-``step.2`` read only the upper 4 or 2 bits of each weight.
+- ``encode`` runs an inference.
+- ``again``, if weights stay on the chip, runs an inference without loading the weights again.
+- ``encode.4`` and ``encode.2``, if weights are nested, read only the upper 4 or 2 bits of each
+  weight.
+
+A decoder has these entry points:
+
+- ``step`` processes one token of each text. If a run has two texts, it computes only the logits
+  (scores of each possible next token) of the first text.
+- ``scores``, if a run has two texts, computes the logits of the second text after ``step``.
+- ``logits`` stores the logits after the last token in external memory, for a host that samples the
+  next token.
+- ``words`` and ``chunk``, if several tokens of a prompt are processed at once, look up the tokens'
+  embeddings and then process the tokens.
+- ``step.4``, ``step.2`` and variants of ``chunk`` and ``scores``, if weights are nested, read only
+  the upper 4 or 2 bits of each weight.
 
 An encoder-decoder also has ``lookup``, which looks up embeddings of some tokens of a source. Its
-``encode`` then computes the keys and values of all source tokens, to which each ``step`` attends.
+entry point ``encode`` then computes the keys and values of all source tokens, to which each
+``step`` attends.
 """
 
 from abc import ABC, abstractmethod

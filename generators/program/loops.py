@@ -2,18 +2,18 @@
 
 A dependency token makes an instruction of one engine wait for an instruction of another engine. The
 instructions of a loop must push and pop the same tokens in every iteration. A token that is pushed
-inside a loop must also be popped inside it.
+in a loop must be popped in the same loop.
 
-Barriers ensure these two conditions. A barrier is a cheap instruction of the vector engine whose
-only effect is to wait for other instructions, or to make them wait. It is placed before each loop,
-at the start of the loop's body, and after the loop. The barrier before the loop waits for all
-earlier instructions of the loop's engines. In each iteration, every other engine begins its first
-instruction after the barrier at the start of the body. The body's last instruction is one of the
-vector engine, and waits for all other engines. After the loop, the loop's engines wait for the
-barrier that follows it.
+Barriers ensure these two conditions. A barrier is a cheap instruction of the vector engine that
+only makes engines wait. A loop with barriers has three:
+
+- The barrier before the loop waits for all earlier instructions of the loop's engines.
+- Every other engine begins an iteration after the barrier at the start of the loop's body. The last
+  instruction of the body, of the vector engine, waits for all other engines.
+- After the loop, the loop's engines wait for the barrier that follows the loop.
 
 A loop needs no barriers if consecutive iterations need the same tokens. An engine may then begin
-the next iteration while others are still in the current one (:func:`words`).
+the next iteration while other engines are still in the current iteration (:func:`words`).
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ BARRIER = "barrier"
 
 @cache
 def barrier() -> Draft:
-    """Return a barrier: a PARAMS instruction that only makes engines wait; its word is unused."""
+    """Return a barrier: a PARAMS instruction that only makes engines wait."""
     operands: dict[str, int | Ref] = {"i_addr": Ref(BARRIER), "n": 1}
     return Draft(Opcode.PARAMS, operands, written=Written(BARRIER))
 
@@ -331,10 +331,9 @@ def _take_last(accesses: Sequence[Access], tokens: Sequence[Tokens], first: int,
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     """Return the program-memory words of a program, or None if its loops cannot be encoded.
 
-    Loops cannot be encoded if they need too many registers, or if they have no barriers and their
-    iterations need different dependency tokens. If registers are scarce, a loop overwrites
-    registers that the host has set. The host must therefore write these registers before each
-    start.
+    Loops cannot be encoded if they need too many registers. Loops without barriers cannot be
+    encoded if their iterations need different dependency tokens. If too few registers are free, a
+    loop overwrites registers that the host has set, so the host must write them before each start.
     """
     if config.fused:
         _follow(nodes)

@@ -50,11 +50,12 @@ class Reads:
 
 
 def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, float]]) -> int:
-    """Return the cycle after a command's last access, if it makes at most one access per cycle.
+    """Return the cycle after the last access of a command that makes ``accesses`` accesses.
 
-    The command makes ``accesses`` accesses, from cycle ``now`` on. A span is (first cycle, cycle
-    after the last one, share): only this share of its cycles permits an access. Outside of
-    ``spans``, every cycle permits one. Spans are in ascending order.
+    The command makes at most one access per cycle, from cycle ``now`` on. ``spans`` are intervals
+    of cycles in ascending order: (first cycle, cycle after the last, share). In a span, only the
+    fraction ``share`` of the cycles permits an access. Outside of the spans, every cycle permits
+    one access.
     """
     left = float(accesses)
     for begin, end, share in spans:
@@ -97,10 +98,11 @@ class Sums:
 
 @dataclass(frozen=True)
 class TileSums:
-    """A span of cycles in which a product writes the accumulator rows of a tile column in turn.
+    """The cycles in which a product writes the accumulator rows of one tile column.
 
-    The array writes each row for ``count`` cycles. The first row has parity ``parity`` (0 for even
-    row numbers). ``begin`` is the first cycle, ``end`` the cycle after the last one.
+    The rows are written in ascending order, each for ``count`` cycles. The first row has parity
+    ``parity`` (0 for even row numbers). ``begin`` is the first cycle, ``end`` is the cycle after
+    the last.
     """
 
     begin: int
@@ -125,8 +127,8 @@ def parts(step: Step, config: Config) -> int:
     """Return the number of passes in which the array multiplies each vector of a product.
 
     A pass multiplies some bits of each weight by the elements of the vector. Weights with more bits
-    than a pass need several passes, and so do vectors of INT16 elements. However, there is only one
-    pass for the low bytes of INT16 weights.
+    than one pass handles need several passes. Vectors of INT16 elements also need several passes.
+    The products with the low bytes of INT16 weights need only one pass.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -330,14 +332,15 @@ class VectorTiming:
 class MatrixTiming:
     """Computes the cycles in which the matrix engine processes the tiles of successive commands.
 
-    While a tile is multiplied, the lines of the next tile's weights arrive, one in each cycle. They
-    replace the previous tile's weights. A systolic array gets a tile's first activations after the
-    tile's first line of weights. An array of adder trees gets them after the last line. So does a
-    systolic array if a product's INT8 weights and its activations are in the same scratchpad bank.
-    For weights of any format in that bank, the read of each line delays the activations by a cycle.
+    While a tile is multiplied, the lines of the next tile's weights arrive, one line per cycle. A
+    systolic array gets a tile's first activations after the tile's first line of weights. An array
+    of adder trees gets the first activations after the tile's last line. A systolic array also gets
+    them after the last line if INT8 weights and activations are in the same scratchpad bank. If
+    weights and activations are in the same bank, each read of a line delays the activations by one
+    cycle.
 
-    Weights in a format of fewer bits have fewer lines. Weights that are already in slots need no
-    lines. A PRELOAD only loads weights: instead of activations, each tile takes one cycle.
+    Weights in a format of fewer than 8 bits have fewer lines. Weights in weight slots have no lines
+    to load. A PRELOAD only loads weights: each tile takes one cycle in place of its activations.
     """
 
     def __init__(self, config: Config):
@@ -361,8 +364,8 @@ class MatrixTiming:
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
         """Return the cycles in which the command ``step`` begins, is accepted and ends.
 
-        ``ready`` is the first cycle in which the command, the engine's next one, is offered to the
-        engine. The engine accepts it at ``ready`` or later. A MATMUL then begins when its first
+        ``ready`` is the first cycle in which the command is offered to the engine as the next one.
+        The engine accepts the command at ``ready`` or later. A MATMUL begins when its first
         activations enter the array.
         """
         if step.opcode == Opcode.SPARSE:

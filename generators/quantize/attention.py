@@ -33,16 +33,17 @@ def quantize_attention(
     *,
     deferred: bool,
 ) -> Attention:
-    """Return a quantized attention that stores the upper ``kv_bits`` bits of INT8 keys and values.
+    """Return a quantized attention that stores keys and values in ``kv_bits`` bits.
 
-    If ``block`` is not 0, values are stored in another form: they have mantissas of ``kv_bits``
-    bits, and each group of ``block`` columns shares an exponent. If ``deferred`` is true, the
-    softmax's division by the sum is applied to the attention's result instead of the probabilities.
+    Keys and values are the upper ``kv_bits`` bits of INT8 numbers. If ``block`` is not 0, values
+    have mantissas of ``kv_bits`` bits instead, and each group of ``block`` columns shares an
+    exponent. If ``deferred`` is true, the softmax's division by the sum is applied to the
+    attention's result instead of the probabilities.
 
     In shaped attention, probabilities ``p`` of n tokens are replaced by ``beta * p + alpha * I -
-    gamma / n``. ``I`` is the identity matrix; each head has constants alpha, beta and gamma in the
-    model's weights. Raises :class:`InputError` if ``alpha / beta`` or ``gamma / (n * beta)`` of a
-    head does not fit in the operand of an instruction.
+    gamma / n``. ``I`` is the identity matrix. Each head has constants alpha, beta and gamma among
+    the model's weights. Raises :class:`InputError` if ``alpha / beta`` or ``gamma / (n * beta)`` of
+    a head exceeds the range of an instruction's operand.
     """
     query, key, value, target = (
         steps.tensor(tensor_value)

@@ -66,11 +66,10 @@ class Calibration:
 class Observer:
     """Evaluates a model in floats, and collects the ranges of all tensors.
 
-    ``share`` is the fraction of each tensor's values that its range excludes at the upper end, and
-    also at the lower end. If ``share`` is not 0, the number of extreme values to keep depends on
-    the number of values. So the caller gives two upper bounds. ``rows`` bounds the number of rows
-    of all inputs together. ``squares`` bounds the sum of ``n**2`` over all inputs, where ``n`` is
-    an input's number of rows.
+    A range excludes the fraction ``share`` of the tensor's numbers at its upper end, and the same
+    fraction at its lower end. If ``share`` is not 0, the observer needs two upper bounds. ``rows``
+    bounds the number of rows of all inputs together. ``squares`` bounds the sum of ``n**2`` over
+    all inputs, where ``n`` is an input's number of rows.
     """
 
     def __init__(
@@ -91,12 +90,12 @@ class Observer:
     def run(
         self, inputs: ArrayLike, cache: KvCache | None = None, *, source: bool = False
     ) -> dict[str, Floats]:
-        """Evaluate a batch, extend the ranges, and return a dictionary from tensor name to values.
+        """Evaluate a batch, extend the ranges, and return a dictionary from tensor name to tensor.
 
-        ``inputs``, ``cache`` and ``source`` are the arguments of :func:`forward`. In an
-        encoder-decoder, the encoder evaluates ``inputs`` if ``source`` is true, otherwise the
-        decoder. Any other model evaluates them as a whole. Raises :class:`InputError` if a tensor
-        exceeds the range of 32-bit floats.
+        ``inputs``, ``cache`` and ``source`` are the arguments of :func:`forward`. If ``source`` is
+        true, the encoder of an encoder-decoder evaluates ``inputs``; if false, its decoder does.
+        Any other model is evaluated as a whole. Raises :class:`InputError` if a tensor exceeds the
+        range of 32-bit floats.
         """
         model = self._model
         with np.errstate(all="ignore"):
@@ -121,8 +120,8 @@ class Observer:
     def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
         """Return a :class:`Calibration` with the ranges over all batches so far.
 
-        The observer collects the ranges. ``rows`` is the result's field ``rows``, and ``others``
-        are its fields ``tokens`` and ``sources``; both may be omitted.
+        ``rows`` is the field ``rows`` of the result. ``others`` are its fields ``tokens`` and
+        ``sources``; both may be omitted.
         """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}

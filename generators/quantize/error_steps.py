@@ -155,8 +155,8 @@ class ErrorSteps(Steps[TextDescription]):
     def kept_steps(self, name: str) -> float:
         """Return a deferred norm's INT8 input scale, divided by the residual stream's scale.
 
-        A deferred norm does not multiply its rows by their normalization factors; the next product
-        does. ``name`` is the name of the norm's output.
+        A deferred norm leaves its rows unscaled, and the next product multiplies each row by its
+        normalization factor. ``name`` is the name of the norm's output.
         """
         sources = {
             node.target.name: node.source.name
@@ -286,7 +286,7 @@ class ErrorSteps(Steps[TextDescription]):
         return best_step(self.rows[name], self.operand_max), 0
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return each head's scale of query-key products and offset of scores, [heads] each."""
+        """Return (scale of query-key products, offset added to them), two arrays [heads]."""
         steps = self._key_steps(node.prefix)
         return steps.product, steps.raised
 

@@ -84,13 +84,12 @@ def mix(
 ) -> Mixture:
     """Return the smallest mixture found whose loss exceeds the loss of INT8 by at most ``bound``.
 
-    ``make`` takes a format, and returns the model with all weights in this format. ``measure``
-    takes a model, and returns two numbers: its loss, and an error that increases smoothly with the
-    loss. The loss may change in steps, for example if it is a share of wrong answers. The error is
-    used for models in which only one matrix has a coarse format. ``look`` takes a model, evaluates
-    it on some inputs, and returns a dictionary from the name of each tensor to its values.
-    ``progress`` is called with the number of measured models and the number of models to measure.
-    Raises :class:`InputError` if the bound is negative.
+    In a mixture, each weight matrix has one of several formats. ``make`` takes a format, and
+    returns the model with all weights in this format. ``measure`` takes a model, and returns its
+    loss and an error that increases smoothly with the loss. The error is used for models in which
+    only one matrix has a coarse format. ``look`` takes a model, and returns a dictionary from
+    tensor name to the tensor on some inputs. ``progress`` is called with the number of measured
+    models and the number of models to measure. Raises :class:`InputError` if the bound is negative.
     """
     if bound < 0:
         raise InputError(f"Loss must not be negative, not {bound}")

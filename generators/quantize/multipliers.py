@@ -47,10 +47,10 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
 
 
 def refuse_held(name: str, config: Config) -> None:
-    """Raise :class:`InputError` if a configuration is only for decoders with all weights on chip.
+    """Raise :class:`InputError` if a configuration only supports decoders with all weights on chip.
 
-    This is so if ``multiplier_width`` or ``bias_width`` is not 32 (bits), or ``pre_depth`` is not 0
-    (words). ``name`` is the model's name for the message.
+    Such a configuration has ``multiplier_width`` or ``bias_width`` other than 32 (bits), or
+    ``pre_depth`` other than 0 (words). ``name`` is the model's name for the message.
     """
     for field, whole in (("multiplier_width", _WHOLE), ("bias_width", _WHOLE), ("pre_depth", 0)):
         if config.read(field) != whole:

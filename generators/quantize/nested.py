@@ -45,10 +45,10 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
 
 
 def is_nested(weights: Floats) -> bool:
-    """Return whether weights [n, k] are nested weights already.
+    """Return whether weights [n, k] are nested already (readable with fewer bits).
 
-    They are nested if each output's weights are integers after a scaling that makes the largest
-    magnitude 127.
+    Weights are nested if each output's weights are integers after scaling their largest magnitude
+    to 127.
     """
     exact, _ = _in_steps(weights)
     return bool(np.abs(exact - np.rint(exact)).max() < _WHOLE)
@@ -64,8 +64,8 @@ def _in_steps(weights: Floats) -> tuple[Floats, Floats]:
 def planes(weight: Ints) -> tuple[Stored, ...]:
     """Return the bit planes of INT8 weights, from the highest bits to the lowest.
 
-    A plane is a :class:`Stored` that encodes some bits of all weights: the two highest, the next
-    two, or the four lowest. The values of all planes add up to the weights.
+    A plane is a :class:`Stored` with some bits of all weights: the two highest bits, the next two,
+    or the four lowest. The weights are the sum of all planes.
     """
     stored_planes, left = [], weight
     for bits, name in PLANES.items():

@@ -83,7 +83,8 @@ class Quantization:
     def wide(self, activation: str) -> bool:
         """Return whether the inputs of an activation function are INT16.
 
-        They are if ``wide_functions`` is set and the function is one of ``SMOOTH_FUNCTIONS``.
+        The result is True if ``wide_functions`` is true and the function is in
+        ``SMOOTH_FUNCTIONS``.
         """
         return self.wide_functions and FUNCTION_NAMES.get(activation) in SMOOTH_FUNCTIONS
 

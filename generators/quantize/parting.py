@@ -71,9 +71,9 @@ class Parting:
         """A warning for the user if the quantized model differs much from the float model.
 
         The text is empty if the cosine similarity is at least :data:`LEAST_COSINE`, and the
-        relative error at most :data:`MOST_ERROR`. In a classifier or decoder, a share
-        :data:`LEAST_AGREEMENT` of rows must also have the largest value in the same column in both
-        models.
+        relative error at most :data:`MOST_ERROR`. For a classifier or decoder, both models must
+        also have the largest output in the same column in at least the share
+        :data:`LEAST_AGREEMENT` of rows.
         """
         chosen = self.agreement
         far = self.output_error > MOST_ERROR
@@ -121,12 +121,12 @@ def parting(
 ) -> Parting:
     """Evaluate a quantized model and its float model on ``inputs``, and return the errors.
 
-    At least one input is needed. An input is token numbers [n] for a decoder, or has the form that
-    an encoder's description requires. For an encoder-decoder, ``sources`` has the encoder's tokens
-    for each input, and the input is the decoder's tokens. The remaining inputs are skipped once
+    ``inputs`` has at least one input. For a decoder, an input is token numbers [n]. For an encoder,
+    an input has the form that the encoder's description requires. For an encoder-decoder, an input
+    is the decoder's tokens, and ``sources`` has the encoder's tokens for each input. After
     :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows and :data:`ENOUGH_PRODUCTS` products in
-    linear layers (all three) have been evaluated. ``progress`` is called with the number of
-    evaluated inputs and the number of all inputs.
+    linear layers (all three), the remaining inputs are skipped. ``progress`` is called with the
+    number of evaluated inputs and the number of all inputs.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

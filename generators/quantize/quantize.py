@@ -90,9 +90,9 @@ def quantize_decoder(
 ) -> Decoder:
     """Return a quantized decoder, calibrated on texts that the model samples.
 
-    The texts begin with the token ``begin`` or, if it is None, with random tokens. An
+    Each text begins with the token ``begin``, or with a random token if ``begin`` is None. An
     encoder-decoder samples answers to random sources (inputs of its encoder). Raises
-    :class:`InputError` if a value of the model cannot be represented in integers.
+    :class:`InputError` if a number of the model cannot be represented in integers.
     """
     options = options or Quantization()
     samples = calibration_texts(model, weights, begin, options)

@@ -132,9 +132,9 @@ class RangeSteps(Steps[ModelDescription]):
 
         ``scaled`` [n, k] are the float weights times the scales of their inputs. ``bias`` [n] is
         the float bias, and ``out`` [n] are the scales of the outputs. If the option ``per_channel``
-        is false, all outputs share the largest weight scale. If all weights that share a scale are
-        0, the result has the scales ``out`` instead. Scales are at least ``abs(bias) / 2**30``, so
-        that the integer bias does not exceed 2**30.
+        is false, all outputs have the same scale, the largest one. If all weights that share a
+        scale are 0, the scales ``out`` are used. Scales are at least ``abs(bias) / 2**30``, so that
+        the integer bias does not exceed 2**30.
         """
         largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:
@@ -152,9 +152,9 @@ class RangeSteps(Steps[ModelDescription]):
         return scale, round(self.operand_min - bounds.low / scale)
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the scale of query-key products, and the offset added to them, which is 0.
+        """Return (scale of query-key products, offset added to them), two arrays of one element.
 
-        Both are arrays of one element.
+        The offset is 0.
         """
         query, key = self.tensor(node.query), self.tensor(node.key)
         # Products of INT16 are in units of 256, equation (19).

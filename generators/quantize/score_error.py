@@ -30,20 +30,20 @@ from celosia.sim.rotary import ROTARY_FRACTION
 def score_errors(
     model: IntegerGraph, tensors: Mapping[str, Ints], inputs: NDArray[Any]
 ) -> Iterator[Floats]:
-    """Yield, for each attention of a model, the absolute errors of its scores, [heads, pairs].
+    """Yield the absolute errors of the scores of each attention of a model, [heads, pairs].
 
-    A pair is a token and one of the tokens to which it attends. Some attentions are skipped:
-    cross-attentions, attentions with keys of fewer than 8 bits, and attentions with deferred norms.
-    A deferred norm does not multiply its rows by their normalization factors; the next product
-    does.
+    A pair is a token and one of the tokens to which it attends. Cross-attentions, attentions with
+    keys of fewer than 8 bits, and attentions of models with deferred norms are skipped. A deferred
+    norm leaves its rows unscaled, and the next product multiplies each row by its normalization
+    factor.
 
     ``inputs`` is a whole text or an encoder's input, and ``tensors`` is the result of
-    :func:`evaluate` for it. The scores in ``tensors`` are compared with exact scores, which are
-    computed without rounding. They follow from the residual stream in ``tensors`` and from the
-    integer weights and parameters. Exact scores of a text are clamped to the range of INT16, so low
-    scores that saturate do not count as errors.
+    :func:`evaluate` for ``inputs``. The scores in ``tensors`` are compared with exact scores. Exact
+    scores are computed without rounding from the residual stream in ``tensors`` and the integer
+    weights and parameters. Exact scores of a text are clamped to the range of INT16, so that
+    saturation of low scores is not an error.
 
-    Errors have the unit of scores: a score ``s`` stands for the exponential ``2**(s / 256)``.
+    The unit of errors is that of scores: the exponential of a score ``s`` is ``2**(s / 256)``.
     """
     exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, tensors, inputs))
     added = 0 if model.reads_tokens else model.description.sequence - model.input.rows

@@ -83,13 +83,13 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the mean and the INT8 scale of each column of values [m, n], as two arrays [n].
+    """Return the mean and the INT8 scale of each column of numbers [m, n], as two arrays [n].
 
-    The scale is the column's standard deviation times a factor, so that all columns use similar
-    integer ranges. Integers of several columns can then share an exponent in the KV cache. The
-    factor is the same for all columns: the smallest one with which INT8 can represent all values.
-    Each group of ``together`` neighbouring columns has one deviation and one scale. If all its
-    columns are constant, the deviation is replaced by 1.
+    The scale is the column's standard deviation times a factor. The factor is the same for all
+    columns: the smallest one with which INT8 can represent all numbers. All columns thus use
+    similar ranges of integers, and can share an exponent in the KV cache. Each group of
+    ``together`` adjacent columns has one deviation and one scale. If all columns of a group are
+    constant, the deviation is 1.
     """
     middle = values.mean(axis=0)
     deviation = (values - middle).reshape(len(values), -1, together)

@@ -109,11 +109,11 @@ def factors_of(form: WeightFormat) -> Ints:
 
 
 def error_spread(inputs: Floats, k: int) -> Floats:
-    """Return a matrix that distributes rounding errors of weights over the weights of later inputs.
+    """Return a matrix that distributes a weight's rounding error over the weights of later inputs.
 
-    The matrix [k, k] is upper triangular. If rounding adds ``error`` to a weight of input i,
-    ``error * matrix[i, j] / matrix[i, i]`` is added to the weight of each later input j. ``inputs``
-    are samples [count, k] of the layer's k inputs.
+    The matrix [k, k] is upper triangular. ``inputs`` are samples [count, k] of the layer's k
+    inputs. If rounding changes the weight of input i by ``error``, the weight of each later input j
+    changes by ``error * matrix[i, j] / matrix[i, i]``.
     """
     square = inputs.T @ inputs / len(inputs)
     mean = float(np.trace(square)) / k or 1.0

@@ -26,11 +26,11 @@ SAMPLES = 4096
 class Steps(abc.ABC, Generic[D]):
     """Chooses the quantization scales of a model's tensors and weights.
 
-    ``rows`` is a dictionary from a tensor's name to rows of its values in calibration, [count,
+    ``rows`` is a dictionary from tensor name to rows of the tensor in calibration, [count,
     columns]. Operands of matrix products are integers of ``operand_width`` bits, from
-    ``operand_min`` to ``operand_max``. ``balance`` is used if the option ``balance`` is None.
-    Either is the ``strength`` of :func:`celosia.generators.quantize.balance.column_gains`, which
-    gives each column of a tensor a scale.
+    ``operand_min`` to ``operand_max``. ``balance`` is the default of the option ``balance``: the
+    ``strength`` of :func:`celosia.generators.quantize.balance.column_gains`, which gives each
+    column of a tensor a scale.
     """
 
     zeros_in_biases: bool
@@ -60,7 +60,7 @@ class Steps(abc.ABC, Generic[D]):
         self._tensors: dict[tuple[str, int], Tensor] = {}
 
     def tensor(self, value: Value) -> Tensor:
-        """Return the integer :class:`Tensor` (shape, scales, zero point) of a float value."""
+        """Return the integer :class:`Tensor` (shape, scales, zero point) for a float tensor."""
         key = value.name, value.rows
         if key not in self._tensors:
             self._tensors[key] = self._make(value)

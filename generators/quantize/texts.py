@@ -73,16 +73,16 @@ def calibration_texts(
     progress: Progress | None = None,
     texts: Sequence[Sequence[int]] | None = None,
 ) -> Calibration:
-    """Return the calibration of a decoder: ranges and rows of its tensors for calibration texts.
+    """Return the calibration of a decoder: ranges and rows of its tensors on calibration texts.
 
-    ``texts`` are lists of token numbers. If ``texts`` is None, texts are sampled from the model.
-    Sampled texts begin with the token ``begin`` or, if it is None, with random tokens. For an
-    encoder-decoder, ``texts`` are sources (the encoder's inputs), or None for random sources. Its
-    decoder samples an answer to each source. ``options`` sets the number of texts or sources to
-    sample, the length of texts, and the seed of random numbers.
+    ``texts`` are lists of token numbers. If ``texts`` is None, the model samples texts. Sampled
+    texts begin with the token ``begin``, or with a random token if ``begin`` is None. For an
+    encoder-decoder, ``texts`` are sources (the encoder's inputs), and the decoder samples an answer
+    to each source. If ``texts`` is None, the sources are random. ``options`` sets the number of
+    texts or sources to sample, the length of texts, and the seed of random numbers.
 
-    Raises :class:`InputError` in the same cases as the function that processes the texts:
-    :func:`sample_answers`, :func:`given_texts` or :func:`sample_texts`.
+    Raises :class:`InputError` if :func:`sample_answers`, :func:`given_texts` or
+    :func:`sample_texts` raises the error.
     """
     length, seed = min(options.length, model.positions), options.seed
     if model.source_layers:

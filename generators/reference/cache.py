@@ -23,15 +23,15 @@ def in_window(tokens: int, window: int, global_tokens: int) -> NDArray[np.bool_]
 
 @dataclass
 class KvCache:
-    """Keys (rotated) and values of a growing text, in floats or integers.
+    """Keys (after rotation) and values of a growing text, in floats or integers.
 
-    If ``slots`` is 0, each token attends to itself and all tokens before it. Otherwise it attends
-    to the tokens in a cache of ``slots`` slots, each for the rows of one token. These are the first
-    ``sinks`` tokens of the text, and the latest ``slots - sinks`` tokens, including itself (Xiao et
-    al. 2024, "Efficient Streaming Language Models with Attention Sinks"). Token ``t`` is in slot
-    ``t``, or in ``sinks + (t - sinks) % (slots - sinks)`` once the slots are full. A key stays
-    rotated by its token's position in the text. This class keeps the rows of all tokens, and masks
-    those that the machine would have overwritten. Raises :class:`InputError` if the sinks occupy
+    If ``slots`` is 0, each token attends to itself and all earlier tokens. If ``slots`` is not 0,
+    the cache has ``slots`` slots of one token each. A token attends to the first ``sinks`` tokens
+    of the text, and to the latest ``slots - sinks`` tokens including itself (Xiao et al. 2024,
+    "Efficient Streaming Language Models with Attention Sinks"). Token ``t`` is in slot ``t`` until
+    the slots are full, and later in slot ``sinks + (t - sinks) % (slots - sinks)``. A key stays
+    rotated by its token's position in the text. The class keeps the rows of all tokens, and masks
+    the rows that the machine would have overwritten. Raises :class:`InputError` if the sinks occupy
     all slots.
     """
 
@@ -56,10 +56,9 @@ class KvCache:
         return np.arange(self.length - count, self.length)
 
     def append(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
-        """Append the last tokens' rows to the tensor ``name``, and return all its rows.
+        """Append rows of new tokens to the tensor ``name``, and return all rows of the tensor.
 
-        The result is [..., heads, length, columns]. The array that stores the rows doubles if new
-        rows do not fit, so that copying takes time in proportion to the text's length.
+        The result is [..., heads, length, columns].
         """
         total, kept = self.length, self.kept.get(name, rows[..., :0, :])
         count = total - rows.shape[-2]
