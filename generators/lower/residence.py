@@ -181,8 +181,8 @@ class Kept:
         register of the first text. The operand reads the corresponding register of the text with
         number :attr:`text`.
 
-        The result is 0 if runs append no tokens to the cache: each run computes the keys and values
-        of all tokens, or the keys and values are those of a source text.
+        The result is 0 if runs append no tokens to slots: each run computes the keys and values of
+        all tokens, or the keys and values are those of a source text.
         """
         own = of_text(register, self.text)
         return Given(own, 0) if self.grows and not self.made else 0
@@ -195,8 +195,8 @@ class Kept:
         ``register`` names the register of the first text. The operand reads the corresponding
         register of the text with number :attr:`text`.
 
-        The result is ``first`` if runs append no tokens to the cache: each run computes the keys
-        and values of all tokens, or the keys and values are those of a source text.
+        The result is ``first`` if runs append no tokens to slots: each run computes the keys and
+        values of all tokens, or the keys and values are those of a source text.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first

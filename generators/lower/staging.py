@@ -88,8 +88,8 @@ def constants(stage: Stage) -> None:
     """Add all allocated parameter words and activation tables to the image of external memory.
 
     The function also adds instructions to ``stage`` that load the words and tables, piece by piece,
-    into the scratchpad buffers for weights. Further instructions copy the words from these buffers
-    to the parameter memory, and the tables to their table slots.
+    into the scratchpad buffers for weights. Further instructions copy the words to the parameter
+    memory, and the tables to their table slots.
     """
     memory = stage.memory
     width = memory.config.word_bytes

@@ -112,8 +112,8 @@ def compile_text(
     processed one by one.
 
     If ``texts`` is 2, a run processes one token of each of two texts, which have separate caches.
-    In this mode, prompts are not processed in chunks. Requantization parameters, keys and values
-    must fit the chip.
+    Prompts are not processed in chunks, and requantization parameters, keys and values must fit the
+    chip.
 
     If ``recompute`` is true, the cache stores the inputs of attention instead of keys and values.
     Each run computes the keys and values of all tokens from these inputs, with identical results.

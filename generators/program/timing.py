@@ -335,9 +335,9 @@ class MatrixTiming:
     While a tile is multiplied, the lines of the next tile's weights arrive, one line per cycle. A
     systolic array gets a tile's first activations after the tile's first line of weights. An array
     of adder trees gets the first activations after the tile's last line. A systolic array also gets
-    them after the last line if INT8 weights and activations are in the same scratchpad bank. If
-    weights and activations are in the same bank, each read of a line delays the activations by one
-    cycle.
+    the first activations after the last line if INT8 weights and activations are in the same
+    scratchpad bank. If weights of any format and activations are in the same bank, each read of a
+    line delays the activations by one cycle.
 
     Weights in a format of fewer than 8 bits have fewer lines. Weights in weight slots have no lines
     to load. A PRELOAD only loads weights: each tile takes one cycle in place of its activations.

@@ -71,8 +71,8 @@ class Parting:
         """A warning for the user if the quantized model differs much from the float model.
 
         The text is empty if the cosine similarity is at least :data:`LEAST_COSINE`, and the
-        relative error at most :data:`MOST_ERROR`. For a classifier or decoder, both models must
-        also have the largest output in the same column in at least the share
+        relative error at most :data:`MOST_ERROR`. For a classifier or decoder, the largest output
+        of both models must also be in the same column, in at least the share
         :data:`LEAST_AGREEMENT` of rows.
         """
         chosen = self.agreement
