@@ -64,10 +64,10 @@ class Linear:
     """The rescale is multiplied by the rows' factors from a deferred norm."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the stored bytes of some rows and columns of the weights, [stored rows, columns].
+        """Return the bytes that store some rows and columns of the weights, [stored rows, columns].
 
-        The bytes are codes in the format of ``stored``. If ``stored`` is None, each byte is an INT8
-        weight.
+        If the layer's ``stored`` is None, each byte is one INT8 weight. If not, the bytes are codes
+        in the format of ``stored``.
         """
         if self.stored is None:
             return self._operands[rows, columns]
@@ -109,9 +109,10 @@ class Linear:
 
     @property
     def look_up(self) -> tuple[str, ...]:
-        """Names of the flags with which a DRAIN instruction applies the layer's activation table.
+        """Name of the instruction flag that applies the layer's activation table, as a tuple.
 
-        DRAIN requantizes the layer's sums. The result is an empty tuple if the layer has no table.
+        It is a flag of DRAIN, the instruction that requantizes the layer's sums. If the layer has
+        no table, the tuple is empty.
         """
         return () if self.table is None else ("polynomial" if self.polynomial else "table",)
 
@@ -126,9 +127,9 @@ class Plane:
 
     @property
     def values(self) -> Ints:
-        """The part of each weight that the bits of this plane contribute, [k, n].
+        """The number that this bit plane adds to each weight, [k, n].
 
-        The parts of a weight in all planes add up to the weight.
+        A weight is the sum of its numbers in all bit planes.
         """
         return np.array(self.stored.form.values, np.int64)[self.stored.codes]
 
@@ -208,10 +209,9 @@ class Rotary:
     row stands for all places."""
 
     def at(self, places: Ints) -> Ints:
-        """Return the cosines and sines for tokens at the positions ``places``.
+        """Return the rows of the table ``pairs`` for positions ``places``, [positions, columns].
 
-        The result has one row for each position, [positions, columns of a head]. Its columns are
-        those of ``pairs``, the table of cosines and sines.
+        A row has the cosines and sines that rotate a head of the token at one position.
         """
         return self.pairs[places % len(self.pairs)]
 

@@ -129,20 +129,20 @@ class Graph(Generic[D]):
 
     @property
     def rotary(self) -> Ints | None:
-        """Table of the cosines and sines of rotary embeddings, [positions, columns].
+        """Table of the cosines and sines that rotate a head's columns, [positions, columns].
 
-        The columns are the rotated columns of a head. If :class:`Rotary` operations have tables of
-        different lengths, the result is the longest table. It is None if no operation rotates.
+        If :class:`Rotary` operations have tables of different lengths, it is the longest table. If
+        no operation rotates, it is None.
         """
         pairs = (op.pairs for op in self.ops if isinstance(op, Rotary))
         return max(pairs, key=len, default=None)
 
     @property
     def kv_bits(self) -> int:
-        """Number of bits that store each element of the attentions' values.
+        """Number of bits of each element of the values V of attention.
 
-        Key elements have the same number of bits, except in the 8-bit columns of each key head
-        (:attr:`whole`).
+        Keys K have as many bits, except the first :attr:`whole` columns of each key head, which
+        have 8 bits.
         """
         return self.attentions[0].kv_bits
 
@@ -162,7 +162,7 @@ class Graph(Generic[D]):
 
     @property
     def block(self) -> int:
-        """Number of columns of an attention's values that share one exponent; 0 if none do."""
+        """Number of adjacent columns of V of attention that share one exponent; 0 if none do."""
         return self.attentions[0].block
 
     @property

@@ -12,12 +12,12 @@ _WHOLE = (*get_args(Op), Graph, LowRank, Plane, Head)
 
 
 def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:
-    """Return a copy of ``part`` in which the function ``change`` has replaced some members.
+    """Return a copy of ``part`` in which the function ``change`` has replaced some objects.
 
-    ``part`` is a graph, or anything in it: an operation, a tuple of operations, a tensor, a number.
-    ``change(part)`` returns a replacement, or None. If it returns None for a graph, an operation, a
-    part of an operation or a tuple, the function is applied to each member in turn. If it returns
-    None for any other object, such as a tensor, the object is kept.
+    ``part`` is a graph or any object in a graph, such as an operation, a tuple, a tensor or a
+    number. ``change(object)`` returns its replacement, or None. If the result is None for a graph,
+    an operation, a part of an operation or a tuple, ``change`` is called for each of the members.
+    If it is None for any other object, the object is kept.
     """
     whole: Any = part
     changed: Any = change(part)

@@ -27,11 +27,10 @@ class Stored:
     """Scales of the groups, [ceil(k / group), n], from 1 to 255."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the bytes that store the weights in some rows and columns of the matrix.
+        """Return the bytes that store some rows and columns of the weights, [stored rows, columns].
 
-        The result is [stored rows, columns]. A stored row has one byte for each column: the codes
-        of several weights, or a scale. If groups of weights share scales, ``rows`` must begin at
-        the first row of a group.
+        Each byte has the codes of several weights of one column, or a scale of these weights. If
+        groups of rows share scales, ``rows`` must begin at the first row of a group.
         """
         codes = self.codes[rows, columns]
         if self.scales is None:
@@ -59,24 +58,26 @@ def part_rows(stored: Stored | None, config: Config) -> int:
 
 
 def in_pairs(stored: Stored | None, config: Config) -> bool:
-    """Return whether each byte of a weight slot holds two weights in the format of ``stored``.
+    """Return whether each byte of a weight slot holds two weights.
 
-    A weight slot is on-chip storage for one tile of weights. Its bytes hold two weights if the
-    configuration has ``packed_slots`` and all values of the format fit in 4 bits. INT8 weights
-    (``stored`` is None) are never paired.
+    A weight slot is storage in the array for one weight tile. A byte holds two weights if the
+    configuration has ``packed_slots`` and every weight in the format ``stored`` fits in 4 bits. If
+    ``stored`` is None, weights are INT8, and the result is False.
     """
     return stored is not None and config.packed_slots and stored.form.paired
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return the bytes that weight slots hold for some rows of weights, and their scales if any.
+    """Return weights as the bytes of weight slots, and the scales of these slots.
 
-    A weight slot is on-chip storage for one tile of weights; it holds ``size`` rows of bytes. The
-    first result is the bytes, [rows of bytes, n], with two weights of the same column in each byte.
+    A weight slot is storage in the array for one weight tile: ``size`` rows of bytes. The first
+    result is the bytes of the weights in ``rows``, an array [rows of bytes, n]. Each byte has two
+    weights of one column.
 
-    The second result is None if the weights have no group scales. Otherwise it is a :class:`Stored`
-    with the same bytes as codes, and one scale for each column of each slot. In this case ``rows``
-    must begin at the first row of a group, and the rows of a group must fill whole slots.
+    If groups of weights share scales, the second result is a :class:`Stored` with these bytes and
+    one scale for each column of each slot. In this case ``rows`` must begin at the first row of a
+    group, and each group must fill whole slots. If there are no group scales, the second result is
+    None.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]

@@ -9,10 +9,10 @@ BANKS = 2
 
 
 class Accumulators:
-    """Allocates accumulator rows for the sums of a program's products.
+    """Allocates accumulator rows for the sums of matrix products.
 
-    Temporary rows are reused by later products. Permanent rows are allocated by a name of their
-    sums, and each later use of the name returns the same rows.
+    Temporary rows are used again for later products. Permanent rows have a name: every allocation
+    with the same name returns the same rows.
     """
 
     def __init__(self, config: Config, model: str):
@@ -22,9 +22,9 @@ class Accumulators:
         self._taken = {False: 0, True: 0}
 
     def restart(self) -> None:
-        """Let the next allocation of temporary rows begin at row 0.
+        """Let the next allocation of temporary rows begin at accumulator row 0.
 
-        So the iterations of a loop use the same rows.
+        With this call before each iteration of a loop, all iterations use the same rows.
         """
         self._next = 0
 
@@ -38,14 +38,14 @@ class Accumulators:
         return first
 
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
-        """Allocate ``rows`` rows permanently to the sums named ``name``, and return the first row.
+        """Return the first of ``rows`` accumulator rows that are reserved for the sums ``name``.
 
-        The first row is an even number. If the name already has rows, their first row is returned.
+        The first call for a name allocates the rows, and further calls return the same rows. The
+        first row is an even number.
 
-        ``later`` is true for sums that are computed after all sums with ``later`` false have been
-        requantized. The rows of sums with ``later`` begin at the last row and go down; all other
-        rows begin at row 0 and go up. Rows of the two kinds may overlap. Raises :class:`FitError`
-        if there are too few rows.
+        Sums with ``later`` true are computed after all sums with ``later`` false are requantized.
+        Rows of the former are allocated from the last row down, and rows of the latter from row 0
+        up. Rows of the two kinds may overlap. Raises :class:`FitError` if there are too few rows.
         """
         if name not in self._named:
             before = self._taken[later]

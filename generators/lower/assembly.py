@@ -1,8 +1,8 @@
-"""Programs with buffer addresses, as candidates that are compared by their predicted cycles.
+"""Assembly of a model's programs: addresses of buffers, program words and predicted cycles.
 
-An :class:`Assembly` has the instructions of all programs of a model, each program at its entry
-point. With scratchpad addresses for the buffers it becomes a :class:`Trial`: the encoded program
-words and their predicted cycles.
+An :class:`Assembly` has the instructions of all programs of a model. If its buffers get scratchpad
+addresses, it becomes a :class:`Trial`: program words and their predicted cycles. The compiler
+compares several trials and keeps the fastest.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -113,16 +113,16 @@ class Trial(Generic[Source]):
 
     @property
     def source(self) -> Source:
-        """The record behind the programs: an encoder's ``Placed`` or a decoder's ``Plan``."""
+        """The plan of the programs: an encoder's ``Placed`` or a decoder's ``Plan``."""
         return self.assembly.source
 
 
 def settle(best: Trial[Source]) -> Trial[Source]:
-    """Move buffers of ``best`` to other scratchpad banks, and return the fastest trial found.
+    """Return the fastest trial that is found by moving buffers to other scratchpad banks.
 
-    Each of at most :data:`REBANKS` rounds chooses addresses that avoid simultaneous reads of one
-    bank. The predicted timeline of the best trial so far (the cycles of each instruction) gives
-    these reads. The search ends at the first round that makes no faster program.
+    The search begins with the trial ``best``. Each round takes the simultaneous reads of one bank
+    from the predicted timeline of the best trial, and chooses addresses that avoid them. The search
+    ends after :data:`REBANKS` rounds, or at the first round that makes no faster program.
     """
     assembly, memory = best.assembly, best.assembly.memory
     fixed = memory.config, assembly.held
@@ -147,13 +147,12 @@ def first_fit(
     ends: Callable[[Chosen, FitError], bool],
     known: Sequence[Chosen] = (),
 ) -> Result | None:
-    """Return ``make(choices)`` for the first choices that fit, or None if none do.
+    """Return ``make(choices)`` for the first choices with which a model fits, or None if none fit.
 
-    ``series`` has lists of choices; each list is tried in order. For choices that do not fit,
-    ``make`` raises :class:`FitError`. Then ``ends(choices, error)`` states whether smaller choices
-    (method ``is_smaller``) are not expected to fit either. If so, later smaller choices in the same
-    list are skipped. ``known`` has choices that do not fit; smaller choices are skipped in all
-    lists.
+    ``series`` is a list of lists of choices, tried in order. If choices do not fit, ``make`` raises
+    :class:`FitError`. If ``ends(choices, error)`` is true for this error, all smaller choices
+    (``is_smaller``) in the rest of the same list are skipped. Choices that are smaller than one of
+    ``known``, which do not fit, are skipped in all lists.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -197,9 +196,9 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
-    ``words`` is the number of words of all programs. ``least`` is true if ``words`` is a lower
-    bound that does not count the SET instructions of loops. Then smaller or later loads cannot
-    help, and the error's ``hopeless`` is true.
+    ``words`` is the number of words of all programs. If ``least`` is true, ``words`` is a lower
+    bound without the SET instructions of loops. Other sizes of loads cannot help in this case, and
+    the error's ``hopeless`` is true.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -219,12 +218,12 @@ def _more_words(config: Config, least: int = 0) -> tuple[Mapping[str, int], ...]
 def place(
     memory: Memory, used: Mapping[str, Use], held: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[dict[str, int], Mapping[str, int]]:
-    """Return the scratchpad addresses of all used buffers, and the buffers that must not move.
+    """Return the scratchpad addresses of all used buffers, and those of the fixed buffers.
 
-    Both results are dictionaries from buffer name to address. The second result is ``held``, the
-    buffers that must not move. If the other buffers do not fit beside them, all buffers get new
-    addresses, and the second result is empty. Raises :class:`FitError` if the buffers do not fit at
-    all.
+    Both results are dictionaries from buffer name to address. Fixed buffers (``held``) keep their
+    addresses, and the other buffers are placed in the remaining bytes. If the other buffers do not
+    fit there, all buffers get new addresses, and the second result is empty. Raises
+    :class:`FitError` if the buffers still do not fit.
     """
     addresses = allocate(used, memory.buffers, memory.config, held)
     if addresses is not None:

@@ -43,14 +43,14 @@ def score(
 ) -> Draft:
     """Return the instruction that multiplies ``m`` queries of a head by ``n`` keys.
 
-    The products are written to the accumulators at ``sums``. ``names`` are names of further flags
-    of the instruction. ``keys`` is a scratchpad view with one key in each row. If the keys are
-    columns of weight slots (on-chip storage for tiles of weights), ``keys`` is the number of the
-    first slot.
+    The products are written to the accumulators at ``sums``. ``names`` are additional flags of the
+    instruction. ``keys`` is a scratchpad view with one key in each row, or the number of the first
+    of the weight slots that hold the keys as columns. A weight slot is storage in the array for one
+    weight tile.
 
-    A slot may hold the keys of several heads, one head's keys below the other's. ``above`` is the
-    number of slot rows above this head's keys. Each row of ``query`` must then begin with ``above``
-    zeros, so that the keys of other heads add nothing to the products.
+    A slot may hold the keys of several heads, one head below the other. ``above`` is the number of
+    slot rows above this head's keys. Each row of ``query`` must begin with ``above`` zeros, which
+    are multiplied by the other heads' keys.
     """
     flags = names if isinstance(keys, int) else ("b_transpose", *names)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
@@ -67,12 +67,12 @@ def softmax(
     start: tuple[int, int] = (0, 0),
     row: int = 0,
 ) -> Draft:
-    """Return the instruction for the softmax of a head's scores.
+    """Return the instruction that computes the softmax of a head's scores.
 
-    If ``flags`` contains ``drain``, the scores are sums in the accumulators. Otherwise they are
-    requantized scores in the scratchpad. ``row`` has an effect only in shaped attention, which adds
-    a term to each token's score with itself. It is the column of this score in the first row. The
-    other arguments are as for :meth:`Work.softmax`.
+    If ``flags`` contains ``drain``, the instruction reads the scores from the accumulators. If not,
+    it reads requantized scores from the scratchpad. ``row`` is used only for shaped attention,
+    which adds a number to each token's score with itself. In the first row of scores, this score is
+    in column ``row``. The other arguments are those of :meth:`Work.softmax`.
     """
     diagonal = op.heads[head].diagonal
     return work.softmax(

@@ -12,15 +12,13 @@ from celosia.generators.graph.tensors import Tensor
 
 
 def batched(model: QuantizedModel, count: int) -> QuantizedModel:
-    """Return a model that computes ``count`` inputs in one run.
+    """Return a model that computes ``count`` inputs in one run, with a single load of each weight.
 
-    Each tensor has the rows of all inputs, one input below the other. If the tensor of ``model``
-    has ``rows`` rows, row ``i * rows + j`` is row j of input i. Weights are not repeated, so that
-    each weight is loaded once for all inputs.
+    Each tensor has the rows of all inputs, one input below the other. If one input has ``rows``
+    rows, row ``i * rows + j`` of the tensor is row j of input i.
 
-    Raises :class:`InputError` if ``count`` is not positive, or if the model allows no count above
-    1: inputs may differ in length, or single rows of a sequence are processed, such as a class
-    token.
+    Raises :class:`InputError` if ``count`` is not positive. If inputs may differ in length, or if
+    an operation processes a single row of an input (such as a class token), ``count`` must be 1.
     """
     description = model.description
     if count < 1:

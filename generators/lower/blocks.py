@@ -65,19 +65,19 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 
 
 def turn(index: int, count: int) -> int:
-    """Return the number of the buffer (0, 1 or 2) that part ``index`` of ``count`` parts uses.
+    """Return the number (0, 1 or 2) of the buffer that holds part ``index`` of ``count`` parts.
 
-    Successive parts use different buffers, and the first part follows the last. So parts alternate
-    between buffers 0 and 1, and if ``count`` is odd, the last part uses buffer 2.
+    Parts alternate between buffers 0 and 1. The first part follows the last one again, in another
+    buffer. If ``count`` is odd, the last part is therefore in buffer 2.
     """
     return 2 if count % 2 and index == count - 1 else index % 2
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Division of a tensor into blocks of rows or columns, placed in the scratchpad separately.
+    """Division of a tensor into blocks of rows or of columns that are stored separately.
 
-    If a buffer holds several tensors one after another, all are divided in the same way.
+    If a buffer holds several tensors, all are divided in the same way.
     """
 
     buffer: str
@@ -175,9 +175,9 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return a tensor's division into blocks of columns of at most ``most`` bytes.
 
     A tensor of at most ``most`` bytes is one block. A larger tensor is cut into the fewest equal
-    blocks whose width is a multiple of a unit. The unit is the first of the numbers of columns in
-    ``units`` whose columns have at most ``most`` bytes. If there is none, each block has the width
-    of the last of ``units``, and more than ``most`` bytes.
+    blocks. Their width is a multiple of a unit: the first number of columns in ``units`` that has
+    at most ``most`` bytes. If every unit has more bytes, the width is the last unit, and blocks are
+    larger than ``most`` bytes.
     """
     step = tensor.columns
     if tensor.bytes > most:

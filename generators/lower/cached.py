@@ -71,12 +71,11 @@ class Cached:
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
-        """Add loads of the new tokens' keys and values after the last iteration of a layer loop.
+        """After a loop over layers, add loads of new keys and values that no instruction reads.
 
-        No later instruction reads the loaded data. In an iteration, the loads of the next layer's
-        cache follow the stores of new keys and values; the last layer has no next layer. With these
-        loads, the instructions after the loop need the same kinds of waits as instructions in an
-        iteration.
+        Each iteration of the loop loads the next layer's cache after the stores of new keys and
+        values. The last layer has no next layer, and these loads replace the missing ones. With
+        them, instructions after the loop wait in the same way as those in an iteration.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -119,7 +118,11 @@ class Cached:
         return self._buffer(INPUTS)
 
     def append_keys(self) -> None:
-        """Append new keys, as columns, to the keys in weight slots."""
+        """Add instructions that write new tokens' keys into weight slots, each key as a column.
+
+        A weight slot is storage in the array for one weight tile. If keys are not in slots, nothing
+        is added.
+        """
         if self.plan.cuts.resident:
             line, flags = self.kept.line(Register.KEY_LINE), frozenset({"append", "b_transpose"})
             flags |= {"pair", *self.lower} if self.paired_keys else set()
@@ -168,7 +171,8 @@ class Cached:
     def above(self, head: int) -> int:
         """Return the number of rows above a key head's keys in a weight slot.
 
-        A slot may hold the keys of several heads, one head's keys below the other's.
+        A slot (storage for one weight tile) may hold the keys of several heads, one head below the
+        other.
         """
         return head % self.plan.way.key_heads * self.key_dim
 

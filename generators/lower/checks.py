@@ -33,16 +33,16 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
 
 
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
-    """Raise an error if a configuration cannot run a decoder with a cache.
+    """Raise an error if a configuration cannot run a decoder with a cache of keys and values.
 
-    The configuration must have the units that the decoder needs, 8-bit operands, and the formats of
-    keys and values. Its limits must allow the longest sum of products and the longest row of a norm
-    or softmax. Rows must be multiples of the scratchpad's alignment. ``cache`` must not hold more
-    tokens than the model supports. ``rows``, the largest number of tokens in a run, must be in the
-    supported range. If each run computes the keys and values of all tokens anew, the decoder must
-    allow this.
+    The configuration must have the decoder's units, 8-bit operands, and the formats of keys and
+    values. Its limits must allow the longest sum of products and the longest row of a norm or
+    softmax. The bytes of a row must be a multiple of the scratchpad's alignment. The decoder must
+    allow the kind of ``cache`` and its number of tokens. ``rows``, the largest number of tokens in
+    a run, must be in the supported range.
 
-    The error is :class:`InputError`, or :class:`FitError` if other configuration fields may help.
+    The error is :class:`FitError` if other configuration fields may help, and :class:`InputError`
+    if not.
     """
     model = decoder.description
     graphs = [decoder] if decoder.source is None else [decoder, decoder.source]
@@ -165,11 +165,11 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
 def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
     """Raise :class:`FitError` if ``row_factors`` does not suit a model's norms and softmaxes.
 
-    A deferred norm or softmax does not multiply a row by the row's factor (such as 1 / sum). It
-    stores the factor, and the product that reads the row applies it. The configuration field
-    ``row_factors`` is the number of factors that the machine stores. A run of ``texts`` texts needs
-    a factor for each text and for each head of each text. If ``row_factors`` is not 0, all norms
-    and softmaxes must be deferred.
+    A deferred norm or softmax stores a factor of each row (such as 1 / sum). The matrix product
+    that reads the row multiplies by the factor. The configuration field ``row_factors`` is the
+    number of factors that the machine can store. A run of ``texts`` texts needs one factor for each
+    text, and one for each head of each text. If ``row_factors`` is not 0, all norms and softmaxes
+    must be deferred.
     """
     name, capacity = graph.description.name, config.row_factors
     ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]

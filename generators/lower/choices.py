@@ -48,7 +48,7 @@ class Choices:
 
     @property
     def loops(self) -> bool:
-        """True if layers, heads or parts of a product may be iterations of a loop."""
+        """True if the program may have loops over layers, heads or parts of a product."""
         return self.loop_layers or self.loop_heads or self.loop_parts
 
     @property
@@ -60,11 +60,11 @@ class Choices:
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_smaller(self, other: "Choices") -> bool:
-        """Return whether loads and blocks are at most as large as those of ``other``.
+        """Return whether loads and blocks are at most as large as with the choices ``other``.
 
-        The sizes are the bytes of one load (``blob_bytes``) and of one block of a tensor
-        (``block_bytes``). The result is False if the choices differ in their loops or in
-        ``compact``, the ratio that decides which zeros of weights are left out.
+        ``blob_bytes`` is the size of one load, and ``block_bytes`` that of one block of a tensor.
+        If the choices differ in loops or in ``compact``, the result is False. ``compact`` is the
+        ratio that decides which zero weights are left out.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind
@@ -75,18 +75,17 @@ class Choices:
 
     @property
     def unplaced(self) -> "Choices":
-        """A copy of these choices with ``ahead`` 0, so that each load is directly before its use.
+        """A copy of these choices with ``ahead`` 0: each load is directly before its use.
 
-        ``ahead`` is the number of items (groups of instructions) by which a load precedes its use.
-        The compiler applies it after lowering, so choices that differ only in ``ahead`` share
-        instructions.
+        ``ahead`` is the largest number of groups of instructions between a load and its use.
+        Choices that differ only in ``ahead`` have the same instructions, in different orders.
         """
         return replace(self, ahead=0)
 
 
 @dataclass(frozen=True)
 class Way:
-    """Placement of a decoder's data in memories, with the most prompt tokens of a run (chunk)."""
+    """The memories that hold a decoder's data, and the most prompt tokens of a run (a chunk)."""
 
     rows: int
     """Most tokens of a chunk."""
@@ -101,5 +100,5 @@ class Way:
     """True if the way's refusal is a reason to give."""
 
     def is_smaller(self, other: "Way") -> bool:
-        """Return whether a chunk of a prompt has at most as many tokens as with ``other``."""
+        """Return whether a run processes at most as many prompt tokens as with ``other``."""
         return self.rows <= other.rows
