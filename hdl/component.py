@@ -13,7 +13,7 @@ class Placer(Protocol):
     """An Amaranth platform that decides how to elaborate a component, for example as a module."""
 
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
-        """Return the circuit that Amaranth elaborates in place of a component.
+        """Return the circuit that replaces a component, for example an instance of a module.
 
         ``elaborate(component, platform)`` returns the component's own circuit.
         """

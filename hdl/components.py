@@ -26,12 +26,12 @@ _ALONE = PRESETS["tiny"]
 class SystolicArray(systolic.SystolicArray):
     """A systolic array of ``rows`` x ``cols`` elements; its base class describes ports and timing.
 
-    By default each element stores 2 weights, and the array has 8-bit operands and 32-bit sums.
-    ``acc_width`` must hold one product; you choose how many products a sum has. These fields of
-    :class:`celosia.Config` can change the array: ``weight_depth``, ``operand_width``,
-    ``acc_width``, ``zero_points``, ``operand_gating``, ``sleep``, ``multiplier``, ``registered``.
-    Raises :class:`celosia.InputError` if the name of a field is unknown, or the values of fields
-    contradict each other.
+    By default each element stores 2 weights; operands have 8 bits and sums 32 bits. ``acc_width``
+    (bits of a sum) must have space for at least one product; the user limits the number of products
+    in a sum. These fields of :class:`celosia.Config` can be changed: ``weight_depth``,
+    ``operand_width``, ``acc_width``, ``zero_points``, ``operand_gating``, ``sleep``,
+    ``multiplier``, ``registered``. Raises :class:`celosia.InputError` if a field's name is unknown,
+    or if the values of fields contradict each other.
     """
 
     def __init__(self, *, rows: int, cols: int, **fields: Any):

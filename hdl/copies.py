@@ -95,14 +95,15 @@ _STATE = 15
 class Guarded(Component):
     """A component whose control registers have redundant copies.
 
-    Its ports are those of ``component``, the component without copies. If ``level`` is ``detect``,
-    each register has two copies, and the circuit uses the first. A further output ``differs`` is 1
-    for one cycle, two cycles after the copies begin to differ. If ``level`` is ``correct``, each
-    register has three copies, and the circuit uses the majority of their values. A wrong copy
-    becomes right with the next write of the register.
+    ``component`` is the component without copies; the ports are the same. If ``level`` is
+    ``detect``, each control register has two copies, and the circuit uses the first. An additional
+    output ``differs`` is 1 for one cycle, two cycles after the copies begin to differ. If ``level``
+    is ``correct``, each control register has three copies, and the circuit uses their majority. The
+    next write of the register corrects a wrong copy.
 
-    Data path components (such as multipliers and memories) have no copies. In every other component
-    the control registers are those up to a width that depends on the component's class.
+    Components of the data path (such as multipliers and memories) have no copies. In other
+    components, the control registers are all registers up to a width (bits) that depends on the
+    component's class.
     """
 
     def __init__(self, component: wiring.Component, level: str):

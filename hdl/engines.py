@@ -39,7 +39,7 @@ def store_engine(config: Config) -> StoreEngine:
 
 
 def matrix_engine(config: Config) -> MatrixEngine | SparseMatrixEngine:
-    """Return the matrix engine of a configuration, with the sparse weights' unit if it has one."""
+    """Return a configuration's matrix engine, with the unit for sparse weights if configured."""
     part = config.part(MatrixConfig)
     return MatrixEngine(part) if config.sparse is None else SparseMatrixEngine(part, config.sparse)
 
@@ -86,7 +86,8 @@ def scratchpad(
 def host_registers(config: Config, widths: Mapping[str, int]) -> HostRegisters:
     """Return the host registers of a configuration.
 
-    ``widths`` maps names of counters to the widths of their inputs (bits); others have width 1.
+    ``widths`` maps names of counters to the widths of the counters' inputs (bits). Inputs of all
+    other counters have 1 bit.
     """
     return HostRegisters(
         config.control.program_depth,

@@ -46,28 +46,28 @@ def forward(
     *,
     source: bool = False,
 ) -> dict[str, Floats]:
-    """Return a dictionary from the name of each value in the model's graph to the value's array.
+    """Evaluate the float model; return a dictionary from tensor names to arrays.
 
-    Arrays are [batch, rows, columns]. For an encoder, ``inputs`` is [batch, tokens, features], or
-    token numbers [batch, tokens]; all inputs of a batch have the same length. In the dictionary,
-    ``input`` has the rows that the machine reads (:func:`given`): ``inputs``, or their embedding if
-    it is not linear. ``output`` is the model's result. If the field ``unit`` of the model's
-    description is true, rows of the result are scaled to Euclidean length 1.
+    Arrays are [batch, rows, columns]. All inputs of a batch have the same length. For an encoder,
+    ``inputs`` are feature vectors, [batch, tokens, features], or token numbers, [batch, tokens].
+    The tensor ``input`` has the rows that the machine reads: ``inputs``, or their embeddings if the
+    embedding is not linear. ``output`` is the model's result. If the field ``unit`` of the model's
+    description is true, each row of ``output`` is scaled to Euclidean length 1.
 
-    For a decoder, ``inputs`` is token numbers [batch, n] that continue the text in ``cache``; their
-    keys and values are added to ``cache``. If ``cache`` is None, the tokens begin a text. If a text
-    is evaluated in several calls, results equal those of a single call, except for rounding.
-    ``output``, also called ``logits``, has a score for each possible next token after each token,
-    [batch, n, vocabulary].
+    For a decoder, ``inputs`` are token numbers, [batch, n], that continue the texts in ``cache``.
+    The keys and values of these tokens are appended to ``cache``. If ``cache`` is None, the tokens
+    begin a text. Only rounding differs if a text is evaluated in several calls. ``output``, also
+    named ``logits``, is [batch, n, vocabulary]: for each token, the scores of all possible next
+    tokens.
 
-    If ``source`` is true, the encoder of an encoder-decoder is evaluated. Then ``inputs`` are token
-    numbers [batch, n] of sources. Their keys and values are stored in ``cache``, and texts
-    evaluated later with this cache attend to them.
+    If ``source`` is true, only the encoder of an encoder-decoder is evaluated. ``inputs`` are the
+    token numbers of source texts, [batch, n]. The keys and values of the sources are stored in
+    ``cache``. Texts that are evaluated later with the same ``cache`` attend to these sources.
 
-    Names of values in layer i start with ``layers.i.``. Values whose names end in ``.scores`` or
-    ``.probabilities`` are [batch, heads, rows, all tokens]. Scores are -inf at tokens to which a
-    row does not attend. Raises :class:`InputError` if inputs have another shape, a token is not in
-    the vocabulary, or a text is longer than the model allows. The same error is raised if
+    Names of tensors in layer i start with ``layers.i.``. Tensors whose names end in ``.scores`` or
+    ``.probabilities`` are [batch, heads, rows, all tokens]. A score is -inf if its row does not
+    attend to its token. Raises :class:`InputError` if ``inputs`` has a wrong shape, a token is not
+    in the vocabulary, or a text is longer than the model allows. The same error is raised if
     ``source`` is true and the model is not an encoder-decoder.
     """
     cache, graph = KvCache() if cache is None else cache, network(model)

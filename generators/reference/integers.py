@@ -75,11 +75,11 @@ def evaluate(
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the names of the tensors that need not be stored if the configuration has ``fused``.
+    """Return the names of the tensors that are not stored if the configuration has ``fused``.
 
-    These tensors are the inputs of softmax and norm. With ``fused``, softmax and norm read sums of
-    matrix products from the accumulators, and requantize them to these tensors. Without ``fused``,
-    the requantized sums are stored in the scratchpad.
+    These tensors are the inputs of softmax and normalization. If ``fused`` is true, softmax and
+    normalization read sums of matrix products from the accumulators, and requantize these sums
+    themselves. If ``fused`` is false, the requantized sums are stored in the scratchpad.
     """
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)

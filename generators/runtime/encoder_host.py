@@ -73,24 +73,24 @@ class EncoderHost(Compiled):
         return AGAIN in self.entries
 
     def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
-        """Return the name of the entry point at which a run starts.
+        """Return the name of the program's entry point at which a run starts.
 
-        If ``again`` is true and weights stay on the chip, the program uses weights that an earlier
-        run loaded. Otherwise it loads all weights. Of nested weights (stored in separate bit
-        planes) it reads only the upper ``bits`` bits (8, 4 or 2). For other weights ``bits`` must
-        be 8.
+        If ``again`` is true and weights stay on the chip, the run uses the weights that an earlier
+        run loaded. In all other cases, the run loads all weights. ``bits`` (8, 4 or 2) is the
+        number of upper bits that the run reads of nested weights (stored in separate bit planes).
+        For other weights, ``bits`` must be 8.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
     def run(self, rows: int, *, again: bool = False, bits: int = OPERAND_BITS) -> Run:
-        """Return the :class:`Run` (entry point and register values) for ``rows`` input rows.
+        """Return a :class:`Run` (entry point and register values) for an input of ``rows`` rows.
 
-        The entry point is that of :meth:`entry`.
+        The other arguments select the entry point, as in :meth:`entry`.
         """
         return Run(self.entry(again=again, bits=bits), self.beside(rows).registers)
 
     def longest(self, bits: int) -> list[Run]:
-        """Return a list with the :class:`Run` that loads all weights, for the longest input."""
+        """Return a list with the :class:`Run` of the longest input, which loads all weights."""
         return [self.run(self.input.rows, bits=bits)]
 
     def predict(
@@ -146,20 +146,20 @@ class EncoderHost(Compiled):
         return self.output.rows // self.batch - missing
 
     def beside(self, rows: int) -> Request:
-        """Return the register values and constants that a host writes besides ``rows`` input rows.
+        """Return the register values and constants that a host writes with ``rows`` input rows.
 
-        There are constants only if a model of variable length averages its rows.
+        There are constants only if the model averages rows and allows variable lengths.
         """
         return self.requests[rows]
 
     def request(self, values: NDArray[np.floating]) -> Request:
         """Return the memory contents and register values that a host writes before an inference.
 
-        ``values`` are the rows of the run's input, [tokens, features]; for a batch, those of all
-        its inputs. If the model allows variable lengths, they may be fewer than those of the
-        longest input. If the model has no linear embedding, ``values`` are embedded rows
+        ``values`` is the input, [rows, features]; for a batch, the rows of all inputs. If the model
+        allows variable lengths, ``values`` may have fewer rows than the longest input. If the model
+        has no linear embedding, the rows are embedded tokens
         (:func:`celosia.generators.frontend.embedding.lookup`). Raises :class:`InputError` if the
-        shape is wrong.
+        shape of ``values`` is wrong.
         """
         rows, shape, source = len(values), np.shape(values), self.input
         least, longest = self.least_rows, source.rows

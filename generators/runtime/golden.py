@@ -28,12 +28,12 @@ class GoldenModel:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[NDArray[np.float64], Report]:
-        """Run one input; return the output's real numbers [rows, columns], and a report of the run.
+        """Evaluate an input; return the output as real numbers, and a report of the run.
 
-        ``values`` is the argument of
-        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. Of nested weights
-        (stored in separate bit planes), a run reads only the upper ``bits`` bits (8, 4 or 2). For
-        other weights ``bits`` must be 8.
+        The output is [rows, columns]. ``values`` is an input as in
+        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. ``bits`` (8, 4 or 2) is
+        the number of upper bits that the run reads of nested weights (stored in separate bit
+        planes). For other weights, ``bits`` must be 8.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report

@@ -15,7 +15,7 @@ from celosia.arch.registers import (
 
 
 class HostPort(ABC):
-    """Base class of machines that a host controls: methods that access registers by name."""
+    """Base class of machines that a host controls; accesses the machine's registers by name."""
 
     config: Config
 
@@ -36,10 +36,9 @@ class HostPort(ABC):
         self.write_register(f"R{number}", value)
 
     def unbroken(self) -> bool:
-        """Return whether all runs since this method's last call ended without an error.
+        """Return whether all runs since the previous call of this method ended without an error.
 
-        A reset discards the earlier runs. The result is False if there was no run, or none after a
-        reset.
+        Runs before a reset of the machine do not count. If no run counts, the result is False.
         """
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")

@@ -19,7 +19,7 @@ SCORES = "scores"
 
 
 class Index(enum.StrEnum):
-    """Numbers that describe a run, from which a host computes the values of registers."""
+    """Kinds of numbers from which a host computes register values, such as a token's position."""
 
     TOKEN = "token"
     """Number of the run's token in some row; 0 if the run has fewer."""
@@ -43,10 +43,10 @@ class Index(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Value:
-    """Formula by which a host computes a register's value from a number that describes a run.
+    """Formula for the value of a register: ``number % modulo // divide * times``.
 
-    The value is ``number % modulo // divide * times``, without the modulo operation if ``modulo``
-    is 0. ``index`` selects the number, for example the first token's position.
+    ``number`` is a property of the run, for example the position of its first token. ``index``
+    selects the property. If ``modulo`` is 0, the value is ``number // divide * times``.
     """
 
     index: Index
@@ -59,8 +59,9 @@ class Value:
     def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
         """Return the register's value for a run.
 
-        If :attr:`index` is TOKEN, the value is computed from the token number ``tokens[row]``, or
-        from 0 if ``tokens`` is shorter. Otherwise it is computed from ``numbers[index]``.
+        If :attr:`index` is TOKEN, the number in the formula is the token number ``tokens[row]``, or
+        0 if ``tokens`` has no element ``row``. For any other :attr:`index`, the number is
+        ``numbers[index]``.
         """
         if self.index == Index.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0
@@ -111,11 +112,11 @@ class TextHost(Compiled):
     def step_registers(
         self, positions: Sequence[int], tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return the register values, by register number, for a run with one token of each text.
+        """Return a dictionary from register numbers to values, for a run of one token per text.
 
-        For each text, ``positions`` has the position of its token, and ``tokens`` the token's
-        number. If ``tokens`` is empty, the result omits the registers whose values depend on token
-        numbers. Raises :class:`InputError` if a position is beyond the longest text.
+        For text i, ``positions[i]`` is the token's position and ``tokens[i]`` the token number. If
+        ``tokens`` is empty, registers that depend on token numbers are omitted. Raises
+        :class:`InputError` if a position is beyond the longest text.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         return {
@@ -147,12 +148,12 @@ class TextHost(Compiled):
     def registers(
         self, position: int, rows: int, source: int = 0, tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return the register values, by register number, for a run of ``rows`` tokens of one text.
+        """Return a dictionary from register numbers to values, for a run of ``rows`` tokens.
 
-        The first token has the position ``position``. In an encoder-decoder, the tokens attend to
-        ``source`` encoder tokens; 0 stands for the longest source. If ``tokens`` is empty, the
-        result omits the registers whose values depend on token numbers. Raises :class:`InputError`
-        if a position is beyond the longest text.
+        The tokens are successive tokens of a text, the first at ``position``. In an
+        encoder-decoder, these tokens attend to ``source`` encoder tokens; 0 stands for the longest
+        source. If ``tokens`` (the token numbers) is empty, registers that depend on token numbers
+        are omitted. Raises :class:`InputError` if a position is beyond the longest text.
         """
         if position + rows > self.places:
             raise InputError(
@@ -170,23 +171,26 @@ class TextHost(Compiled):
         return self._given("step" if rows == 1 else "chunk", numbers, tokens)
 
     def words_registers(self, tokens: Sequence[int], position: int) -> dict[int, int]:
-        """Return the register values, by register number, for a run of the program ``words``.
+        """Return a dictionary from register numbers to values, for a run of the program ``words``.
 
-        The run looks up the embeddings of ``tokens``, which are successive tokens of a text.
-        ``position`` is the position of the first token.
+        The program looks up the embeddings of ``tokens``, successive tokens of a text. The first
+        token is at ``position``.
         """
         return self._given("words", {Index.POSITION: position}, tokens)
 
     def lookup_registers(self, tokens: Sequence[int], first: int) -> dict[int, int]:
-        """Return the register values, by register number, for a run of the program ``lookup``.
+        """Return a dictionary from register numbers to values, for a run of the program ``lookup``.
 
-        ``tokens`` are all tokens of a source (an encoder's input). The run looks up the embeddings
-        of at most ``lookups`` of them, from index ``first`` on.
+        ``tokens`` are all tokens of a source (an encoder's input). The program looks up the
+        embeddings of ``tokens[first]`` and the following tokens, at most ``lookups`` in all.
         """
         return self._given("lookup", {Index.FIRST: first}, tokens[first : first + self.lookups])
 
     def encode_registers(self, source: int) -> dict[int, int]:
-        """Return the register values for the run that encodes a source of ``source`` tokens."""
+        """Return a dictionary from register numbers to values, for a run of the encoder.
+
+        ``source`` is the number of tokens of the encoder's input.
+        """
         return self._given("encode", {Index.SOURCE: source}, ())
 
     def _given(
@@ -208,9 +212,10 @@ class TextHost(Compiled):
         return min(self.cache.capacity, self.places) - 1
 
     def longest(self, bits: int) -> list[Run]:
-        """Return the runs (:class:`Run`) for a token of each text at :attr:`last_position`.
+        """Return a list of the runs that process a token at :attr:`last_position` of each text.
 
-        If there are two texts, a second run computes the scores of the second text.
+        The first run processes the tokens of all texts. If there are two texts, a second run
+        computes the second text's scores of next tokens.
         """
         return self._texts_runs([self.last_position] * self.texts, bits)
 
@@ -229,10 +234,11 @@ class TextHost(Compiled):
     def run(
         self, position: int, *, rows: int = 1, source: int = 0, bits: int = OPERAND_BITS
     ) -> Run:
-        """Return the :class:`Run` for the token at ``position``, from which cycles are predicted.
+        """Return the :class:`Run` (entry point and register values) of the token at ``position``.
 
-        It omits the registers whose values depend on token numbers. If a run has several texts,
-        each text has a token at ``position``. The arguments are those of :meth:`predict`.
+        The result serves to predict the cycles of the run. Registers that depend on token numbers
+        are omitted. If a run has several texts, each text has a token at ``position``. The
+        arguments are those of :meth:`predict`.
         """
         registers = self.registers(position, rows, source)
         if self.texts > 1:

@@ -7,7 +7,7 @@ from celosia.arch.errors import InputError
 
 
 class Lengths(Protocol):
-    """Name, vocabulary size and longest source of a language model or its compiled program."""
+    """Name, vocabulary size and longest encoder input (tokens) of a language model or a program."""
 
     @property
     def name(self) -> str:

@@ -135,16 +135,18 @@ def _wide_errors(name: str) -> Iterator[tuple[int, float]]:
 def polynomial_bound(
     function: Function, x_scale: float, y_scale: float, y_zero: int, low: float, high: float
 ) -> float:
-    """Return the error bound (output steps) of a piecewise polynomial in a range of operands.
+    """Return a bound (output steps) for the error of a piecewise polynomial on a range of operands.
 
-    The range is from ``low`` to ``high``, in the unit of the function's operand. ``x_scale`` is the
-    operand's step, ``y_scale`` the output's step, and ``y_zero`` the output's zero point. See
-    equation (17) of ``docs/numerics.md``.
+    The polynomial approximates an activation function (equation (17) of ``docs/numerics.md``). The
+    range is from ``low`` to ``high``, in the unit of the function's operand. ``x_scale`` is the
+    quantization step of the operand, ``y_scale`` the step of the output, and ``y_zero`` the
+    output's zero point.
 
-    The bound is a sum of three parts. The first is the rounding error. The second is the
-    interpolation error at the largest third derivative in the range's segments. The third is
-    proportional to the excess of the largest output magnitude (steps) over ``FUNCTION_BOUND``; it
-    is 0 without an excess. The bound is valid for functions without a kink.
+    The bound is the sum of three errors: of rounding, of interpolation, and of large outputs. The
+    interpolation error is computed from the function's largest third derivative in the segments of
+    the range. The error of large outputs is proportional to the output steps by which the largest
+    output magnitude exceeds ``FUNCTION_BOUND``. The bound is valid only for functions without a
+    kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)

@@ -29,14 +29,14 @@ OPTIONS = {
 def closeness(
     model: str, tokenizer: Path | None, config: Config, count: int, progress: Progress
 ) -> dict[str, Parting]:
-    """Return the errors of a quantized model's outputs for each option in ``OPTIONS``.
+    """Compare a quantized model's outputs with the float model's, for each quantization option.
 
-    The result is a dictionary from the option's name to a :class:`Parting`, which compares the
-    outputs with those of the float model. The option ``wide`` (activation functions of INT16
-    inputs) is skipped if the activation function is not smooth. A digits model (a classifier of
-    handwritten digits) is compared on ``count`` test images. A language model is compared on
-    ``count`` generated texts that calibration does not use. ``tokenizer`` is the file of a language
-    model's tokenizer, or None if this file is in the model's folder.
+    The result is a dictionary from the names of the options in ``OPTIONS`` to errors
+    (:class:`Parting`). If the activation function is not smooth, the option ``wide`` (activation
+    functions with INT16 inputs) is skipped. A digits model (a classifier of handwritten digits) is
+    compared on ``count`` test images. A language model is compared on ``count`` generated texts
+    that calibration does not use. ``tokenizer`` is the file of the language model's tokenizer; if
+    ``tokenizer`` is None, the file is in the model's folder.
 
     Raises :class:`InputError` if the model is neither a digits model nor a decoder.
     """

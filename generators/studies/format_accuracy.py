@@ -40,18 +40,20 @@ Floats = NDArray[np.float64]
 
 
 def format_measures() -> Iterator[tuple[str, float, Measure]]:
-    """Yield a tuple for each number format: its name, its error bound, and a measuring function.
+    """Yield the name, the error bound and a measuring function of each number format.
 
-    The function takes a number of rows and a random generator. It yields the number of cases of
-    each batch of rows, and the largest error among them.
+    The arguments of a measuring function are a number of rows and a random generator. For each
+    batch of rows, the measuring function yields the number of rows and the largest error.
 
-    Errors of weights, keys and values are in steps of INT8 operands. ``values_block`` are values
-    that share an exponent; their errors are in units of ``2**exponent``. For the other formats, the
-    error of each sum of a matrix product is divided by a reference for the sum's column. For
-    ``low_rank``, a product of two thin matrices corrects the weights; the reference is the sum of
-    magnitudes in the second thin matrix's column. For ``activations_int16`` it is the sum of
-    magnitudes in the column of weights. For ``products_int16`` it is 256 times the number of
-    products in a sum.
+    For formats of weights, keys and values, the unit of errors and bounds is a step of INT8
+    operands. For ``values_block`` (numbers with a common exponent), the unit is ``2**exponent``.
+    For the other formats, an error is the error of a sum in a matrix product, divided by a
+    reference for the sum's column:
+
+    - ``low_rank`` (weights corrected by a product of two thin matrices): the sum of magnitudes in
+      the column of the second thin matrix;
+    - ``activations_int16``: the sum of magnitudes in the column of weights;
+    - ``products_int16``: 256 times the number of products in a sum.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())

@@ -45,18 +45,17 @@ def search_formats(
     bound: float | None,
     show: Show,
 ) -> tuple[_Options, str]:
-    """Search for small weight formats; return ``options`` with the formats, and a summary.
+    """Choose a small format for each weight matrix; return options with the formats, and a summary.
 
-    The search chooses a format for each weight matrix. With these formats, the loss of the model
-    exceeds its loss with INT8 weights by at most ``bound``. The unit is percentage points of
-    accuracy for a digits model, and nats per token for a language model. If ``bound`` is None,
-    there is no search: the options are returned unchanged, and the summary is empty. Otherwise the
-    summary is a text for the user. If the option ``balance`` is None, a search replaces it by the
-    default for encoders or decoders.
+    With the chosen formats, the model's loss exceeds its loss with INT8 weights by at most
+    ``bound``. The unit of ``bound`` is percentage points of accuracy for a digits model (a
+    classifier of handwritten digits), and nats per token for a language model. If ``bound`` is
+    None, nothing is searched, ``options`` are returned unchanged, and the summary is empty. If the
+    option ``balance`` is None, a search sets it to the default of encoders or decoders.
 
-    ``source`` is the loaded language model, or None for the digits model ``name``. ``show`` is
-    called with a title, and shows the progress of the search. Raises :class:`InputError` if the
-    model is neither a digits model nor a decoder.
+    ``source`` is the loaded language model, or None for the digits model ``name``. ``show``
+    displays the progress of the search. Raises :class:`InputError` if the model is neither a digits
+    model nor a decoder.
     """
     if bound is None:
         return options, ""
@@ -72,7 +71,10 @@ def search_formats(
 
 
 def check_measured(model: str) -> None:
-    """Raise :class:`InputError` if ``model`` is no digits model; accuracy needs labelled images."""
+    """Raise :class:`InputError` if ``model`` is not a digits model.
+
+    Accuracy is measured on labelled images, which only digits models have.
+    """
     if model not in model_names():
         raise InputError(
             f"Option --quantize loss measures accuracy on the digits, which {model} does not take"

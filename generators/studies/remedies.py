@@ -29,18 +29,17 @@ def remedies(
     samples: Sequence[Any] | None,
     inputs: Sequence[NDArray[Any]],
 ) -> list[dict[str, Any]]:
-    """Return the error of each layer, and the quantization option that reduces it most.
+    """Return the error of each layer, and the quantization option that reduces the error most.
 
-    The result is a list with a dictionary for each layer. ``layer`` is the layer's name, ``error``
-    its error, ``option`` the best option, and ``error with it`` the error with this option. The
-    last two are None if no option reduces the error by more than 5 %.
+    The result has a dictionary for each layer: ``layer`` is the layer's name, ``error`` the error,
+    ``option`` the best option, and ``error with it`` the error with the best option. If no option
+    reduces the error by more than 5 %, the last two are None.
 
-    A layer's error compares its outputs in the quantized and in the float model, both with
-    ``inputs``. It is the root mean square of their difference, divided by that of the float
-    outputs. The model is quantized with ``options`` and calibrated on ``samples``, which are
-    prepared inputs or token numbers. Then it is quantized again with changes of ``options``: each
-    change sets one option to another value. An option that the model or the configuration refuses
-    is skipped.
+    A layer's error compares its outputs in the quantized and in the float model for the same
+    ``inputs``. The error is the root mean square of the differences, divided by the root mean
+    square of the float outputs. The model is quantized with ``options`` and calibrated on
+    ``samples`` (prepared inputs or token numbers). The model is quantized again for each change of
+    one option to another value. Options that the model or the configuration refuses are skipped.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {

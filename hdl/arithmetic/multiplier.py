@@ -101,22 +101,20 @@ def multiply(
 
 
 class PackedMultiplier(Component):
-    """Two signed products of one operand, ``p[i] = a * b[i]``, from one :class:`Multiplier`.
+    """Two signed products with a common operand, ``p[i] = a * b[i]``, from one :class:`Multiplier`.
 
-    ``a`` has ``width`` bits and ``b[i]`` has ``b_width`` bits, by default ``width``. Timing and
-    ``gating`` are those of :class:`Multiplier`. The multiplier's second operand is
-    ``b[1] * 2**(width + b_width) + b[0]``, so its product has ``p[0]`` in the low bits and ``p[1]``
-    in the bits above. If ``p[0]`` is negative, the upper bits are ``p[1] - 1``; an adder after the
-    product register corrects this.
+    ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width`` bits (by default ``width``). Timing
+    and ``gating`` are those of :class:`Multiplier`. The multiplier multiplies ``a`` by one wide
+    operand, ``b[1] * 2**(width + b_width) + b[0]``. The low bits of the product are ``p[0]``, the
+    high bits ``p[1]``. If ``p[0]`` is negative, the high bits are too small by 1; an adder after
+    the product register corrects them.
 
-    ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the second
-    operand would be wider (:func:`overlaps`), it is instead the sum of
-    ``b[1] * 2**(factor_width - b_width)`` and the unsigned ``b[0] + 2**(b_width - 1)``. The two
-    products then overlap: in the multiplier's product, the lowest bits of ``p[1]`` are added to the
-    high bits of ``p[0]``. Adders compute these bits of ``p[1]`` separately. Subtracting them gives
-    the high bits of ``p[0]``, which separates the products. A further register then delays both
-    products by one cycle. Raises :class:`InputError` if the products overlap and ``b_width`` is
-    more than half of ``factor_width``.
+    ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the wide
+    operand is wider than ``factor_width`` (:func:`overlaps`), ``b[1]`` is placed closer to
+    ``b[0]``, and the two products overlap. Adders then compute the overlapping bits of ``p[1]``,
+    which are subtracted to separate the products. A further register delays both products by one
+    cycle. Raises :class:`InputError` if the products overlap and ``b_width`` is more than half of
+    ``factor_width``.
     """
 
     def __init__(

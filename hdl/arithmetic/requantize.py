@@ -102,23 +102,23 @@ def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
 class Requantizer(Component):
     """Requantize one 32-bit sum per cycle by equation (1) of docs/numerics.md.
 
-    Inputs: ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30; positive
-    values shift left) are sampled together and may change every cycle. ``bounds`` holds the zero
-    point and the clamp bounds ``low <= high``, which limit the result to 8 or 16 bits. Because
-    bounds rarely change, no registers delay them: the bounds of a sum are sampled ``bounds_delay``
-    cycles with ``en`` at 1 after the sum.
+    Inputs: the sum ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30;
+    positive values shift left) are sampled in the same cycle, and may change every cycle.
+    ``bounds`` has the zero point and the clamp bounds ``low <= high``, which limit the result to 8
+    or 16 bits. No registers delay ``bounds``: the bounds for a sum must be present ``bounds_delay``
+    cycles (with ``en`` at 1) after the sum.
 
     Output: ``y`` is the result, clamped to the bounds. ``x + bias`` and its left shift wrap at 32
     bits; no later operation wraps. A result is rounded twice, as in TFLite. First, the product with
-    the multiplier is divided by ``2**31`` and rounded, ties upwards. Then the right shift rounds,
-    ties away from zero.
+    the multiplier is divided by ``2**31`` and rounded to nearest, ties upwards. Second, the right
+    shift rounds to nearest, ties away from zero.
 
-    Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
-    registers hold in other cycles. A requantizer has four hardware multipliers of 17x17 bits. If
-    ``multiplier_width`` is 16, it has only two, and the low 16 bits of ``multiplier`` count as 0.
-    If ``registered`` is true, a further register follows the left shift, because wires to the
-    hardware multipliers are long on large devices. If ``sleep`` is true, a sum, its bias, its
-    multiplier and its shift are sampled only if ``take`` is 1; otherwise the input registers hold.
+    Latency is ``latency`` cycles with ``en`` at 1, throughput one result per such cycle; registers
+    hold while ``en`` is 0. A requantizer has four hardware multipliers of 17x17 bits. If
+    ``multiplier_width`` is 16, a requantizer has two, and the low 16 bits of ``multiplier`` count
+    as 0. If ``registered`` is true, a further register follows the left shift, for large devices
+    with long wires. If ``sleep`` is true, ``x``, ``bias``, ``multiplier`` and ``shift`` are sampled
+    only if ``take`` is 1.
 
     Raises :class:`InputError` if ``multiplier_width`` is neither 16 nor 32.
     """

@@ -38,10 +38,10 @@ class BusAddress:
 
     @classmethod
     def for_config(cls, config: Config, width: int = 32, base: int = 0) -> "BusAddress":
-        """Return the :class:`BusAddress` of a configuration's external memory."""
+        """Return a configuration's conversion of external memory addresses to bus addresses."""
         return cls(config.memory.addr_width, width, base)
 
     def of(self, addr: Value) -> Value:
-        """Return the bus address, ``width`` bits, of the byte ``addr`` of external memory."""
+        """Return the bus address (``width`` bits) of the external memory byte ``addr``."""
         upper = self.width - self.memory_width
         return Cat(addr, Const(self.base >> self.memory_width, upper))

@@ -19,7 +19,7 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone"]
 
 
 class CycleType(enum.Enum, shape=unsigned(3)):
-    """The cycle types (CTI) that the master sends; CLASSIC only from reset to the first burst."""
+    """Wishbone cycle types (CTI) of the master; CLASSIC is sent only before the first burst."""
 
     CLASSIC = 0b000
     INCREMENTING = 0b010
@@ -89,17 +89,17 @@ class BurstCutter(Component):
 class WishboneBridge(Component):
     """Turns the external memory port into a Wishbone B4 master with registered feedback bursts.
 
-    ``read`` and ``write`` are the halves of the memory port, with the directions as seen from the
-    memory: a request is an input. Their bursts become linear incrementing bursts of at most
-    ``longest`` words. CYC falls after each burst. A read burst starts when the bridge's read queue
-    has room for all of its words, a write burst when all of its words are in the write queue. So
-    the master never inserts wait states. Every output is a register. With an acknowledge in every
-    cycle a burst of n words takes n + 1 cycles. While both reads and writes wait, read and write
-    bursts alternate.
+    ``read`` and ``write`` are the two halves of the memory port, with directions as seen from the
+    memory (a request is an input). Each request becomes linear incrementing bursts of at most
+    ``longest`` words. CYC falls after each burst. The bridge starts a read burst when its read
+    queue has room for all words of the burst. It starts a write burst when its write queue has all
+    words of the burst. The master inserts no wait states. Every output is a register. With an
+    acknowledge in every cycle, a burst of n words takes n + 1 cycles. If reads and writes both
+    wait, read and write bursts alternate.
 
-    If the bus answers a word by ``err``, ``failed`` is 1 for one cycle, and the bridge treats the
-    word as transferred. The bus cycle ends, and the remaining words of the burst follow in another
-    bus cycle. ``error`` is 1 from the first ``err`` until reset. Raises :class:`InputError` if
+    If the bus answers a word by ``err``, ``failed`` is 1 for one cycle, and the word counts as
+    transferred. The bus cycle ends, and the remaining words of the burst follow in another bus
+    cycle. ``error`` is 1 from the first ``err`` until reset. Raises :class:`InputError` if
     ``longest`` is not from 1 to 256.
     """
 

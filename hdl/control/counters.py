@@ -16,17 +16,18 @@ from celosia.hdl.stream.pipeline import delay
 class Counters(Component):
     """Counters of ``COUNTER_WIDTH`` bits; ``count_NAME`` is added to counter NAME each cycle.
 
-    ``widths`` maps the name of each counter to the width of its increment (bits). A short register
-    for each counter accumulates increments. One adder adds these registers to the counters in a
-    memory, one counter per cycle in turn, which needs less logic than separate wide counters. So a
-    counter is complete at most ``max(3, len(widths)) + 3`` cycles after its last increment.
-    ``hold`` must be 1 during a run; increments may be nonzero only then and in the cycle after.
-    ``settled`` falls one cycle after ``hold`` rises. It rises when ``hold`` is 0 and all counters
-    are complete. ``clear`` sets all counters to 0.
+    ``widths`` maps each counter's name NAME to the width of the input ``count_NAME`` (bits). The
+    counters are in a memory. A short register per counter collects the increments. One adder adds
+    these registers to the memory in turn, one counter per cycle. A counter in the memory is
+    complete at most ``max(3, len(widths)) + 3`` cycles after its last increment.
 
-    ``index`` selects the counter to read; one cycle later, ``value`` is the content of that
-    counter. ``places`` lists the index of each counter in the order of ``widths``; the default is
-    0, 1 and so on. At an index without a counter, ``value`` is 0.
+    ``hold`` must be 1 during a run. Increments may be nonzero only while ``hold`` is 1 and in the
+    cycle after. ``settled`` becomes 0 one cycle after ``hold`` rises, and 1 when ``hold`` is 0 and
+    all counters are complete. ``clear`` sets all counters to 0.
+
+    ``value`` is the content of the counter at ``index`` of the previous cycle, or 0 at an index
+    without a counter. ``places`` lists the counters' indices in the order of ``widths``; the
+    default is 0, 1 and so on.
     """
 
     def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):

@@ -181,11 +181,9 @@ class CommandQueue(Component):
 class StagedCommandQueue(CommandQueue):
     """A :class:`CommandQueue` with shorter timing paths, for machines with ``registered`` true.
 
-    An entry of the queue accepts a command only while it is empty, not in the cycle in which its
-    previous command leaves. So an entry's logic does not depend on other entries. The operand to
-    which a word belongs is determined one cycle before the word arrives, and stored in registers.
-    If a memory stores the commands (``stored``), at most one command leaves in two cycles, because
-    the memory's read address changes one cycle after a command has left.
+    An entry of the queue accepts a command only in a cycle that begins with the entry empty. One
+    cycle before a word arrives, registers select the operand to which the word belongs. If a memory
+    stores the commands (``stored``), at most one command leaves every two cycles.
     """
 
     stages = 1
@@ -289,20 +287,22 @@ _GRANTS = (_DirectGrant, _StagedGrant)
 
 
 class Dispatch(Component):
-    """A command queue for each engine, and the dependency tokens between each pair of engines.
+    """Queues the commands of each engine; issues each command when its dependency tokens are there.
 
     ``i`` receives the words of the sequencer. ``o_NAME`` issues commands to engine NAME. A
-    dependency token reports from one engine to another that a command has completed. The pop mask
-    in a command selects the engines from which the command needs a token: it is issued once there
-    is one from each of them. It consumes these tokens when its engine accepts it. ``done_NAME`` is
-    1 in a cycle in which a command of engine NAME completes. ``push_NAME`` is then the mask of the
-    engines that receive a token. ``idle`` is 1 if no word or command is queued, and every issued
-    command has completed. ``waiting_NAME`` is 1 if a complete command waits for tokens from the
-    engines in mask ``lacking_NAME``. If more than 255 tokens from one engine to another are unused,
-    ``overflow`` is 1 until ``clear``, and the results of the run are invalid.
+    dependency token reports to one engine that another engine has completed a command. The pop mask
+    of a command selects engines; the command is issued when there is a token from each of them, and
+    consumes these tokens.
 
-    In a ``registered`` machine each queue receives words through a register slice, one cycle later;
-    ``idle`` changes, and commands are issued, one cycle later too.
+    ``done_NAME`` is 1 in a cycle in which engine NAME completes a command. In this cycle, each
+    engine in the mask ``push_NAME`` receives a token. ``idle`` is 1 if no word or command is
+    queued, and all issued commands have completed. ``waiting_NAME`` is 1 if a command for engine
+    NAME lacks tokens; ``lacking_NAME`` is the mask of the engines whose tokens are missing. If more
+    than 255 tokens from one engine to another are unused, ``overflow`` is 1 until ``clear``, and
+    the results of the run are invalid.
+
+    In a ``registered`` machine, each queue receives words one cycle later, through a register
+    slice. Commands and ``idle`` are also one cycle later.
     """
 
     def __init__(self, control: Control):

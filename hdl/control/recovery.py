@@ -11,17 +11,18 @@ is also the least number of ``scrub`` cycles, more than the number of registers 
 
 
 class Recovery(Component):
-    """Resets the core and clears its memories after ``abort`` and after a reset of the machine.
+    """Resets the core and clears its memories, after ``abort`` and after a reset of the machine.
 
-    After ``abort`` it isolates the core from external memory, resets the core, clears memories, and
-    waits for outstanding answers of external memory. After a reset of the machine, recovery begins
-    with the reset of the core. ``close``, ``closed`` and ``owed`` are connected to a
-    :class:`celosia.hdl.memory.guard.MemoryGuard`: ``close`` isolates the core, ``closed`` is 1 once
-    the core is isolated, and ``owed`` is 1 while answers are outstanding. ``clear`` resets the core
-    for ``FLUSH`` cycles. Then ``scrub`` is 1 for ``depth`` cycles, while ``scrub_addr`` counts up
-    from 0: memories clear the word at this address. ``depth`` must be the words of the deepest such
-    memory; values below ``FLUSH`` are replaced by ``FLUSH``. ``idle`` is 1 when a run may begin:
-    ``FLUSH + depth + 3`` cycles after ``abort`` if no transfer is outstanding.
+    After ``abort``, recovery first isolates the core from external memory by a
+    :class:`celosia.hdl.memory.guard.MemoryGuard`. ``close`` requests the isolation, and ``closed``
+    is 1 once the core is isolated. Next, ``clear`` resets the core for ``FLUSH`` cycles. Then
+    ``scrub`` is 1 for ``depth`` cycles, while ``scrub_addr`` counts up from 0: each memory clears
+    its word at this address. Recovery ends when external memory owes no answer (``owed`` is 0).
+    After a reset of the machine, recovery begins with ``clear``.
+
+    ``depth`` is the number of words of the deepest cleared memory; values below ``FLUSH`` are
+    replaced by ``FLUSH``. ``idle`` is 1 when recovery is complete and a run may begin. If no
+    transfer is outstanding, ``idle`` rises ``FLUSH + depth + 3`` cycles after ``abort``.
     """
 
     def __init__(self, depth: int):

@@ -31,9 +31,10 @@ class RunRegisters(Component):
         return self.host.write_en & (self.host.addr == REGISTER_MAP[name].addr)
 
     def runs(self, m: Module, outcome: Outcome) -> dict[str, Value | int]:
-        """Connect ``outcome`` to this component's ports; return the values that the host reads.
+        """Connect ``outcome`` to this component's ports; return the registers that a host reads.
 
-        The result is a dictionary from a register's name to its value.
+        ``outcome`` begins and ends runs. The result is a dictionary from each register's name to
+        its value.
         """
         host = self.host
         m.submodules.outcome = outcome

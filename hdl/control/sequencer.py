@@ -113,37 +113,37 @@ class _Decoded(data.Struct):
 
 
 class Sequencer(Component):
-    """Sends the words of engine instructions to ``o``, one per cycle; runs control instructions.
+    """Executes a program: sends words of engine instructions to ``o``, runs control instructions.
 
     ``start`` starts the program at word ``pc``. ``busy`` is 1 until the instruction HALT ends: HALT
     sets ``halted`` to 1 and waits until the input ``idle`` is 1 (no engine works). An instruction
-    is a header word and its operand words. Headers are sent unchanged. An operand word contains an
-    immediate and the number of a register; it is sent as the sum of the immediate and the
-    register's value, modulo ``2**28``.
+    is a header word, followed by operand words. Headers are sent unchanged. An operand word has an
+    immediate and a register number. It is sent as the sum of the immediate and the register's
+    value, modulo ``2**28``. At most one word is sent per cycle. A control instruction takes one
+    cycle per word, and an ENDLOOP one cycle more if the loop's body runs again.
 
-    There are two stages, so that memory reads and decisions are in different cycles. The first
-    stage reads a word from memory. It does not know yet whether the word is an operand or a header,
-    so it prepares both: it reads the operand's register, and decodes the word as if it were a
-    header. The second stage executes the word. In a ``registered`` machine each word is decoded as
-    a header when the host writes the word, and the result is stored with the word. A control
-    instruction takes one cycle per word. An ENDLOOP takes one cycle more if the loop's body runs
-    again.
+    There are two stages: the first reads a word from memory, reads the operand's register and
+    decodes the word as a header; the second executes the word. In a ``registered`` machine, each
+    word is decoded when the host writes the word, and the result is stored with the word. If the
+    program memory has the protection level ``correct``, a corrected word takes one cycle more
+    (``celosia.hdl.memory.late_ram``).
 
     These errors stop the run:
 
     - a header that has a reserved bit at 1 or an opcode that this configuration lacks;
     - a loop nested deeper than LOOP_LEVELS, or with a count outside 1 to 65,535;
     - an ENDLOOP without LOOP, or a SET of a register other than 1 to 15;
-    - the program continues after the last word of the program memory.
+    - a program that continues after the last word of the program memory.
 
     ``cause`` is the :class:`celosia.arch.registers.Cause` of the latest error. ``error`` is 1 from
     the second cycle after the wrong word was executed until the next start. In the cycle before
     ``error`` becomes 1, no word is sent and no instruction writes a register. ``advance`` is 1 in a
-    cycle in which a word is executed. Register 0 always has the value 0, which must be stored once:
-    a cycle with ``scrub`` at 1 and ``register_en`` at 0 writes it. The host writes the program
-    through the ports ``program_*`` and registers through ``register_*`` while no program runs;
-    registers keep their values from run to run. If the program memory has the protection level
-    ``correct``, a corrected word takes one cycle more (``celosia.hdl.memory.late_ram``).
+    cycle in which a word is executed.
+
+    While no program runs, the host writes the program through the ports ``program_*``, and
+    registers through ``register_*``. Registers keep their values from run to run. Register 0 always
+    has the value 0, which must be stored once: a cycle with ``scrub`` at 1 and ``register_en`` at 0
+    stores it.
     """
 
     def __init__(self, control: Control, instructions: Sequence[Definition]):

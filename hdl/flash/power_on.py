@@ -42,20 +42,18 @@ _LETTERS = b"".join(line.ljust(_LINE, b"\0") for line in REFUSALS.values())
 
 
 class PowerOn(Component):
-    """Executes the power-on image (``celosia.arch.power_on``) at address ``addr`` of the flash.
+    """Executes the power-on image (requests to the host link) at address ``addr`` of the flash.
 
     The image is read twice, so that no part of a damaged image is executed. The first pass checks
-    the CRC-32 of the whole image; if that is right, the second pass executes the image's records.
-    ``o_read`` requests bytes from the flash reader, and ``i`` receives these bytes. ``request``
-    sends requests to the host link, and ``i_answer`` receives the link's answers. ``status`` is the
-    value that the link has last read from the register STATUS. ``o`` is text for the serial line.
-    ``active`` is 1 until the image is executed or refused; afterwards the link is free for the
-    host. If the image is refused, ``refused`` is 1 from then on, and ``o`` sends the reason as a
-    line of text (``celosia.arch.power_on.REFUSALS``).
+    the CRC-32 of the whole image. If the CRC-32 is right, the second pass executes the records of
+    the image (``celosia.arch.power_on``). ``status`` is the value that the host link has last read
+    from the register STATUS; the record WAIT waits until ``status`` reports the end of a run.
 
-    A record that starts a run may be followed by a record WAIT, which reads ``status`` to find the
-    end of the run. At that time ``status`` already reports the new run: the link reads STATUS
-    after it has answered the start, while the flash still delivers the header of WAIT.
+    ``o`` outputs the image's text to the serial line. ``o_read`` requests bytes from the flash
+    reader, and ``i`` receives the bytes. ``request`` sends requests to the host link, and
+    ``i_answer`` receives the link's answers. ``active`` is 1 until the image is executed or
+    refused; afterwards the link is free for the host. If the image is refused, ``refused`` is 1
+    from then on, and ``o`` outputs the reason (``celosia.arch.power_on.REFUSALS``).
 
     ``configuration`` is the fingerprint of the machine's configuration, and ``size`` the number of
     readable bytes of the flash.

@@ -55,11 +55,12 @@ def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
 
 
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
-    """Place a register for the sums of a beat of ``i``; return a valid bit and a beat of sums.
+    """Place a register that adds the rows of each beat of ``i``; return its valid bit and its beat.
 
-    The bit is 1 while the register has a beat. ``moves`` must be 1 when the next circuit accepts
-    this beat. The beat has the layout of :func:`sum_layout`. Its sums are ``x + r`` if ``add`` is
-    1, else ``x``. They are saturated to 16 bits, and 0 in lanes whose bit of ``mask`` is 0.
+    The valid bit is 1 while the register has a beat, in the layout of :func:`sum_layout`. ``moves``
+    must be 1 in a cycle in which the next circuit accepts this beat. If ``add`` is 1, the sums are
+    ``x + r``, saturated to 16 bits. If ``add`` is 0, the sums are ``x``. In lanes whose bit of
+    ``mask`` is 0, the sums are 0.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))
@@ -117,31 +118,31 @@ class NormalizeLane(Component):
 
 
 class AddNormUnit(Component):
-    """Add two rows, and output their sum and the normalized sum, reading the input once.
+    """Add two rows; output the sum row and the normalized sum row, reading the input once.
 
-    In a beat of the input stream ``i``, ``x`` and ``r`` have ``lanes`` 16-bit elements each;
-    ``mask`` bits are 1 for elements of the row; ``last`` is 1 for the last beat of a row. ``n`` is
-    the length of the row, from 1 to ``max_row``. If ``add`` is 1, the sum is ``s = sat16(x + r)``,
-    else it is ``s = x``. If ``rms`` is 1, the result is the RMS norm (mean and variance are
-    computed as if the mean of ``s`` were 0), else the layer norm. ``eps`` is added to ``n**2``
-    times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the first accepted input
-    beat to the last output beat.
+    In a beat of the input stream ``i``, ``x`` and ``r`` have ``lanes`` 16-bit elements each.
+    ``mask`` is 1 for elements of the row, and ``last`` is 1 in the row's last beat. ``n`` is the
+    number of elements of the row, from 1 to ``max_row``. If ``add`` is 1, the sum is
+    ``s = sat16(x + r)``; if ``add`` is 0, it is ``s = x``. If ``rms`` is 1, the norm is the RMS
+    norm (as if the mean of ``s`` were 0); if ``rms`` is 0, the layer norm. ``eps`` is added to
+    ``n**2`` times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the first
+    accepted input beat to the last output beat.
 
     Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
     ``last``. ``o_sum`` outputs the elements of ``s``, which are 0 where the mask is 0. ``o``
     outputs the normalized elements ``value`` (32 bits, 16 fraction bits), which are undefined where
     the mask is 0. Both streams equal ``celosia.sim.norm.normalize`` bit for bit. ``n**2`` times the
-    variance is an exact integer, and its inverse root has 17 bits; a value is rounded to nearest,
-    ties up. The value's magnitude is at most the root of ``n``; the value is 0 if variance and
-    ``eps`` are 0.
+    variance is exact, and its inverse root has 17 bits. A normalized element is rounded to nearest,
+    ties up; its magnitude is at most the root of ``n``. If variance and ``eps`` are 0, all
+    normalized elements are 0.
 
-    Throughput is one beat per cycle on all streams, for rows of any length. The first value of a
-    row appears ``latency`` cycles after the last beat of the row. If the receiver of ``o_sum``
-    stalls, the input stalls at once. If the receiver of ``o`` stalls, the input stalls when the row
-    buffer is full; this buffer has space for the longest row and about ``latency`` more beats. If
-    ``parity`` is true, words of the row buffer have parity bits, and bit 1 of the output ``errors``
-    reports that a wrong word was read. Raises :class:`InputError` if ``lanes`` is not positive, or
-    ``max_row`` not from 1 to 8192.
+    Throughput is one beat per cycle on all streams, for rows of any length. The first normalized
+    beat of a row appears ``latency`` cycles after the row's last input beat. If ``o_sum`` stalls,
+    the input stalls at once. If ``o`` stalls, the input stalls when the row buffer is full; the
+    buffer has space for the longest row and about ``latency`` more beats. If ``parity`` is true,
+    words of the row buffer have parity bits, and bit 1 of the output ``errors`` reports that a
+    wrong word was read. Raises :class:`InputError` if ``lanes`` is not positive, or ``max_row`` not
+    from 1 to 8192.
     """
 
     i: stream.Interface

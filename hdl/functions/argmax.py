@@ -22,12 +22,12 @@ def largest_layout() -> data.StructLayout:
 class ArgmaxUnit(Component):
     """Finds the largest element of a row and the column of this element.
 
-    If several elements are the largest, the result has the lowest of their columns. In a cycle with
-    ``valid`` at 1, the first ``count`` lanes of ``i`` have the elements of consecutive columns;
-    lane 0 has the element of column ``column``. The beats of a row arrive in ascending order of
-    columns, at most one per cycle. ``fresh`` must be 1 for the first beat of a row, whose result
-    then replaces that of the previous row. ``o`` is the result of the row's beats that entered at
-    least ``latency`` cycles ago. Raises :class:`InputError` if ``lanes`` is not positive.
+    If several elements are the largest, the result has the lowest of their columns. If ``valid`` is
+    1, ``i`` has a beat of ``count`` elements: lane 0 has the element of column ``column``, and the
+    next lanes those of the next columns. The beats of a row arrive in ascending order of columns,
+    at most one per cycle. ``fresh`` must be 1 in the first beat of a row, and discards the result
+    of the previous row. ``o`` is the result for all beats of the row that entered at least
+    ``latency`` cycles ago. Raises :class:`InputError` if ``lanes`` is not positive.
     """
 
     def __init__(self, lanes: int):

@@ -62,8 +62,9 @@ class DivideLane(Component):
 class RowDivide(Component):
     """Multiplies the exponentials of a softmax row by the reciprocal of their sum.
 
-    ``i`` receives both; ``o`` outputs the products, probabilities in unsigned Q0.24, rounded to
-    nearest. Latency is ``DIVIDE_LATENCY`` cycles, throughput one beat per cycle.
+    A beat of ``i`` has exponentials and the reciprocal for their row. ``o`` outputs the products:
+    probabilities in unsigned Q0.24, rounded to nearest. Latency is ``DIVIDE_LATENCY`` cycles,
+    throughput one beat per cycle.
     """
 
     i: stream.Interface

@@ -29,16 +29,16 @@ def numbered_layout(factors: int) -> data.StructLayout:
 
 
 class RowFactors(Component):
-    """Add two rows; output the sum and its normalization factor, reading the input once.
+    """Add two rows; output the sum row and its RMS normalization factor, reading the input once.
 
-    Input stream ``i``, ``n``, ``add`` and ``eps`` are those of
-    :class:`celosia.hdl.functions.addnorm.AddNormUnit` with ``rms`` at 1. Each output stream has a
-    beat for each input beat, in input order, with the same ``mask`` and ``last``. ``o_sum`` outputs
-    the sum ``s``, and ``o`` the same elements as 32-bit integers. A beat leaves both streams in the
-    same cycle, at least one cycle after it entered. The port ``factor`` outputs the row's factor
-    ``latency`` cycles after the row's last beat has left. Factors equal those of
-    ``celosia.sim.norm.row_factors`` bit for bit, except for ``right`` if ``mantissa`` is 0.
-    Throughput is one beat per cycle.
+    The input stream ``i``, ``n``, ``add`` and ``eps`` are those of
+    :class:`celosia.hdl.functions.addnorm.AddNormUnit` with ``rms`` at 1. The output streams
+    ``o_sum`` and ``o`` have the same elements, those of the sum ``s``; in ``o`` they are 32-bit
+    integers. Each output stream has a beat for each input beat, in input order, with the same
+    ``mask`` and ``last``. A beat leaves both streams in the same cycle, at least one cycle after it
+    entered. ``factor`` is the factor of the row, ``latency`` cycles after the row's last beat has
+    left. Factors equal those of ``celosia.sim.norm.row_factors`` bit for bit; only ``right`` may
+    differ if ``mantissa`` is 0. Throughput is one beat per cycle.
     """
 
     i: stream.Interface

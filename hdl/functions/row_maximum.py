@@ -19,9 +19,9 @@ SCORE_WIDTH = 16
 def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
     """Return the layout of a beat: ``lanes`` scores ``q``, their ``mask``, and the bit ``last``.
 
-    If ``factors`` is not 0, the machine stores ``factors`` row factors (reciprocals of the sum of a
-    row's exponentials). The layout then also has ``number``, the index at which this row's factor
-    will be stored.
+    ``factors`` is the number of row factors (reciprocals of the sum of a row's exponentials) that
+    the machine can store. If ``factors`` is not 0, the layout also has ``number``, the index at
+    which the factor of the beat's row will be stored.
     """
     scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
     number = {"number": range(factors)} if factors else {}

@@ -15,22 +15,24 @@ FIFO_LATENCY = 2
 
 
 class RowQueue(Component):
-    """Outputs each beat of a row together with a value of the whole row, such as its sum.
+    """Stores the beats of a row until a value of the row, such as its sum, arrives.
 
-    A beat enters on ``beat`` in a cycle with ``beat_en`` at 1. The row's value enters later, on
-    ``row`` in a cycle with ``row_en`` at 1. ``o`` outputs every beat with the value of its row.
-    ``beat`` has a field ``last``. The queue cannot refuse a beat or a value. So the sender must
-    first reserve space for a beat: it sets ``commit`` to 1 in a cycle with the output ``room`` at
-    1. ``commit_last`` must then be 1 if this beat is the last of a row. The beat may enter in the
-    cycle of ``commit`` or later.
+    A beat enters on ``beat``, in a cycle with ``beat_en`` at 1. The value of the beat's row enters
+    later on ``row``, in a cycle with ``row_en`` at 1. ``o`` outputs every beat with the value of
+    its row. ``beat`` has a field ``last``, which is 1 in the last beat of a row.
+
+    The queue cannot refuse a beat or a value, and the sender must reserve space for each beat. To
+    reserve space, the sender sets ``commit`` to 1 in a cycle with the output ``room`` at 1.
+    ``commit_last`` must then be 1 if the beat is the last of a row. The beat enters in the cycle of
+    ``commit`` or later.
 
     A row has at most ``max_beats`` beats. ``waiting`` is the largest number of cycles from the
     ``commit`` of a row's last beat to the arrival of the row's value. If every value arrives within
-    this time, ``room`` becomes 0 only if ``o`` stalls, and throughput is one beat per cycle for
-    rows of any length. A row's first beat leaves ``ROW_LATENCY`` cycles after ``row_en``, or later
-    if beats of earlier rows are still in the queue. ``o`` comes from registers, because block RAM
-    outputs arrive late in the cycle. If ``parity`` is true, each beat and each value in the queue
-    has a parity bit, and bit 1 of the output ``errors`` reports that a wrong word was read.
+    ``waiting`` cycles, ``room`` becomes 0 only if ``o`` stalls, and throughput is one beat per
+    cycle for rows of any length. The first beat of a row leaves ``ROW_LATENCY`` cycles after the
+    row's value arrived, or later if beats of earlier rows are still in the queue. ``o`` comes from
+    registers. If ``parity`` is true, each beat and each value in the queue has a parity bit, and
+    bit 1 of the output ``errors`` reports that a wrong word was read.
     """
 
     def __init__(

@@ -33,11 +33,12 @@ def scored_layout(lanes: int, factors: int) -> data.StructLayout:
 
 
 class WeightLanes:
-    """A pipeline from scores to weights (exponentials) and the reciprocal of their sum.
+    """A pipeline that computes the exponentials of a row's scores and the reciprocal of their sum.
 
-    The pipeline never stalls. The attribute ``weighed`` is the number of cycles from a beat of
-    scores to its weights. The attribute ``inverted`` is the number of cycles from the last beat of
-    a row's scores to the reciprocal. If ``late`` is true, both include one more register.
+    The exponentials are called weights. The pipeline never stalls. ``weighed`` is the number of
+    cycles from a beat of scores to the beat of their weights. ``inverted`` is the number of cycles
+    from the last beat of a row's scores to the reciprocal of their sum. If ``late`` is true, a
+    further register makes both numbers larger by 1.
     """
 
     def __init__(self, lanes: int, max_beats: int, *, late: bool = False):
@@ -164,11 +165,11 @@ class RowWeights(Component):
 class DeferredWeights(Component):
     """Turns scores into exponentials (weights), and outputs the reciprocal of each row's sum.
 
-    The weights are not divided by their sum. Instead the reciprocal is output as the row's factor.
-    A later command multiplies the attention results of the row by this factor: equation (23) of
-    docs/numerics.md. ``o`` has weights in unsigned Q0.24, lower bits dropped, in the layout of
-    probabilities; the largest weight of a row is ``2**24``. The port ``factor`` outputs the factor
-    together with ``number``, its storage index (below ``factors``), which is copied from the row's
+    The weights are not divided by their sum. A later command multiplies the attention results of
+    the row by the reciprocal, which is called the row's factor (equation (23) of docs/numerics.md).
+    ``o`` has weights in unsigned Q0.24, truncated, in the layout of probabilities. The largest
+    weight of a row is ``2**24``. The port ``factor`` outputs a row's factor and ``number``, the
+    index (below ``factors``) at which the factor is stored; ``number`` is copied from the row's
     last beat on ``i``. Latency is ``latency`` cycles from an input beat to its output beat,
     throughput one beat per cycle.
     """

@@ -20,27 +20,27 @@ class SoftmaxUnit(Component):
     """Softmax of rows of scores: probabilities proportional to ``2**(q / 256)`` of each score q.
 
     ``i`` receives rows of 1 to ``max_row`` elements as beats of ``lanes`` columns. A beat has the
-    scores ``q``, a ``mask`` of the columns that take part (0 past the row's end), and ``last`` in
-    the last beat of the row. ``o`` outputs a beat for each input beat: the probabilities ``p`` in
-    unsigned Q0.24, from 0 to ``2**24``, with ``mask`` and ``last``. Columns whose bit of ``mask``
-    is 0 have probability 0, even if all bits of the row are 0. Results equal
-    :func:`celosia.sim.softmax.softmax` bit for bit; they differ from float64 by at most ``2**-15``
+    scores ``q``, a ``mask`` of the columns that take part (0 past the row's end), and ``last`` (1
+    in the last beat of the row). ``o`` outputs a beat for each input beat: the probabilities ``p``
+    in unsigned Q0.24, from 0 to ``2**24``, with ``mask`` and ``last``. Columns whose bit of
+    ``mask`` is 0 have probability 0, even if all bits of the row are 0. Results equal
+    :func:`celosia.sim.softmax.softmax` bit for bit. They differ from float64 by at most ``2**-15``
     for rows of up to 512 elements.
 
     Throughput is one beat per cycle for rows of any length, even of one beat. The first result of a
-    row of n beats follows the row's last beat by ``latency + n - 1`` cycles. ``latency`` is
+    row of n beats appears ``latency + n - 1`` cycles after the row's last beat. ``latency`` is
     ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``. ``sum_width`` is 28 plus the bit
     length of the longest row (``max_row`` rounded up to a multiple of ``lanes``). If ``parity`` is
     true, words of the row buffers have parity bits, and bit 1 of the output ``errors`` reports that
     a wrong word was read.
 
-    If ``factors`` is not 0, the unit does not divide by the sum: ``p`` are the exponentials of a
+    If ``factors`` is not 0, the unit does not divide by the sum. ``p`` are the exponentials of a
     row's scores, scaled so that the largest is 1, as in :func:`celosia.sim.softmax.row_weights`.
-    The output ``factor`` is the reciprocal of each row's sum, by which a later command multiplies
-    the attention results of the row. With each factor, the unit outputs ``number``, the index (0 to
-    ``factors - 1``) at which the machine will store the factor. The unit copies ``number`` from the
-    last beat of the row. ``latency`` is then ``ceil_log2(lanes) + 8``, and the first result of a
-    row follows the row's last beat by ``latency`` cycles.
+    The output ``factor`` is the reciprocal of each row's sum; a later command multiplies the
+    attention results of the row by this reciprocal. With each factor, the unit outputs ``number``,
+    the factor's storage index (0 to ``factors - 1``), copied from the last beat of the row.
+    ``latency`` is ``ceil_log2(lanes) + 8``, and the first result of a row appears ``latency``
+    cycles after the row's last beat.
 
     Raises :class:`InputError` if ``lanes`` is not positive, ``max_row`` not from 1 to 65,536, or
     ``factors`` not from 0 to 256.
@@ -80,7 +80,7 @@ class SoftmaxUnit(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from the input beat of a row of one beat to its result."""
+        """Cycles from the input beat to the output beat of a row that has only one beat."""
         behind = 0 if self._deferred else self.divide.latency
         return self.maximum.latency + self.weights.latency + behind
 

@@ -25,19 +25,18 @@ _WAITING = (Command.READ_MEMORY, Command.WRITE_MEMORY, Command.LOAD_PROGRAM, Com
 
 
 class LinkExecutor(Component):
-    """Executes the requests of ``celosia.arch.link`` one after another.
+    """Executes the requests of the host link (``celosia.arch.link``) one after another.
 
-    ``i`` receives a request. The payload of the request is read byte by byte: ``payload_data`` is
-    the byte at ``payload_addr`` of the previous cycle. ``o`` outputs the header of the answer, and
-    ``o_bytes`` the payload of the answer.
+    ``i`` receives the header of a request. The payload of the request is read byte by byte:
+    ``payload_data`` is the byte at ``payload_addr`` of the previous cycle. ``o`` outputs the header
+    of the answer, and ``o_bytes`` the payload of the answer.
 
-    External memory is accessed one word at a time. ``owns`` is 1 during such an access: the memory
-    port then belongs to the link, not to the machine. During a run the link never accesses external
-    memory. Between requests the link reads STATUS repeatedly, and ``status`` is the value last
-    read.
+    External memory is accessed one word at a time, and never during a run. While ``owns`` is 1, the
+    memory port belongs to the link instead of the machine. Between requests the link reads the
+    register STATUS repeatedly; ``status`` is the value last read.
 
-    ``identity`` describes the machine in the answer to the request HELLO. If the last request was
-    an executed START, a START with the same tag is answered but not executed again.
+    ``identity`` is the machine's description in the answer to the request HELLO. If an executed
+    START is followed by a START with the same tag, the second START is answered but not executed.
     """
 
     def __init__(self, memory: Memory, *, program_depth: int, identity: Identity):

@@ -26,11 +26,11 @@ def check_divisor(divisor: int) -> None:
 def tolerance(divisor: int) -> float:
     """Return the fraction by which a sender's bits may be shorter than the receiver's bits.
 
-    The receiver detects an edge up to one cycle late, and so samples the middle of the stop bit up
-    to one cycle late. The sender's next start bit must begin later. For an even divisor the
-    tolerance is ``(divisor / 2 - 1) / (10 * divisor)``: 2.5 % for 4, 3.3 % for 6, 4.4 % for 16.
-    Bits may be too long by almost twice this fraction. Raises :class:`InputError` if the divisor is
-    less than 4.
+    ``divisor`` is the number of clock cycles per bit of the receiver. The receiver must sample the
+    middle of the stop bit before the sender's next start bit begins. The sample may be one cycle
+    late. For an even divisor the fraction is ``(divisor / 2 - 1) / (10 * divisor)``: 2.5 % for 4,
+    3.3 % for 6, 4.4 % for 16. Bits may be longer by almost twice this fraction. Raises
+    :class:`InputError` if the divisor is less than 4.
     """
     check_divisor(divisor)
     return (divisor - divisor // 2 - 1) / (10 * divisor)

@@ -63,9 +63,10 @@ def activation_layout(config: MatrixConfig) -> data.StructLayout:
 
 
 def slot_layout(config: MatrixConfig) -> Any:
-    """Return the shape of the field ``slot``: the number of a weight slot (stores a weight tile).
+    """Return the shape of the field ``slot``, the number of a weight slot (stores one weight tile).
 
-    If columns are far apart on a device (:func:`is_far`), the field has a copy for each column.
+    If the array's columns are far apart on the device (:func:`is_far`), the field has a copy of the
+    number for each column.
     """
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
@@ -105,9 +106,9 @@ def strobes(config: MatrixConfig, valid: Value, line: Any) -> list[Value]:
 
 
 def slots_of(payload: Any) -> list[Value]:
-    """Return a list of the slot numbers in ``payload``, a vector of activations or line of weights.
+    """Return the weight slot numbers in ``payload``, a vector of activations or a line of weights.
 
-    The list has one element if the columns are not far apart, else one per column (:func:`is_far`).
+    The list has a single number, or one per column if the columns are far apart (:func:`is_far`).
     """
     slot = payload.slot
     return [*slot] if isinstance(slot, data.View) else [slot]
