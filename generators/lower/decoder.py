@@ -43,16 +43,15 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Add instructions that load or copy the rotations for the positions of the run's tokens.
+        """Add instructions that load or copy the cosines and sines for a run's rotary positions.
 
-        Rotations are the cosines and sines of rotary positions. If they are not kept in the
-        scratchpad, they are loaded. If they are, nothing is added, except for a run of several
-        texts, or for a model with layers that do not rotate. For these, the rotations are copied to
-        the rows that instructions read.
+        If the scratchpad does not keep the cosines and sines of all positions, those of the run are
+        loaded from external memory. These loads precede the data of all layers, so that all layers
+        wait in the same way and can be iterations of a loop.
 
-        Rotations are loaded before the data of the layers, so that no layer waits for them
-        separately. The instructions of all layers then wait in the same way, and can be iterations
-        of a loop.
+        If the scratchpad keeps all cosines and sines, nothing is loaded. For a run of several
+        texts, or for a model with layers that do not rotate, those of the run are copied to the
+        rows that instructions read.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -253,10 +252,10 @@ class Layers(Instructions):
     def head(self, text: int = 0) -> None:
         """Add the output head, which computes the vocabulary's scores for one token of a run.
 
-        If the run processes a chunk of a prompt, the token is the chunk's last one. If it processes
-        several texts, the token is that of text number ``text``. The scores are written to the
-        buffer ``logits``, or to external memory if requantization parameters are streamed from
-        there.
+        If the run processes a chunk of a prompt, the token is the chunk's last one. If the run
+        processes one token of each of several texts, the token is that of text ``text``. If
+        requantization parameters are streamed from external memory, the scores are written there.
+        If not, they are written to the buffer ``logits``.
         """
         if self.plan.way.passing:
             self._passing_head()

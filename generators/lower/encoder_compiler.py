@@ -76,7 +76,7 @@ class CompiledModel(EncoderHost):
 
     @property
     def written(self) -> list[Written]:
-        """List of the ranges of tensors that vector instructions write, in execution order."""
+        """List of the tensor parts that vector instructions write, in execution order."""
         return self.entries[ENCODE].written
 
     def model_at(self, bits: int) -> QuantizedModel:
@@ -133,11 +133,11 @@ class CompiledModel(EncoderHost):
         return 1 if self.quantized.description.variable else self.input.rows
 
     def beside(self, rows: int) -> Request:
-        """Return the memory contents and register values that the host writes beside an input.
+        """Return memory contents and registers that the host writes with an input of ``rows`` rows.
 
-        The input has ``rows`` rows. If the sequence length is variable and the model averages the
-        rows of a sequence, the memory contents are constants with which the machine averages only
-        these rows. Otherwise there are only register values.
+        If the sequence length is variable and the model averages the rows of a sequence, the memory
+        contents are the constants for an average of ``rows`` rows. If not, there are no memory
+        contents.
         """
         length, writes = self.length(rows), list[tuple[int, bytes]]()
         if self.pool_piece is not None:
@@ -151,8 +151,8 @@ class CompiledModel(EncoderHost):
     ) -> Parting:
         """Return the errors of the integer model's tensors, compared with the float model's.
 
-        The errors are those of the output and of inner tensors, on the first :data:`COMPARED`
-        inputs in ``samples``. ``weights`` are the float model's weights. ``progress`` is called
+        The tensors are the output and inner tensors, for the first :data:`COMPARED` inputs in
+        ``samples``. ``weights`` are the float model's weights. ``progress(done, count)`` is called
         with the number of inputs done and the number of all inputs.
         """
         some = [np.asarray(values) for values in samples[:COMPARED]]

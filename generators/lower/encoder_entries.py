@@ -86,10 +86,10 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
 def assembly(
     placed: Placed, model: ModelDescription, layers: int | None = None
 ) -> Assembly[Placed]:
-    """Return an encoder's programs, and the runs whose predicted cycles decide between candidates.
+    """Return an encoder's programs, and the runs by whose predicted cycles programs are compared.
 
-    If ``layers`` is given, the programs end after that number of layers, and the programs that read
-    fewer bits of nested weights are omitted.
+    If ``layers`` is given, the programs have only that number of layers. In this case there are no
+    programs that read fewer bits of nested weights.
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:
@@ -139,10 +139,11 @@ def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:
-    """Return the instructions of a run after the first one, or an empty list if they are the same.
+    """Return the instructions of every run after the first one.
 
-    These are ``nodes`` without the loads that only the first run executes, such as those of weights
-    that stay on the chip.
+    They are ``nodes`` without the loads that only the first run needs, such as loads of weights
+    that stay on the chip. If there are no such loads, all runs have the same instructions, and the
+    list is empty.
     """
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []

@@ -19,9 +19,10 @@ MOST_TRIES = 24
 
 
 class Stage(IntEnum):
-    """Reasons why a program does not fit.
+    """Numbered reasons why a program does not fit a configuration.
 
-    If no program of an encoder fits, the compiler reports an attempt with the largest number.
+    If no program of an encoder fits, the compiler reports an attempt whose reason has the largest
+    number.
     """
 
     LACKING = 0
@@ -35,15 +36,16 @@ class Stage(IntEnum):
 
 
 class FitError(InputError):
-    """A model, lowered with some choices, does not fit a memory or a unit of the configuration.
+    """A model does not fit a memory or a unit of the configuration.
 
-    Each of the ``remedies`` is a dictionary from the name of a configuration field to the smallest
-    value that may suffice. Each remedy alone may suffice. ``excess`` is the whole size needed in
-    the memory that is too small, not only the missing part. Its unit is bytes for the scratchpad
-    and external memory, words for the program memory, and otherwise weight slots.
+    Each of the ``remedies`` is a dictionary from names of configuration fields to the smallest
+    values that may suffice. Any one remedy may be enough. ``excess`` is the size that the model
+    needs in the memory that is too small. Its unit is bytes for the scratchpad and external memory,
+    words for the program memory, and slots for weight slots (storage in the array for one weight
+    tile each).
 
-    ``hopeless`` is true if smaller or later loads cannot help. This is so if the tensors alone do
-    not fit the scratchpad, or if the program is too long, because such loads make it longer.
+    ``hopeless`` is true if other sizes or places of loads cannot help: the tensors alone do not fit
+    the scratchpad, or the program is too long.
     """
 
     def __init__(

@@ -56,11 +56,10 @@ class View:
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
     """Return requantization parameters as words of the parameter memory, an array [words, bytes].
 
-    A word has one column's parameters for each lane of the vector engine. Each item of ``rescales``
-    begins a new word. If ``by_tile`` is true, each tile column (a range of columns as wide as the
-    array) also begins a new word, as DRAIN requires. Otherwise adjacent columns fill the lanes
-    without gaps. Parameters that all columns share are one word, with the same content in every
-    lane.
+    A word has the parameters of one column for each lane of the vector engine. Each item of
+    ``rescales`` begins a new word. If ``by_tile`` is true, as DRAIN requires, each tile column (a
+    range of columns as wide as the array) also begins a new word. If all columns share their
+    parameters, the item is one word with the same parameters for every lane.
     """
     words = []
     for rescale in rescales:
@@ -107,7 +106,7 @@ def product(
 
 @dataclass(frozen=True)
 class Work:
-    """The operands that vector instructions share: rows, their size, and requantization parameters.
+    """Common operands of vector instructions: number of rows, row size, requantization parameters.
 
     Each method returns an instruction that reads rows at ``source`` and writes rows at ``target``.
     """
@@ -138,16 +137,15 @@ class Work:
         table: int = 0,
         beside: View | None = None,
     ) -> Draft:
-        """Return the instruction (DRAIN or MAP) that requantizes the source.
+        """Return the instruction (DRAIN or MAP) that requantizes the numbers at ``source``.
 
-        ``opcode`` is DRAIN if the source is sums in the accumulators, or MAP if it is rows in the
-        scratchpad. The result has the data type and zero point of ``tensor``. If ``tensor`` is
-        None, ``flags`` select the data type, and the zero point is 0.
+        If ``opcode`` is DRAIN, the source is sums in the accumulators. If it is MAP, the source is
+        rows in the scratchpad. The result has the data type and zero point of ``tensor``. If
+        ``tensor`` is None, ``flags`` select the data type, and the zero point is 0.
 
-        ``beside`` is the view of a second input: rows to add, rotations or multipliers. If
-        ``residual`` is true, the second input is the target's old values, which are added.
-        ``table`` is the value of the operand ``table``. It belongs to an activation, a rotation or
-        a gate (see :func:`drain`).
+        ``beside`` is the view of a second input: rows to add, cosines and sines of a rotation, or
+        multipliers. If ``residual`` is true, the old contents of the target are added. ``table`` is
+        an operand of activations, rotations and gates (see :func:`drain`).
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -230,11 +228,12 @@ def rowwise(op: Norm | Convert, work: Work) -> Draft:
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
-    """Return instructions in which a DRAIN and the NORM directly after it are merged into one NORM.
+    """Return ``nodes`` with their first two instructions, DRAIN and NORM, merged into one NORM.
 
-    ``nodes`` are the DRAIN of a product's sums and the instructions after it. The merged NORM
-    writes the normalized rows. If ``keep`` is true, it also writes the requantized rows that the
-    DRAIN wrote. If the two instructions cannot be merged, the result is ``nodes`` unchanged.
+    DRAIN requantizes the sums of a product to rows, and NORM normalizes these rows. The merged
+    instruction reads the sums and writes the normalized rows. If ``keep`` is true, it also writes
+    the requantized rows. If ``nodes`` begins with other instructions, or if the two cannot be
+    merged, the result is ``nodes`` unchanged.
     """
     first, *rest = nodes
     if not rest:
@@ -274,11 +273,12 @@ def preload(
 ) -> Draft:
     """Return the PRELOAD instruction that copies weights from the scratchpad into weight slots.
 
-    A weight slot is on-chip storage for one tile of weights. The weights are ``k`` rows of ``n``
-    columns at ``source``, and fill the slots from number ``slot`` on. If ``flags`` contains
-    ``append``, the weights replace only rows of the slots, from row ``line`` on. With
-    ``b_transpose`` they replace only columns, from column ``line`` on. Without ``append``, ``line``
-    has no effect.
+    A weight slot is storage in the array for one weight tile. The weights at ``source`` have ``k``
+    rows and ``n`` columns, and ``slot`` is the first slot.
+
+    If ``flags`` contains ``append``, only some rows of the slots are replaced, from row ``line``
+    on. If it also contains ``b_transpose``, only some columns are replaced, from column ``line``
+    on. Without ``append``, ``line`` has no effect.
     """
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)

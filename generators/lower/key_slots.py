@@ -24,10 +24,11 @@ from celosia.generators.quantize.options import NARROW_BITS
 def most_key_heads(decoder: Decoder, config: Config) -> int:
     """Return the largest number of key heads whose keys can share a weight slot.
 
-    It is the number of heads whose columns fit the rows of a slot, but at most the model's key
-    heads. The result is 1 if the columns of a head are not a multiple of a tile's width, because
-    the zeros before a query must fill whole tile columns. It is also 1 if keys or values are packed
-    in pairs, if weights are streamed, and for an encoder-decoder.
+    A weight slot is storage in the array for one weight tile. A head's columns are rows of the
+    slot. The result is the number of heads that fit, but at most the model's key heads.
+
+    The result is 1 if the columns of a head are not a multiple of a tile's width. It is also 1 if
+    keys and values have fewer than 8 bits, if weights are streamed, and for an encoder-decoder.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
@@ -58,11 +59,11 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the indices of the tile columns with queries, in a row with tile columns of zeros.
+    """Return the indices of the tile columns with queries, in a row of queries and zeros.
 
-    The zeros precede each head's queries, and are requantized with them. The result is empty if no
-    zeros are requantized: because each slot has the keys of only one head, or because
-    requantization skips the zeros (``spaced``).
+    If a weight slot (storage for one weight tile) holds the keys of several heads, tile columns of
+    zeros precede each head's queries. If a slot holds the keys of one head, or if requantization
+    skips the zeros (``spaced``), the result is empty.
     """
     if key_heads == 1 or spaced:
         return []
@@ -91,9 +92,9 @@ def even_runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Divide tile columns into runs of equal distance; yield (first, count, distance) of each run.
 
     ``places`` are the indices of the tile columns, in ascending order. ``first`` is the position in
-    ``places`` of a run's first tile column, and ``count`` the number of its tile columns.
-    ``distance`` is the difference between neighbouring indices, or 1 if the run has a single tile
-    column.
+    ``places`` of a run's first tile column, and ``count`` is the run's number of tile columns.
+    ``distance`` is the difference between successive indices in the run. If a run has a single tile
+    column, its distance is 1.
     """
     first = 0
     while first < len(places):

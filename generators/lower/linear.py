@@ -27,15 +27,15 @@ from celosia.generators.program.image import Bytes
 
 
 class LinearLayer:
-    """A linear layer of an encoder, lowered together with the norms and conversions after it.
+    """A linear layer of an encoder, with the norms and conversions that directly follow it.
 
-    The layer becomes a list of items: groups of instructions with the loads that must precede them.
-    Each item computes some columns of the layer's result. The norms and conversions (``behind``)
-    process each row of the result as soon as it is complete. Their requantization parameters are
-    the last ``behind_words`` words of the parameter memory.
+    The layer is lowered to a list of items: groups of instructions and the loads that they need.
+    Each item computes some columns of the layer's result. When a row of the result is complete, the
+    norms and conversions (``behind``) process the row. Their requantization parameters are the last
+    ``behind_words`` words of the parameter memory.
 
-    ``early`` is true if the previous operation computes the layer's input in chunks of rows. The
-    layer's first products are then cut into the same chunks, and begin before all rows are
+    If ``early`` is true, the previous operation computes the layer's input in chunks of rows. The
+    layer's first products are cut into the same chunks, and begin before all rows of the input are
     complete.
     """
 

@@ -63,12 +63,12 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
 
 
 def keep_identity(plan: Plan, op: Linear) -> None:
-    """Add products with identity matrices, which compute a conversion, to a decoder's plan.
+    """Add a conversion to a decoder's plan, as products with identity matrices.
 
-    The conversion changes the scale or the width of its source. ``op`` is the conversion as a
-    linear layer (:func:`celosia.generators.lower.plan.identity_of`). The source's columns are cut
-    into parts, each multiplied by an identity matrix of its size. The scratchpad has one matrix of
-    each size, which the conversions of all layers share.
+    A conversion changes the scale or the width of numbers. ``op`` is the conversion as a linear
+    layer (see :func:`celosia.generators.lower.plan.identity_of`). The source's columns are cut into
+    parts, and each part is multiplied by an identity matrix of its size. The conversions of all
+    layers share these matrices in the scratchpad.
     """
     cols, size, columns = plan.config.array.cols, len(op.weight), op.target.columns
     products = []

@@ -60,11 +60,11 @@ def _moved(
 
 
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
-    """Divide a copy of ``size`` contiguous bytes into moves of rows of at most ``longest`` bytes.
+    """Return the moves that copy ``size`` contiguous bytes in rows of at most ``longest`` bytes.
 
-    The first move copies all full rows, each of ``longest`` bytes, or of ``size`` bytes if that is
-    less. A second move copies the bytes that are left, if any, as one row. The result is a list of
-    (first byte, number of rows, bytes per row), with one entry for each move.
+    Each move is (first byte, number of rows, bytes per row). The first move has all full rows, of
+    ``longest`` bytes each. If bytes are left, a second move has them as one row. If ``size`` is at
+    most ``longest``, a single move has one row of ``size`` bytes.
     """
     row = min(size, longest)
     rest = size % row

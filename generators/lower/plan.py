@@ -59,12 +59,12 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
-        """Return the products with one range of the weights' rows that compute some tile columns.
+        """Return the products of one range of weight rows that compute some tile columns.
 
         ``split`` is the index of the range in ``splits``, and ``tiles`` are the tile columns
-        (first, count). If weights are nested, only products with the upper ``planes`` bit planes
-        are returned. If weights are in slots, all products of the range are returned, also those of
-        other tile columns.
+        (first, count). If weights are in weight slots (storage in the array for one weight tile
+        each), the products of all tile columns are returned. If weights are nested, only products
+        with the upper ``planes`` bit planes are returned.
         """
         held, (first, count) = self.splits[split], tiles
         if held[0].k_tiles:
@@ -84,10 +84,10 @@ class Matrix:
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return the index that tile column ``tile`` of the layer has in a requantized row.
+        """Return the index of the layer's tile column ``tile`` in a requantized row.
 
-        The row may also have tile columns of zeros, which precede the queries of some heads. The
-        index counts both kinds of tile columns.
+        The row may also have tile columns of zeros before the queries of a head. The index counts
+        these tile columns too.
         """
         return self.places[tile] if self.places else tile
 
@@ -103,15 +103,13 @@ class Matrix:
         return begin, bisect_left(self.places, first + count) - begin
 
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Divide a range of the layer's tile columns into runs that are computed separately.
+        """Divide ``count`` tile columns of the layer, from ``first`` on, into runs of equal steps.
 
-        The range is ``count`` tile columns from ``first`` on. Tile columns of zeros may be between
-        them in the accumulators, but the tile columns of a run are equally far apart.
-
-        Yields ((first, count), index, distance) of each run. ``(first, count)`` are its tile
-        columns in the layer. ``index`` is the distance from the range's first tile column to the
-        run's first one in the accumulators. ``distance`` is that between neighbouring tile columns
-        of the run. Both count tile columns, including those of zeros.
+        In the accumulators, tile columns of zeros may lie between the layer's tile columns. Yields
+        ((first, count), offset, step) of each run. ``(first, count)`` are the run's tile columns in
+        the layer. ``offset`` is the distance in the accumulators from the range's first tile column
+        to the run's first. ``step`` is the distance between successive tile columns of the run.
+        Both distances count all tile columns.
         """
         places = self.places[first : first + count]
         if not places:
@@ -169,10 +167,10 @@ class Plan:
         return self.cuts.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
-        """Return whether each byte in an attention's weight slots for values holds two values.
+        """Return whether each byte of the weight slots for V of attention holds two numbers.
 
-        This is so if keys and values have fewer than 8 bits. Then a slot holds two tile columns.
-        The keys and values of an encoder-decoder's source text are never paired.
+        A weight slot is storage in the array for one weight tile. The result is True if keys K and
+        values V have fewer than 8 bits. It is False for the source text of an encoder-decoder.
         """
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
@@ -196,11 +194,11 @@ class Plan:
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
-        """The parts of the output head if requantization parameters are streamed.
+        """Parts of the output head's tile columns if requantization parameters are streamed.
 
-        Each part is a pair (first, end): its first tile column and the one after its last.
-        :data:`STAGES` successive parts are one iteration of a loop. All parts have the same size
-        except those of the last group, which follow the loop.
+        Each part is (first tile column, last tile column + 1). One iteration of a loop computes
+        :data:`STAGES` successive parts of equal size. The remaining parts follow the loop, and may
+        have another size.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -237,9 +235,9 @@ class Plan:
 
     @functools.cached_property
     def scores(self) -> Piece:
-        """The range of external memory (a piece) that holds the vocabulary's scores after a run.
+        """The range of external memory in which a run stores the scores of the vocabulary.
 
-        If all data stay on the chip, the range begins at address 0, in place of the setup image.
+        If all data stay on the chip, the range begins at address 0, where the setup image was.
         """
         size, alone = self.logits_bytes, self.cuts.resident and self.way.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
@@ -272,14 +270,14 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Groups of successive layers that all rotate queries and keys, or all do not.
+        """Groups of successive layers, by whether they rotate queries and keys.
 
-        Each entry is (first layer, True if the layers rotate, number of layers). The list is empty
-        if all layers rotate, or if positions are not rotary.
+        Each group is (first layer, True if its layers rotate, number of layers). If all layers
+        rotate, or if positions are not rotary, the list is empty.
 
-        If the list is not empty, each layer has separate rotations (cosines and sines) in the
-        scratchpad: a row for each token of a run. These rows are equally far apart from layer to
-        layer, so that layers can be iterations of a loop.
+        If the list is not empty, the scratchpad has separate cosines and sines for each layer, one
+        row for each token of a run. These rows are at equal distances from layer to layer, so that
+        layers can be iterations of a loop.
         """
         model = self.decoder.description
         layers = [model.rotates(layer) for layer in range(model.layers)]
@@ -298,12 +296,11 @@ class Plan:
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
 
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
-        """Divide the tile columns of a layer ``op`` of keys or values into parts, [(first, end)].
+        """Divide the tile columns of a key or value projection ``op`` into parts, [(first, end)].
 
-        If the cache stores inputs of attention, each run computes the keys and values of all
-        tokens, one part after another. The sums of a part need at most half of the accumulators,
-        unless the part is only one tile column. For rotated keys, the least part is a whole number
-        of heads.
+        If the cache stores the inputs of attention, each run computes the keys and values of all
+        tokens, part by part. The sums of a part need at most half of the accumulators, unless the
+        part is a single unit. A unit is one tile column, or whole heads of rotated keys.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
@@ -329,12 +326,12 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
-    """Return the conversion ``op`` as a linear layer whose weights are an identity matrix.
+    """Return a linear layer that computes the conversion ``op`` with an identity matrix as weights.
 
-    A conversion changes the scale or the width of its source. The matrix is square. Its size is
-    ``head_dim`` (the columns of a head), rounded up to whole tile columns, but at most the number
-    of the result's columns. If the result has more columns, the caller multiplies each part of this
-    size by the same matrix.
+    A conversion changes the scale or the width of numbers. The matrix is square. Its size is
+    ``head_dim`` (columns of a head), rounded up to whole tile columns, but at most the result's
+    columns. If the result has more columns, the caller multiplies each part of its columns by the
+    same matrix.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)
@@ -357,7 +354,7 @@ def part(rescale: Rescale, first: int, count: int) -> Rescale:
 
 
 def runs(rescale: Rescale, total: int) -> list[tuple[int, int]]:
-    """Divide ``total`` columns into runs (first, count) of columns with equal parameters."""
+    """Divide ``total`` columns into ranges (first, count) with equal requantization parameters."""
     if rescale.per_tensor:
         return [(0, total)]
     columns = np.stack((rescale.bias, rescale.multiplier, rescale.shift)).T  # [total, 3]

@@ -57,15 +57,16 @@ def plan(
     sparse: bool,
     texts: int = 1,
 ) -> Plan:
-    """Return the plan of a decoder: the address of all its data in the memories.
+    """Return the plan of a decoder: the addresses of all its data in the memories.
 
-    A setup program loads at most ``memory_bytes`` bytes; a run processes ``texts`` texts. If
-    ``sparse`` is true, weights that every run reads from external memory are stored as sparse
-    matrices where this makes products faster; otherwise all weights are dense.
+    A run processes ``texts`` texts, and a setup program loads at most ``memory_bytes`` bytes. If
+    ``sparse`` is true, weights that each run reads from external memory are stored as sparse
+    matrices if the products are faster with sparse matrices. If ``sparse`` is false, all weights
+    are dense.
 
-    Weights stay on the chip, or every run reads them from external memory. Rows of the embedding
-    also stay or are read. If only the weights or only the rows stay, external memory has two
-    images: one for setup and one for the runs. Otherwise it has one image.
+    Weights either stay on the chip, or each run reads them from external memory. The same holds for
+    rows of the embedding. If only the weights or only the rows stay, there are two memory images:
+    one for setup and one for runs. If not, there is one image.
 
     Raises :class:`InputError` if the data do not fit, or if the configuration lacks a unit that the
     decoder needs.
