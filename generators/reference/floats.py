@@ -56,9 +56,9 @@ def forward(
 
     For a decoder, ``inputs`` are token numbers, [batch, n], that continue the texts in ``cache``.
     The keys and values of these tokens are appended to ``cache``. If ``cache`` is None, the tokens
-    begin a text. Only rounding differs if a text is evaluated in several calls. ``output``, also
-    named ``logits``, is [batch, n, vocabulary]: for each token, the scores of all possible next
-    tokens.
+    begin a text. Evaluating a text in several calls or in one call differs only in rounding.
+    ``output``, also named ``logits``, is [batch, n, vocabulary]: for each token, the scores of all
+    possible next tokens.
 
     If ``source`` is true, only the encoder of an encoder-decoder is evaluated. ``inputs`` are the
     token numbers of source texts, [batch, n]. The keys and values of the sources are stored in

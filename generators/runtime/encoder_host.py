@@ -90,7 +90,7 @@ class EncoderHost(Compiled):
         return Run(self.entry(again=again, bits=bits), self.beside(rows).registers)
 
     def longest(self, bits: int) -> list[Run]:
-        """Return a list with the :class:`Run` of the longest input, which loads all weights."""
+        """Return a list with the :class:`Run` of the longest input; the run loads all weights."""
         return [self.run(self.input.rows, bits=bits)]
 
     def predict(

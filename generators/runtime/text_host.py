@@ -212,7 +212,7 @@ class TextHost(Compiled):
         return min(self.cache.capacity, self.places) - 1
 
     def longest(self, bits: int) -> list[Run]:
-        """Return a list of the runs that process a token at :attr:`last_position` of each text.
+        """Return a list of the runs that process a token of each text at :attr:`last_position`.
 
         The first run processes the tokens of all texts. If there are two texts, a second run
         computes the second text's scores of next tokens.

@@ -112,9 +112,9 @@ class PackedMultiplier(Component):
     ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the wide
     operand is wider than ``factor_width`` (:func:`overlaps`), ``b[1]`` is placed closer to
     ``b[0]``, and the two products overlap. Adders then compute the overlapping bits of ``p[1]``,
-    which are subtracted to separate the products. A further register delays both products by one
-    cycle. Raises :class:`InputError` if the products overlap and ``b_width`` is more than half of
-    ``factor_width``.
+    which are subtracted to separate the products. A further register then delays both products by
+    one cycle. Raises :class:`InputError` if the products overlap and ``b_width`` is more than half
+    of ``factor_width``.
     """
 
     def __init__(

@@ -117,10 +117,10 @@ class Sequencer(Component):
 
     ``start`` starts the program at word ``pc``. ``busy`` is 1 until the instruction HALT ends: HALT
     sets ``halted`` to 1 and waits until the input ``idle`` is 1 (no engine works). An instruction
-    is a header word, followed by operand words. Headers are sent unchanged. An operand word has an
-    immediate and a register number. It is sent as the sum of the immediate and the register's
-    value, modulo ``2**28``. At most one word is sent per cycle. A control instruction takes one
-    cycle per word, and an ENDLOOP one cycle more if the loop's body runs again.
+    is a header word, followed by operand words. Headers are sent unchanged. An operand word (an
+    immediate and a register number) is sent as the sum of the immediate and the register's value,
+    modulo ``2**28``. At most one word is sent per cycle. A control instruction takes one cycle per
+    word, and an ENDLOOP one cycle more if the loop's body runs again.
 
     There are two stages: the first reads a word from memory, reads the operand's register and
     decodes the word as a header; the second executes the word. In a ``registered`` machine, each

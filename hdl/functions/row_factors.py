@@ -36,7 +36,7 @@ class RowFactors(Component):
     ``o_sum`` and ``o`` have the same elements, those of the sum ``s``; in ``o`` they are 32-bit
     integers. Each output stream has a beat for each input beat, in input order, with the same
     ``mask`` and ``last``. A beat leaves both streams in the same cycle, at least one cycle after it
-    entered. ``factor`` is the factor of the row, ``latency`` cycles after the row's last beat has
+    entered. ``factor`` outputs a row's factor ``latency`` cycles after the row's last beat has
     left. Factors equal those of ``celosia.sim.norm.row_factors`` bit for bit; only ``right`` may
     differ if ``mantissa`` is 0. Throughput is one beat per cycle.
     """

@@ -21,9 +21,9 @@ class SoftmaxUnit(Component):
 
     ``i`` receives rows of 1 to ``max_row`` elements as beats of ``lanes`` columns. A beat has the
     scores ``q``, a ``mask`` of the columns that take part (0 past the row's end), and ``last`` (1
-    in the last beat of the row). ``o`` outputs a beat for each input beat: the probabilities ``p``
-    in unsigned Q0.24, from 0 to ``2**24``, with ``mask`` and ``last``. Columns whose bit of
-    ``mask`` is 0 have probability 0, even if all bits of the row are 0. Results equal
+    in the row's last beat). ``o`` outputs a beat for each input beat: the probabilities ``p`` in
+    unsigned Q0.24, from 0 to ``2**24``, with ``mask`` and ``last``. Columns whose bit of ``mask``
+    is 0 have probability 0, even if all bits of the row are 0. Results equal
     :func:`celosia.sim.softmax.softmax` bit for bit. They differ from float64 by at most ``2**-15``
     for rows of up to 512 elements.
 
