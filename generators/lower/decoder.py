@@ -50,8 +50,8 @@ class Layers(Instructions):
         wait in the same way and can be iterations of a loop.
 
         If the scratchpad keeps all cosines and sines, nothing is loaded. For a run of several
-        texts, or for a model with layers that do not rotate, those of the run are copied to the
-        rows that instructions read.
+        texts, or for a model with layers that do not rotate, the cosines and sines of the run are
+        copied to the rows that instructions read.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:

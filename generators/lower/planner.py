@@ -60,16 +60,12 @@ def plan(
     """Return the plan of a decoder: the addresses of all its data in the memories.
 
     A run processes ``texts`` texts, and a setup program loads at most ``memory_bytes`` bytes. If
-    ``sparse`` is true, weights that each run reads from external memory are stored as sparse
-    matrices if the products are faster with sparse matrices. If ``sparse`` is false, all weights
-    are dense.
+    ``sparse`` is true, weights that each run reads from external memory are sparse matrices if
+    products are faster with them. All other weights are dense. If only the weights or only the
+    embedding's rows stay on the chip, there are two memory images, for setup and for runs. If not,
+    there is one image.
 
-    Weights either stay on the chip, or each run reads them from external memory. The same holds for
-    rows of the embedding. If only the weights or only the rows stay, there are two memory images:
-    one for setup and one for runs. If not, there is one image.
-
-    Raises :class:`InputError` if the data do not fit, or if the configuration lacks a unit that the
-    decoder needs.
+    Raises :class:`InputError` if the data do not fit, or if a unit is missing in the configuration.
     """
     check_decoder(decoder, config, cache, way.rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
