@@ -49,9 +49,9 @@ class Layers(Instructions):
         loaded from external memory. These loads precede the data of all layers, so that all layers
         wait in the same way and can be iterations of a loop.
 
-        If the scratchpad keeps all cosines and sines, nothing is loaded. For a run of several
-        texts, or for a model with layers that do not rotate, the cosines and sines of the run are
-        copied to the rows that instructions read.
+        If the scratchpad keeps all cosines and sines, nothing is loaded. If the run has several
+        texts, or if some layers do not rotate, the run's cosines and sines are copied to the rows
+        that instructions read.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
