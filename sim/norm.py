@@ -17,16 +17,17 @@ MAX_BIAS = (1 << 31) - (1 << 23)
 def normalize(
     x: ArrayLike, r: ArrayLike | None = None, *, rms: bool, eps: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-    """Return (value, s): normalized rows in units of ``2**-16``, and INT16 rows to normalize.
+    """Normalize the rows of ``x + r``; return (value, s), the rows after and before the norm.
 
-    All arrays are [m, n]. The rows to normalize are ``s = sat16(x + r)``, or ``x`` if ``r`` is
-    None; ``x`` and ``r`` hold INT16. The value is ``(n * s - sum(s)) / sqrt(V)``, where ``V`` is
-    ``n * sum(s**2) - sum(s)**2 + eps``: equation (4) of ``docs/numerics.md``. ``V`` is exact; the
-    rest is computed with a 17-bit inverse square root, and rounded to nearest, ties up. If ``rms``
-    is true, 0 replaces ``sum(s)`` (RMS norm). A row with ``V = 0`` gives 0.
+    All arrays are [m, n]. ``x`` and ``r`` hold INT16. Before the norm, the rows are
+    ``s = sat16(x + r)``, or ``x`` if ``r`` is None. After the norm, they are
+    ``value = (n * s - sum(s)) / sqrt(V)`` in units of ``2**-16``, with
+    ``V = n * sum(s**2) - sum(s)**2 + eps``: equation (4) of ``docs/numerics.md``. ``V`` is exact,
+    and its inverse square root has 17 bits. ``value`` is rounded to nearest, ties up. If ``rms`` is
+    true (RMS norm), 0 replaces ``sum(s)``. If ``V`` is 0, the row's values are 0.
 
-    Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to ``2**56 -
-    1``.
+    Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to
+    ``2**56 - 1``.
     """
     s = _summed(x, r, eps)  # [m, n]
     n = s.shape[-1]
@@ -42,11 +43,11 @@ def normalize(
 def row_factors(
     x: ArrayLike, r: ArrayLike | None = None, *, eps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]:
-    """Return (mantissa, right, s): factors of rows for RMS norm, and the rows before the norm.
+    """Return (mantissa, right, s): the factors that normalize rows (RMS norm), and these rows.
 
-    The rows ``s`` [m, n] are ``sat16(x + r)``, or ``x`` if ``r`` is None, as in :func:`normalize`.
-    The factor of a row is ``mantissa / 2**right``; see equation (23) of ``docs/numerics.md``. A row
-    of ``s`` times ``n`` and its factor is the normalized row in units of ``2**-16``.
+    The rows ``s`` [m, n] are ``sat16(x + r)``, or ``x`` if ``r`` is None. The factor of a row is
+    ``mantissa / 2**right``. The product of row, ``n`` and factor is the normalized row in units of
+    ``2**-16``: equation (23) of ``docs/numerics.md``.
 
     ``mantissa`` [m, 1] has 17 bits. It is 0 if ``n * sum(s**2) + eps`` is 0. ``right`` [m, 1] is
     from 0 to 31. Raises :class:`InputError` in the same cases as :func:`normalize`.

@@ -39,11 +39,11 @@ def power_on(
     ask: Callable[[bytes], bytes],
     status: Callable[[], int],
 ) -> PoweredOn:
-    """Run the power-on image in a flash; return the serial text and the reason of a rejection.
+    """Run a flash's power-on image; return the text on the serial line and a rejection's reason.
 
-    ``image`` is the content of the flash, from the first byte of the image on. The machine can read
-    only the first ``size`` bytes of it. ``configuration`` is the machine's fingerprint; an image
-    for a machine with another fingerprint is rejected.
+    ``image`` is the content of the flash from the image's first byte on. The machine can read only
+    the first ``size`` bytes of ``image``. ``configuration`` is the fingerprint (a hash) of the
+    machine's configuration. An image with another fingerprint is rejected.
 
     The function ``ask`` sends the bytes of a request to the host link, and returns the bytes of the
     answer. The function ``status`` returns the value of register STATUS.

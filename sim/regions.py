@@ -75,11 +75,11 @@ def _tiles(step: Step, config: Config) -> int:
 
 
 def stored_rows(step: Step, config: Config) -> int:
-    """Return the number of scratchpad rows that hold matrix B of an instruction, with its scales.
+    """Return the number of scratchpad rows that an instruction's matrix B and its scales occupy.
 
-    If B has a weight format, the number is that of :meth:`WeightFormat.stored_rows`. Otherwise
-    there are ``k`` rows and, with the flag ``grouped``, a row of scales for each row of tiles. The
-    instruction ``step`` must not have the flag ``b_transpose``.
+    If B has a weight format, :meth:`WeightFormat.stored_rows` gives the number. If B has no weight
+    format, B occupies ``k`` rows and, with the flag ``grouped``, a row of scales for each row of
+    tiles. The instruction ``step`` must not have the flag ``b_transpose``.
     """
     index = index_of(step.flags)
     if not index:
@@ -132,9 +132,9 @@ def _rows_flat(step: Step, count: int) -> Region:
 
 
 def param_words(step: Step, config: Config) -> int:
-    """Return the number of parameter words that requantize the output of a vector instruction.
+    """Return how many parameter words a vector instruction reads to requantize its output.
 
-    The instruction must not have the flag ``per_row``, with which each row uses one word.
+    The instruction must not have the flag ``per_row`` (one parameter word for each row).
     """
     if "per_tensor" in step.flags:
         return 1

@@ -22,16 +22,16 @@ class Report:
 
     @property
     def where(self) -> dict[str, int]:
-        """Dictionary from activities of the array to cycles; these numbers add up to ``cycles``.
+        """Dictionary from the array's activities to numbers of cycles, which add up to ``cycles``.
 
-        ``compute``: a vector of activations entered the array. ``memory``: a scratchpad port was
-        busy. ``dependency``: the next command waited for another engine. ``fill``: the array did
-        not hold the next weights yet, or sums were still in its pipeline. ``idle``: there was no
-        command, because another engine's queue was full, instructions were fetched, or the program
-        had ended.
+        ``compute``: a vector of activations entered the array. ``memory``: the array's next vector
+        waited for a scratchpad port. ``dependency``: the array's next command waited for another
+        engine. ``fill``: the array waited for weights to be loaded, or for sums in its pipeline.
+        ``idle``: the array had no command, because of another engine's full queue, a fetch of
+        instructions, or the program's end.
 
-        If the machine has no clock, the dictionary is empty. If it has a clock but was built
-        without counters, all numbers are 0.
+        If the machine has no clock (a golden machine), the dictionary is empty. If a machine with a
+        clock has no counters, all numbers are 0.
         """
         return where(self.counters) if self.cycles else {}
 

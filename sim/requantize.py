@@ -83,15 +83,15 @@ def requantize(
 def times_factor(
     multiplier: ArrayLike, shift: ArrayLike, mantissa: ArrayLike, right: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ``multiplier`` and ``shift`` with their scale multiplied by ``mantissa / 2**right``.
+    """Multiply a scale by ``mantissa / 2**right``; return the new scale as (multiplier, shift).
 
     The scale is ``multiplier * 2**(shift - 31)``. ``multiplier`` must be 0 or of magnitude 2**30 or
-    more, and ``mantissa`` must be 0 or from 2**16 to 2**17 - 1. All arguments are integers, which
-    are broadcast.
+    more, and ``mantissa`` must be 0 or from 2**16 to 2**17 - 1. All arguments are integers or
+    integer arrays, which are broadcast.
 
-    The upper 16 bits of ``multiplier`` are multiplied by ``mantissa``. The new multiplier has only
-    the upper 16 bits of this product, and zeros below them. Its relative error is below 2**-14. The
-    new shift is clamped to -31..30.
+    The upper 16 bits of ``multiplier`` are multiplied by ``mantissa``. The new multiplier has the
+    upper 16 bits of the product; its lower bits are 0. The new multiplier's relative error is below
+    2**-14. The new shift is clamped to -31..30.
     """
     product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
     big = (np.abs(product) >> 31).astype(np.int64)

@@ -66,7 +66,7 @@ def mantissas(q: Ints, keep: NDArray[np.bool_], maximum: Ints) -> tuple[Ints, In
 
 
 def fixed(mantissa: Ints, shift: Ints) -> Ints:
-    """Convert softmax weights ``mantissa`` (Q1.16) ``>> shift`` to Q1.28, rounded down."""
+    """Return the softmax weights ``mantissa`` (Q1.16) ``>> shift`` in Q1.28, rounded down."""
     return mantissa << (WEIGHT_FRACTION - OCTAVE_MANTISSA) >> shift
 
 
@@ -74,8 +74,8 @@ def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
     """Divide softmax weights by the sum of their row; return the probabilities in Q0.24.
 
     A weight is ``mantissa`` (Q1.16), shifted right by ``shift`` bits. ``inverse * 2**exponent``
-    must be the reciprocal of the row's sum in units of ``2**-28``. Results are rounded to nearest,
-    ties up.
+    must be the reciprocal of the row's sum, with the sum in units of ``2**-28``. Results are
+    rounded to nearest, ties up.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties
     scale = OCTAVE_MANTISSA - WEIGHT_FRACTION - PROBABILITY_FRACTION - exponent  # at least 8

@@ -34,12 +34,11 @@ class Sums:
         self._products: dict[int, str] = {}
 
     def follow(self, step: Step) -> None:
-        """Record the accumulator columns that ``step`` computes, or check those that it reads.
+        """Record which accumulator columns an instruction computes, or check those that it reads.
 
-        ``step`` is an instruction that the configuration supports. MATMUL and SPARSE compute
-        columns; DRAIN and instructions with the flag ``drain`` read them. Raises
-        :class:`ProgramError` if an earlier product into the same row has not computed a column
-        that is read.
+        The configuration must support the instruction ``step``. MATMUL and SPARSE compute columns.
+        DRAIN and instructions with the flag ``drain`` read columns. Raises :class:`ProgramError` if
+        a column is read that an earlier product into the same row has not computed.
         """
         if step.opcode in _PRODUCTS:
             self._add(step)

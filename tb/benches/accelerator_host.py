@@ -91,10 +91,10 @@ class Events:
             self._pause += 1
 
     def skip(self, cycles: int) -> None:
-        """Count ``cycles`` cycles in which :meth:`sample` was not called and all engines were idle.
+        """Count ``cycles`` idle cycles of all engines, for which :meth:`sample` was not called.
 
-        In these cycles the array is idle because the sequencer fetches instructions. They are
-        counted under this cause, FETCH.
+        The cycles are added to the array's idle cycles with the cause FETCH (the sequencer fetches
+        instructions).
         """
         self._pause += cycles
         self._before = (0, False)
@@ -119,12 +119,12 @@ class Events:
 
 
 class Host:
-    """The accelerator's host: runs the clock and external memory, and monitors the trace port.
+    """A bench's host of the accelerator: drives clock and external memory, reads the trace port.
 
-    While ``quiet`` is true, :meth:`cycle` asserts that the interrupt line ``irq`` is 0. While
-    ``follows`` is true, the host records the trace port's events and the vector engine's writes to
-    the scratchpad. ``told`` is the level of ``irq`` in the cycle of the latest register read.
-    ``raised`` is its level in the cycle in which STATUS reported the end of the latest run.
+    If ``quiet`` is true, :meth:`cycle` asserts that the interrupt line ``irq`` is 0. If ``follows``
+    is true, the host records the events at the trace port, and the vector engine's writes to the
+    scratchpad. ``told`` is the level of ``irq`` in the cycle of the latest register read.
+    ``raised`` is the level of ``irq`` when a read of STATUS showed the end of the latest run.
     """
 
     def __init__(self, dut: Any, config: Config, memory: Any):

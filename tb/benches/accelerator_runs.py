@@ -115,11 +115,11 @@ class Runs:
         host.quiet = True
 
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
-        """Load a short program and its data into the accelerator and the golden machine.
+        """Load a short program and its data into both the accelerator and the golden machine.
 
-        Both get the same program words, registers and external memory. Memory holds the program's
-        data from address 0 on; every byte after them has the same random value. Return the
-        program's address in the accelerator's program memory.
+        Both get the same program words, register values and external memory. External memory has
+        the program's data from address 0 on. All bytes after the data have one random value. Return
+        the program's address in the accelerator's program memory.
         """
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)
@@ -133,12 +133,12 @@ class Runs:
         return pc
 
     async def short(self, golden: Interpreter | None = None) -> dict[str, int]:
-        """Run a random short program on the accelerator and on a golden machine, and compare both.
+        """Run a random short program on accelerator and golden machine, and compare the results.
 
-        ``golden`` is the golden machine, a new one by default. The two runs are compared as in
-        :meth:`run`. If the configuration has counters, VECTOR_READ must be the number of lines that
-        the PARAMS instructions read. The matrix, vector and load engines may stall only in a part
-        of their busy cycles. Return the accelerator's counters, a dictionary from name to value.
+        ``golden`` is the golden machine, by default a new one. The comparison is that of
+        :meth:`run`. If the configuration has counters, VECTOR_READ must equal the number of lines
+        that PARAMS instructions read. The matrix, vector and load engines must not stall in all of
+        their busy cycles. Return the accelerator's counters, a dictionary from name to value.
         """
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)

@@ -123,9 +123,10 @@ class Trials:
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
         """Wait until the accelerator has recovered from a stopped run; check registers and memory.
 
-        STATUS must stop being busy within ``cycles`` cycles (by default the attribute ``bound``).
-        After the recovery, STATUS must report the error with its ``cause``, and INTERRUPT an error.
-        External memory must have completed all requests, and pass the check of :meth:`stored`.
+        The busy bit of STATUS must fall within ``cycles`` cycles (by default the attribute
+        ``bound``). After the recovery, STATUS must report an error with the cause ``cause``, and
+        INTERRUPT an error. External memory must have completed all requests, and pass the check of
+        :meth:`stored`.
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)
@@ -200,10 +201,10 @@ class Trials:
         await self.exact()
 
     async def nothing(self) -> None:
-        """Send a memory error and an abort without a run, and a start during a run.
+        """Send a memory error and an abort while no run is active, and a start during a run.
 
-        The memory error must not change STATUS, the abort must raise no interrupt, and the results
-        of the run must be right.
+        The memory error must not change STATUS. The abort must raise no interrupt. The start during
+        a run must not change the run's results.
         """
         host = self.host
         await self._mem("mem_error")
@@ -305,9 +306,9 @@ class Trials:
         await self.over(Cause.MEMORY)
 
     async def forget(self) -> None:
-        """Write FORGET to CONTROL during a run; external memory drops its outstanding requests.
+        """Write FORGET to CONTROL during a run, and let external memory drop its open requests.
 
-        The accelerator must stop with the cause ABORTED, and must not wait for these requests.
+        The accelerator must stop with the cause ABORTED, without waiting for the dropped requests.
         """
         await self.some(await self.begin())
         self.memory.silent = frozenset(CHANNELS)

@@ -160,11 +160,11 @@ class LongTrials(Trials):
         await self.exact()
 
     async def pause(self) -> None:
-        """Let the array pause for longer than the 2**PAUSE_WIDTH - 1 cycles that are counted.
+        """Pause the array for longer than the counter SPAN_MATRIX can count a pause.
 
-        The counter SPAN_MATRIX counts the cycles from the array's first product to its last,
-        including at most this number for a pause. It must equal the count from the trace port's
-        events.
+        SPAN_MATRIX counts the cycles from the array's first product to its last. A pause counts as
+        at most 2**PAUSE_WIDTH - 1 cycles. SPAN_MATRIX must equal the number computed from the trace
+        port's events.
         """
         host, events = self.host, self.host.events
         if events is None or not self.config.control.counters:

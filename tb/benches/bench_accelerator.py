@@ -6,11 +6,11 @@ cycle that a channel of external memory pauses; ``latency``, the largest latency
 (cycles).
 
 Optional parameters: ``bus`` is the name of a memory in ``MODELS`` of
-``celosia.tb.benches.slow_memory``; the accelerator is then connected to this memory by a bus
-bridge. ``trials`` is the number of trials (default 0; none run if ``bus`` is given). Each trial is
-a method of ``celosia.tb.benches.accelerator_waits.LongTrials`` that disturbs a run. After each
-trial, the results of an undisturbed run are checked. If ``happens`` is true, each event that has a
-counter in ``HAPPENS`` must occur in at least one run; by default this is not checked.
+``celosia.tb.benches.slow_memory``. A bus bridge connects the accelerator to this memory. ``trials``
+is the number of trials (default 0; none run if ``bus`` is given). Each trial is a method of
+``celosia.tb.benches.accelerator_waits.LongTrials`` that disturbs a run. After each trial, an
+undisturbed run is checked. If ``happens`` is true (default false), each event with a counter in
+``HAPPENS`` must occur in at least one run.
 
 After each run, external memory and the counters are compared with the golden machine. If the
 configuration has ``trace``, the vector engine's writes to the scratchpad are compared, too, and the

@@ -1,13 +1,14 @@
 """Bench of ``celosia.hdl.memory.accumulator.AccumulatorMemory`` against a NumPy array.
 
 Parameters: ``config``, every field of the configuration; ``cycles``, the number of cycles;
-``rate``, the probability in each cycle that the bench adds values to a row. With the same
-probability the bench drains a row (reads it and so sets it to zero). At first it sets every row to
-zero through the port ``scrub``, after half of the cycles a third of them. At the end it drains all.
+``rate``, the probability in each cycle of an addition to a row, and also that of a drain of a row
+(a read that sets the row to zero). At first the bench sets all rows to zero through the port
+``scrub``. After half of the cycles, the bench sets a third of the rows to zero again. At the end it
+drains all rows.
 
-In every cycle the bench checks the drain port. While the bench requests a row, ``ready`` must be 1
-exactly if the memory can drain this row in the cycle. An answer must appear in the expected cycle,
-and must have the expected sums.
+In every cycle the bench checks the drain port. If the bench requests a row, ``ready`` must be 1
+exactly if the memory can drain this row in this cycle. The row's sums must appear in the expected
+cycle and be right.
 """
 
 from collections import deque

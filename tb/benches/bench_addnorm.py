@@ -1,12 +1,12 @@
 """Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
 
 The unit adds rows and normalizes the sums. Parameters: ``lanes``, the number of its lanes;
-``max_row``, the length of its longest row; ``commands``, the number of commands; ``beats``: all
-rows of a command but the first have at most ``beats * lanes`` elements in total; ``stall``, the
+``max_row``, the length of its longest row; ``commands``, the number of commands; ``beats``: the
+rows of a command after the first have at most ``beats * lanes`` elements; ``stall``, the
 probability of a stall on each stream in each cycle.
 
 Optional parameters: ``n``, the length of all rows (default: random); ``latency``, the expected
-latency of the unit in cycles (default: the latency is not checked).
+latency of the unit in cycles (default: not checked).
 """
 
 from typing import Any

@@ -1,17 +1,17 @@
-"""Bench of the bridges from a memory port to a bus: random bursts, and a memory on the bus.
+"""Bench of the bridges from a memory port to a bus: random bursts to a memory on the bus.
 
 Parameters: ``config``, every field of the configuration; ``model``, the memory's name in ``MODELS``
-of ``celosia.tb.benches.slow_memory``; ``bursts``, the number of bursts in each direction;
-``stall``, the probability in each cycle that a channel pauses, on both sides of the bridge.
+of ``celosia.tb.benches.slow_memory``; ``bursts``, the number of read bursts and of write bursts;
+``stall``, the probability in each cycle that a channel pauses, on either side of the bridge.
 
 Optional parameters: ``reader_stall`` is the probability in each cycle that the bench accepts no
 word from the bridge (default ``stall``). ``words`` is the number of words in each burst (default:
-random). ``limit`` is the most cycles that all bursts of a test may take together (default: no
+random). ``limit`` is the largest number of cycles for all bursts of a test together (default: no
 limit).
 
-``broken`` is a share from 0 to 1: accesses to this share of the memory, at its highest addresses,
-are answered with errors. By default there are no errors. If ``errors`` is given, an additional test
-runs with this value as ``broken``.
+``broken`` is the share (0 to 1) of the memory, at the highest addresses, in which each access is
+answered with an error (default: none). If ``errors`` is given, one more test runs with ``errors``
+as ``broken``.
 """
 
 from itertools import pairwise
@@ -141,10 +141,10 @@ def check_errors(
 ) -> None:
     """Check that the bridge reports all bus errors, and that words read without errors are right.
 
-    ``reads`` and ``writes`` are the requested bursts. Some reads and all writes must be at
-    addresses that the bus memory answers with errors. ``answers`` are the words that the bridge
-    returned for ``reads``. With AXI4, a read error and a write error in the same cycle may be
-    reported as one.
+    ``reads`` and ``writes`` are the bursts that the bench requested. The bus memory must have
+    answered some reads and all writes with errors. ``answers`` are the words that the bridge
+    returned for ``reads``. An AXI4 bridge may report a read error and a write error of the same
+    cycle as one error.
     """
     config = around.config
     places = [addr + word * config.mem_bytes for addr, words in reads for word in range(words)]

@@ -1,9 +1,9 @@
 """Bench of ``celosia.hdl.matrix.decoder.WeightDecoder``: random matrices in random formats.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, the number
-of matrices; ``stall``, the probability of a cycle without input. The bench itself computes the
-values of the port ``step``, which controls the decoding of each line. After each matrix the bench
-sends one line of INT8 weights, which the decoder must output unchanged.
+of matrices; ``stall``, the probability in each cycle that the bench sends no input. The bench
+drives the port ``step``, which controls how each line is decoded. After each matrix the bench sends
+one line of INT8 weights, which the decoder must output unchanged.
 """
 
 from typing import Any

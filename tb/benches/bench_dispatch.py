@@ -203,14 +203,14 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 
 @cocotb.test()
 async def every_token_and_every_command_counts(dut: Any) -> None:
-    """The unit counts ``MAX_TOKENS`` commands in flight and ``MAX_TOKENS`` tokens without an error.
+    """The unit correctly counts up to ``MAX_TOKENS`` commands in flight, and as many tokens.
 
-    At first each engine in turn has ``MAX_TOKENS`` commands in flight. When they complete, each of
-    them pushes a token to all engines.
+    First, each engine in turn has ``MAX_TOKENS`` commands in flight (sent, not completed). When
+    such a command completes, it pushes a token to every engine.
 
-    Then each engine in turn gets ``MAX_TOKENS + 1`` commands. Each consumes a token from every
-    other engine. Only the last command may wait: the other engines push its tokens later. The unit
-    must be idle after that command.
+    Then each engine in turn gets ``MAX_TOKENS + 1`` commands. Each command consumes a token from
+    every other engine. Only the last command waits, until each other engine pushes one more token.
+    After the last command, the unit must be idle.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
@@ -353,15 +353,14 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 
 @cocotb.test()
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
-    """A token may be pushed to a full token counter in the cycle in which a command consumes one.
+    """If a command consumes a token in the same cycle, a push to a full counter is no overflow.
 
-    A full counter has ``MAX_TOKENS`` tokens. In each trial the bench pushes one more token, in a
-    different cycle: before, in or after the cycle in which the command consumes a token. If the
-    push comes too early, the unit must report an overflow, and must not send the command to the
-    engine.
+    A full counter has ``MAX_TOKENS`` tokens. In each trial the bench pushes one more token: before,
+    in or after the cycle in which the command consumes a token. If the push comes before this
+    cycle, the unit must report an overflow, and must not send the command to the engine.
 
-    If the configuration has ``registered`` (extra pipeline registers), the unit reports the
-    overflow one cycle later. So it also sends the command if the push is one cycle early.
+    If the configuration has ``registered`` (extra pipeline registers), and the push is early by
+    only one cycle, the unit reports the overflow and also sends the command.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

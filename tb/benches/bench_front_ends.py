@@ -44,20 +44,22 @@ FACTOR_CYCLES = 60
 
 @dataclass
 class Work:
-    """A random command for the front ends, or several SOFTMAX commands that overlap in time.
+    """Test case of the front ends: a random command, or SOFTMAX commands that overlap in time.
 
-    ``fields`` has a dictionary from field name to value for each command. All other fields of the
-    command are random. ``beats`` has a list of input beats for each command. ``second`` lists the
-    beats that the stream ``r`` sends for a NORM: the rows that the NORM adds to its input.
+    ``fields`` has a dictionary for each command, from field name to value. Fields that the
+    dictionary lacks are random. ``beats`` has a list for each command: its input beats. ``second``
+    lists the beats of a NORM's second input, the stream ``r``, which the NORM adds to its first
+    input.
 
     ``expected`` lists the expected output beats of all commands, as pairs (values, ``keep``).
-    ``values`` has an element for each lane; if the element is None, the lane's output is not
-    compared. ``keep`` is a mask: if bit i is 0, the back end writes the zero point instead of lane
-    i's result. ``sums`` lists the expected beats of the stream ``o_sum``, each as a list of sums.
+    ``values`` has a number for each lane, or None if the lane's output is not compared. ``keep`` is
+    a mask with a bit for each lane. If the bit is 0, the back end writes the zero point in place of
+    the lane's result. ``sums`` lists the expected beats of the output stream ``o_sum``; a beat is a
+    list of sums.
 
-    ``factors`` lists the expected row factors as triples (index, mantissa, right shift). A later
-    command multiplies a row by its factor to normalize it. A SOFTMAX stores the factor at this
-    index. The index is None for a NORM, which outputs its factors without an index.
+    ``factors`` lists the expected row factors, as triples (index, mantissa, right shift). A row is
+    normalized by multiplication with its factor. A SOFTMAX stores each factor at its index. The
+    factors of a NORM have the index None.
     """
 
     opcode: str

@@ -40,9 +40,9 @@ def tables(slots, random):
 
 
 def write(dut, place, value):
-    """Drive the tables' write port, except its enable: byte ``value`` for entry ``place``.
+    """Set address and data of the tables' write port to ``place`` and the byte ``value``.
 
-    ``place`` is 256 * table number + index.
+    ``place`` is 256 * table number + index. The port's enable is not set.
     """
     dut.write__slot.value = place >> 8
     dut.write__index.value = place & 255

@@ -75,12 +75,12 @@ async def factors_have_their_numbers(dut: Any) -> None:
 
 @cocotb.test()
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
-    """``softmaxes`` stays 1 until all row factors of a softmax have arrived at the unit.
+    """The output ``softmaxes`` stays 1 until the unit has received all row factors of a softmax.
 
-    The number of rows, the command's operand ``m``, is each power of two that the operand can hold.
-    If a softmax has at most ``2 * row_factors`` rows, the bench sends all factors, and
-    ``softmaxes`` must be 0 after the last. If it has more rows, the bench sends only the first
-    ``2 * row_factors`` factors, and ``softmaxes`` must still be 1 after them.
+    The number of the softmax's rows, operand ``m``, is each power of two that ``m`` can hold. If
+    the softmax has at most ``2 * row_factors`` rows, the bench sends a factor for each row;
+    ``softmaxes`` must be 0 after the last factor. If the softmax has more rows, the bench sends
+    only the first ``2 * row_factors`` factors; ``softmaxes`` must still be 1 after these.
     """
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)

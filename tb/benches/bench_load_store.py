@@ -191,9 +191,9 @@ def load_side(
 ) -> tuple[Any, Any]:
     """Return the functions (drive, react) that model the memories of a load engine.
 
-    ``expected`` is a queue of the writes that the engine must make, in order: pairs (scratchpad
-    address, bytes). ``react`` removes each write that the engine has made. ``ends`` is a list with
-    a number for each command: the total number of writes by this command and all earlier ones.
+    ``expected`` is a queue of pairs (scratchpad address, bytes): the writes that the engine must
+    make, in order. ``react`` removes each write that the engine has made. For each command,
+    ``ends`` has the total number of writes up to the command's end.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0

@@ -1,17 +1,18 @@
 """Bench of ``celosia.hdl.matrix.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
 
-Parameters: ``config``, the fields that differ from the preset ``small``; either ``products`` (a
-list of commands) or ``random`` (the number of random commands). A command is (opcode, m, k, n,
-flags[, slot, line]). ``slot`` is its first weight slot (storage for one tile of weights). ``line``
-is the first line (row of weights) that a PRELOAD with the flag ``append`` writes in this slot. A
-command's addresses and zero points are random. ``stall`` is the probability in each cycle that a
-scratchpad port pauses; the port ``b``, which reads weights, pauses only before the first line of a
-tile. If ``alone`` is true, each command waits for the end of the previous command.
+Parameters: ``config`` has the fields that differ from the preset ``small``. ``stall`` is the
+probability in each cycle that a scratchpad port pauses. The port ``b``, which reads weights, pauses
+only before the first line of a tile. If ``alone`` is true, each command waits for the end of the
+previous command. The commands are the list ``products``, or ``random`` (a number) random commands.
 
-``report`` is the path of a JSON file to which the bench writes two lists. ``cycles`` has each
-command's cycles from the acceptance of the first command to its ``done``; if ``alone`` is true,
-from its own acceptance. ``working`` has the lengths (cycles) of the intervals in which the output
-``working`` is 1.
+A command is (opcode, m, k, n, flags[, slot, line]). ``slot`` is the command's first weight slot
+(storage in the array for one tile of weights). ``line`` is the first line (row of weights) of this
+slot that a PRELOAD with the flag ``append`` writes. Addresses and zero points are random.
+
+``report`` is the path of a JSON file to which the bench writes two lists. ``cycles`` has the cycles
+from the acceptance of the first command to each command's ``done``. If ``alone`` is true, the
+cycles start at the command's own acceptance. ``working`` has the lengths, in cycles, of the
+intervals in which the output ``working`` is 1.
 
 At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
 and counters are checked. With ``random`` and INT8 weights, products must take the cycles stated in

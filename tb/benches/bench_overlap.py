@@ -21,8 +21,8 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
     """Return a random command of the vector engine, a dictionary from field to value.
 
-    Its opcode is ``opcode``, or differs in one bit, which tests the comparison of two commands'
-    opcodes. Two of three commands have the flag ``followed``, which allows overlap with the next.
+    The command's opcode is ``opcode``, or differs from ``opcode`` in one bit. Two of three commands
+    have the flag ``followed``, which lets the next command overlap with them.
     """
     layout = command_layout(Engine.VECTOR)
     fields = {
@@ -46,12 +46,12 @@ def word(fields: dict[str, int]) -> int:
 
 @cocotb.test()
 async def commands_overlap_by_one(dut: Any) -> None:
-    """A command with the flag ``followed`` moves from front end to back end before it ends.
+    """A command with the flag ``followed`` moves to the back end early, so that the next may start.
 
-    The front end is then free for the next command. A flagged command moves if it has requested
-    all its inputs, every unit has begun its part of the command, and the back end has no earlier
-    command. It stays in the back end until its results are written. A command without the flag
-    stays in the front end until its results are written.
+    A command with the flag moves from the front end to the back end on three conditions. It has
+    requested all its inputs, every unit has begun its part of the command, and the back end is
+    empty. The command stays in the back end until its results are written. A command without the
+    flag stays in the front end until its results are written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

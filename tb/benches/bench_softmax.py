@@ -114,10 +114,10 @@ async def test_rows(dut):
 
 @cocotb.test()
 async def test_no_beat_waits(dut):
-    """Without stalls the unit outputs a beat per cycle, for rows of 1 and of ``max_row`` values.
+    """If no stream stalls, the unit outputs a beat per cycle; rows have 1 or ``max_row`` elements.
 
-    The bench offers a beat and accepts a beat in every cycle. m rows of b beats each must take
-    ``latency + 2 * (b - 1) + m * b`` cycles. Without the parameter ``latency`` nothing is tested.
+    A command of m rows with b beats each must take ``latency + 2 * (b - 1) + m * b`` cycles. If the
+    bench has no parameter ``latency``, nothing is tested.
     """
     settings, random = parameters(), rng()
     lanes, latency = settings["lanes"], settings.get("latency")

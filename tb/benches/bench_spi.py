@@ -184,11 +184,11 @@ def _bytes(bits: list[int]) -> bytes:
 
 @cocotb.test()
 async def a_link_answers(dut: Any) -> None:
-    """A host link over SPI answers requests, damaged or incomplete ones with the status CORRUPT.
+    """A host link over SPI answers requests, and reports CORRUPT for damaged ones.
 
-    Parameters: ``identity``, a list of the words in the answer to the request HELLO; ``timeout``,
-    the number of cycles without a byte after which a request is incomplete. ``half_ns``,
-    ``wire_ns`` and ``setup_ns`` are those of the peripheral's bench.
+    A request is incomplete, and reported as CORRUPT, if no byte arrives for ``timeout`` cycles.
+    ``identity`` lists the words in the answer to the request HELLO. ``half_ns``, ``wire_ns`` and
+    ``setup_ns`` are parameters of the bench of the SPI peripheral.
     """
     settings, random = parameters(), rng()
     await start_clock(dut)

@@ -33,19 +33,19 @@ Ints = NDArray[np.int64]
 
 
 class Schedule:
-    """Random activation vectors and lines of weights for each cycle, with the expected sums.
+    """Random inputs of the array for each cycle (activations, lines of weights), and expected sums.
 
     ``vectors``, ``lines``, ``sums`` and ``zeros`` are lists with an entry for each cycle. An entry
-    of ``vectors`` or ``lines`` is a dictionary from field to value. An entry of ``sums`` has the
-    sums of the cycle's vector. Entries of ``vectors`` and ``sums`` are None in a cycle without a
-    vector, those of ``lines`` in a cycle without a line. An entry of ``zeros`` is the number of
-    zero elements in the cycle's vector.
+    of ``vectors`` or ``lines`` is a dictionary from field to value, or None in a cycle without a
+    vector or line. An entry of ``sums`` has the expected sums of the cycle's vector, or None. An
+    entry of ``zeros`` is the number of zero elements in the cycle's vector.
 
-    A line is a row or a column of a tile of weights; a slot stores one tile. The schedule often
-    uses the earliest cycles that the array allows. The first line of a tile may be sent one cycle
-    after the last vector that uses the tile's slot. A vector may be sent one cycle after the last
-    line of its tile, or after the first line if the lines are sent in consecutive cycles. In a tree
-    array, a line may be sent in any cycle in which no vector uses the line's slot.
+    A line is a row or a column of a tile of weights. A slot is storage in the array for one tile.
+    The first line of a tile may be sent one cycle after the last vector that uses the old tile in
+    the slot. A vector may be sent one cycle after the last line of its tile, or after the first
+    line if the lines are sent in consecutive cycles. In a tree array, a line may be sent in any
+    cycle in which no vector uses the line's slot. The schedule often uses the earliest cycle that
+    these rules allow.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

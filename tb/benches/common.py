@@ -41,15 +41,14 @@ def rng() -> np.random.Generator:
 async def start_clock(
     dut: Any, disturbed: np.random.Generator | None = None, *, still: Iterable[str] = ()
 ) -> None:
-    """Start ``clk`` and hold ``rst`` for two cycles; return just after a rising edge.
+    """Start ``clk``, hold ``rst`` for two cycles, and return just after a rising edge.
 
-    Every input of the component is 0 from the reset until the bench drives the input. With the
-    generator ``disturbed``, inputs are random for some cycles before the reset, which must remove
-    all their effects. Only the inputs named in ``still`` are then 0. These are inputs that would
-    write a memory, since a reset does not clear it.
+    From the reset on, every input of the component is 0 until the bench drives this input. If the
+    generator ``disturbed`` is given, inputs are random for some cycles before the reset, to test
+    that the reset removes their effects. In these cycles, inputs named in ``still`` are 0. Such
+    inputs would write a memory, which a reset does not clear.
 
-    While coverage is measured, ``disturbed`` is ignored, since random inputs would reach code that
-    the bench does not test.
+    If coverage is measured, ``disturbed`` is ignored.
     """
     names = json.loads(os.environ.get("CELOSIA_INPUTS", "[]"))
     has_reset = hasattr(dut, "rst")
@@ -79,12 +78,12 @@ def noise(rng: np.random.Generator, port: Any) -> int:
 
 
 class StreamDriver:
-    """Producer of payloads for the input stream ``name`` of the component.
+    """Producer that sends payloads to the component's input stream ``name``.
 
-    Before it offers a payload, the driver pauses in each cycle with probability ``stall``. An
-    offered payload stays until it is accepted. After it the port's payload is random until the
-    next offer, unless coverage is measured. Payloads may be negative; only the bits that fit the
-    port are sent.
+    Before a payload is offered, the driver pauses in each cycle with probability ``stall``. An
+    offered payload stays at the port until the component accepts it. Between two offers the port's
+    payload is random, unless coverage is measured. Payloads may be negative; the port gets their
+    low bits.
     """
 
     def __init__(self, dut: Any, name: str, rng: np.random.Generator, stall: float = 0.0):

@@ -25,12 +25,12 @@ _END = record(Op.END)
 
 
 def images(random: np.random.Generator) -> Iterator[Image]:
-    """Yield triples (image, status, answers), one for each flash image.
+    """Yield flash images for the test of power-on, as triples (image, status, answers).
 
-    An image may contain requests, which a model of the host link answers. Requests may start runs
-    of the machine, and ``status`` is the model's STATUS at the end of every run. The function
-    ``answers`` takes the number of the request (from 0 on) and the model's answer, and returns the
-    answer that the circuit receives. If it is None, the circuit receives the model's answers. Short
+    A flash image may contain requests, which a model of the host link answers. Requests may start
+    runs of the machine; ``status`` is the model's STATUS at the end of every run. ``answers`` is
+    None, or a function that changes the model's answers. Its arguments are the request's number
+    (from 0 on) and the model's answer. Its result is the answer that the circuit receives. Short
     invalid images come before long images.
     """
     good = _good(random)

@@ -15,10 +15,10 @@ Start = Callable[[Sequence[str], Path, Mapping[str, str]], None]
 
 
 class Started(Runner):
-    """A runner that executes each command of a build or a simulation by the function ``start``.
+    """Runner of builds and simulations that passes each command to the function ``start``.
 
-    ``start`` is called with the command, its folder and its environment variables, which are the
-    same under pytest and make. If ``dumps`` is true, the simulation writes waveforms.
+    The arguments of ``start`` are the command, its folder and its environment variables, which are
+    the same under pytest and make. If ``dumps`` is true, the simulation writes waveforms.
     """
 
     def __init__(self, start: Start, dumps: bool):
@@ -39,12 +39,11 @@ class Started(Runner):
 
 
 class PortsOnly(Started, Verilator):
-    """cocotb's runner for Verilator, in which a bench can access only the ports.
+    """cocotb's runner for Verilator, which lets benches access only the ports of the top module.
 
-    A Verilator control file names the accessible signals. Verilator generates code for a bench's
-    access to these signals only, which halves the time of a build. The built program contains no
-    path to cocotb's libraries, so that other working copies of the project can also run it.
-    ``make`` lists the options of make, which compiles the C++ files that Verilator writes.
+    Verilator generates access code only for the ports, which halves the build time. The built
+    program contains no path to cocotb's libraries, so that other working copies of the project can
+    use it. ``make`` lists options of make, which compiles Verilator's C++ files.
     """
 
     def __init__(self, start: Start, dumps: bool, make: Sequence[str]):

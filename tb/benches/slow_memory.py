@@ -31,17 +31,17 @@ class _Burst:
 
 
 class ExternalMemory:
-    """External memory at the accelerator's ports ``mem_read`` and ``mem_write``.
+    """A model of external memory at the accelerator's ports ``mem_read`` and ``mem_write``.
 
     ``bytes`` is the content of the memory. In each cycle each channel pauses with probability
-    ``stall``; each burst is delayed by 0 to ``latency`` cycles. The memory accesses its bytes as
-    late as the ports' rules allow: it reads a word when it delivers the word, and writes a burst
-    when it reports the burst as written. It asserts every rule of the ports. The bench calls
-    :meth:`drive` after a rising edge and :meth:`sample` at the falling edge, in every cycle.
+    ``stall``. Each burst is delayed by 0 to ``latency`` cycles. The model accesses ``bytes`` as
+    late as the ports' rules allow: for a read, when the word is delivered, and for a write, when
+    the burst is reported as written. The model asserts every rule of the ports. In every cycle, the
+    bench calls :meth:`drive` after the rising edge and :meth:`sample` at the falling edge.
 
-    The channels in ``silent``, a set of names in ``CHANNELS``, pause in all cycles. While ``stray``
-    is true, the memory offers a word and reports a burst as written, although neither was
-    requested; the accelerator must not accept the word.
+    Channels named in ``silent`` (names from ``CHANNELS``) pause in all cycles. If ``stray`` is
+    true, the model offers a word and reports a written burst, both without a request. The
+    accelerator must not accept the word.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ExternalMemory:
         return bool(bursts) and bursts[0].time <= self._time
 
     def sample(self) -> None:
-        """Check and record the transfers at the ports in this cycle; call it at a falling edge."""
+        """Check and record the transfers at the ports in a cycle; called at each falling edge."""
         assert not self.stray or not int(self._dut.mem_read__data__ready.value)
         if self._word is not None and int(self._dut.mem_read__data__ready.value):
             self._word = None

@@ -144,12 +144,12 @@ class WishboneMemory:
 
 
 class WishbonePackage:
-    """A Wishbone memory that answers with cocotbext-wishbone's slave, and checks the bus rules.
+    """A memory on a Wishbone bus that uses cocotbext-wishbone's slave, and checks the bus rules.
 
     ``bytes`` is the memory's content. The slave answers each word separately, for any cycle type,
-    in two cycles. It delays each answer by one more cycle with probability ``stall``, repeatedly.
-    Accesses at or above the address ``broken`` are answered with ``err``; the bench may change
-    ``broken``.
+    in two cycles. Each answer is delayed by one more cycle with probability ``stall``, repeatedly.
+    Accesses at or above the address ``broken`` are answered with ``err``. The bench may change
+    ``broken`` during a test.
     """
 
     def __init__(

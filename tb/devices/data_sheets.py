@@ -1,4 +1,4 @@
-"""Timing and sizes of memory chips, copied from data sheets for models that check circuits."""
+"""Timing and sizes of memory chips from their data sheets, for the models that test circuits."""
 
 import tomllib
 from dataclasses import dataclass

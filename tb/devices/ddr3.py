@@ -13,18 +13,18 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 
 
 class Bus:
-    """A model of the registers with which a circuit starts LiteDRAM's core and two byte lanes.
+    """Model of the registers of LiteDRAM's core and two byte lanes, which a circuit initializes.
 
-    The circuit searches for a read delay and a bit slip at which each lane reads the right data.
-    Then it tests the chosen settings once more, in the final test. ``windows`` has one dictionary
-    for each lane, from bit slip to the range of delays that read the right data. The circuit tests
-    a delay by reading two bursts. At a delay outside the range, either one bit of one word is
-    wrong, or the strobe of one burst is missing.
+    For each lane, the circuit searches for a bit slip and a read delay at which the lane reads the
+    right data. The final test checks the chosen bit slip and delay once more. ``windows`` has a
+    dictionary for each lane: from bit slip to the range of delays at which the lane reads the right
+    data. The circuit tests a delay by reading two bursts. If the delay is outside the range, one
+    bit of one word is wrong, or the strobe of one burst is missing.
 
-    ``late``, ``wrong`` and ``silent`` are tuples of the indices of lanes that behave differently in
-    the final test. There a ``late`` lane reads the right data at any delay. The circuit must still
-    reject this lane if the search found no delay for it. A ``wrong`` lane returns a wrong byte in
-    the final test, and a ``silent`` lane returns no strobe.
+    ``late``, ``wrong`` and ``silent`` are tuples of lane indices. In the final test, a lane in
+    ``late`` reads the right data at any delay, a lane in ``wrong`` returns a wrong byte, and a lane
+    in ``silent`` returns no strobe. If the search found no delay for a lane in ``late``, the
+    circuit must still reject the lane.
     """
 
     def __init__(

@@ -15,17 +15,17 @@ _DUMMY = 8  # clocks of both
 
 @dataclass
 class FlashModes:
-    """The modes of a flash chip, which commands set before the machine starts.
+    """The modes of a flash chip, which earlier commands have set before the machine starts.
 
-    ``asleep`` is true in power-down. If ``four_bytes`` is true, the chip expects addresses of four
-    bytes. Otherwise it expects three bytes, and ``upper`` is the highest byte of all addresses, for
-    chips with more than 16 MB. If ``continuous`` is 2 or 4, the chip expects an address without a
-    command, on this number of data lines. If it is 0, the chip expects a command. ``commands`` is
-    the number of data lines on which commands arrive. ``dummy`` is the number of clocks between
-    address and data.
+    If ``asleep`` is true, the chip is in power-down. If ``four_bytes`` is true, the chip expects
+    addresses of four bytes. If it is false, the chip expects three bytes, and ``upper`` is the
+    fourth, highest byte of all addresses (for chips of more than 16 MB). If ``continuous`` is 2 or
+    4, the chip expects an address without a command before it, on 2 or 4 data lines. If
+    ``continuous`` is 0, the chip expects a command. ``commands`` is the number of data lines for
+    commands. ``dummy`` is the number of clocks between address and data.
 
-    A reset does not change ``four_at_power_on``. It copies this field to ``four_bytes``, and sets
-    all other fields to their defaults.
+    A reset copies ``four_at_power_on`` to ``four_bytes``, and sets the other fields to their
+    defaults.
     """
 
     asleep: bool = False

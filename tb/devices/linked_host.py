@@ -1,4 +1,4 @@
-"""A model of the host link and a machine; it answers the link requests stored in a flash image."""
+"""A model of the host link and a machine, for the link requests stored in a flash image."""
 
 from celosia.arch.link import VERSION, Identity, fingerprint
 from celosia.arch.presets import PRESETS
@@ -13,12 +13,12 @@ ADDR, SIZE = 0x1000, 0x2000
 
 
 class Host:
-    """A model of the host link, and of a machine that counts started runs but executes no program.
+    """A model of the host link, and of a machine that counts its runs but executes no program.
 
-    ``status`` is the value of STATUS at the end of each run, which the testbench sets. If the
-    function ``answers(number, answer)`` is given, :meth:`ask` returns its result instead of the
-    link's answer. The function takes the number of the request (from 0 on) and the link's answer.
-    ``begun`` is the number of started runs. ``asked`` lists the requests (bytes).
+    ``status`` is the value of STATUS at the end of each run; the testbench sets it. ``begun`` is
+    the number of started runs. ``asked`` lists the bytes of each request. If the function
+    ``answers`` is given, :meth:`ask` returns ``answers(number, answer)`` in place of the link's
+    ``answer``. ``number`` is the number of the request, from 0 on.
     """
 
     def __init__(self, status=0, answers=None):

@@ -21,15 +21,16 @@ _IMPORTS = re.compile(
 
 
 def kept_verilog(component: Component, top: str, prefix: str | None = None) -> str:
-    """Return the Verilog of a component from the cache; generate it if the cache lacks it.
+    """Return the Verilog of a component, from a cache or, if the cache lacks it, newly generated.
 
-    ``top`` is the name of the top module. The names of the other modules start with ``prefix``, or
-    with ``top`` if ``prefix`` is None.
+    ``top`` is the name of the top module. The names of all other modules start with ``prefix``
+    (default ``top``).
 
     The cache's key is made from the component's source files (see :func:`circuit_digest`) and
-    parameters. The parameters are the component's attribute ``inputs``; without it, they are all
-    its attributes. The Verilog is cached only if the component's class is in ``celosia``, and these
-    attributes are integers, texts, None, records of ``celosia.arch``, or tuples of these.
+    parameters. The parameters are the component's attribute ``inputs``. If a component has no
+    ``inputs``, all its attributes are parameters. The Verilog is not cached if the component's
+    class is not in ``celosia``, or if such an attribute is no integer, text, None, record of
+    ``celosia.arch`` or tuple of these.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)

@@ -36,11 +36,11 @@ _QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 
 
 def interface(config: Config) -> dict[str, int]:
-    """Return macros for the harness, a dictionary from name to value.
+    """Return the C++ macros for the simulation harness, a dictionary from name to value.
 
-    Most values are widths and bit positions (bits) of fields in the accelerator's memory and trace
-    ports. ``ENGINES`` is the number of engines. ``CAUSES`` is the number of array activities in
-    ``ARRAY_CAUSES``, such as computing or waiting for a memory.
+    Most macros are widths and bit positions (in bits) of fields in the memory and trace ports of
+    the accelerator. ``ENGINES`` is the number of engines. ``CAUSES`` is the number of entries in
+    ``ARRAY_CAUSES``, the activities of the array.
     """
     burst, trace = burst_layout(config.memory), write_layout(config.access)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
@@ -110,17 +110,17 @@ def build_verilator(
 ) -> Path:
     """Return the folder of the compiled Verilator simulation of a configuration's accelerator.
 
-    The simulation is built if the cache lacks it. ``replacement`` is Verilog with the same ports,
-    which is simulated instead of the accelerator's. ``quick`` has an effect only on it: if true,
-    the replacement is compiled faster, but simulated more slowly.
+    The simulation is compiled if the cache lacks it. If ``replacement`` is given, this Verilog
+    (with the accelerator's ports) is simulated in place of the accelerator. If ``quick`` is true, a
+    replacement is compiled faster, and simulated more slowly.
 
-    If ``random_start`` is true, registers and writable memories have no initial values. Then a
-    simulation with the argument `+verilator+rand+reset+2` begins with random values.
+    If ``random_start`` is true, registers and writable memories have no initial values. They begin
+    with random values if the simulation has the argument `+verilator+rand+reset+2`.
 
     If ``faults`` is true, the simulation can flip bits (``tb/machine/harness/faults.h``). The file
-    ``sites.json`` in the returned folder then lists the registers and memories that contain these
-    bits, with the fields of ``celosia.tb.verify.faults.sites.Site``. If ``coverage`` is true, the
-    simulation measures Verilator's line and toggle coverage.
+    ``sites.json`` in the folder lists the registers and memories with these bits; the fields are
+    those of ``celosia.tb.verify.faults.sites.Site``. If ``coverage`` is true, the simulation
+    measures Verilator's line and toggle coverage.
     """
     check_simulator("verilator")
     initial = "unique" if random_start else "fast"

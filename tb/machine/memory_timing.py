@@ -55,7 +55,7 @@ class MemoryTiming:
             )
 
     def refreshing(self, cycle: int) -> bool:
-        """Return whether the memory is refreshed in a cycle, counted from power-on."""
+        """Return whether the memory is busy with a refresh, ``cycle`` cycles after power-on."""
         if not self.refresh_period:
             return False
         return cycle % self.refresh_period >= self.refresh_period - self.refresh_cycles

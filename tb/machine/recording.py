@@ -19,7 +19,7 @@ _PLACE_SHIFT, _KIND_SHIFT = 40, 44
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A recorded command of an engine: the instruction, and when it was sent, began and ended."""
+    """A recorded command of an engine: its instruction, and the cycles of sending, begin, end."""
 
     engine: Engine
     opcode: Opcode
@@ -37,9 +37,9 @@ class Command:
 
 @dataclass(frozen=True)
 class Wait:
-    """An interval of cycles in which an engine's next command waits for other engines.
+    """Cycles in which an engine's next command waits for dependency tokens of other engines.
 
-    ``lacking`` are the engines that have not yet sent the dependency tokens for which it waits.
+    ``lacking`` are the engines that have not yet sent their token.
     """
 
     engine: Engine
