@@ -160,7 +160,7 @@ class LongTrials(Trials):
         await self.exact()
 
     async def pause(self) -> None:
-        """Pause the array for longer than the counter SPAN_MATRIX can count a pause.
+        """Pause the array for more cycles than the counter SPAN_MATRIX counts in one pause.
 
         SPAN_MATRIX counts the cycles from the array's first product to its last. A pause counts as
         at most 2**PAUSE_WIDTH - 1 cycles. SPAN_MATRIX must equal the number computed from the trace

@@ -9,10 +9,10 @@ A command is (opcode, m, k, n, flags[, slot, line]). ``slot`` is the command's f
 (storage in the array for one tile of weights). ``line`` is the first line (row of weights) of this
 slot that a PRELOAD with the flag ``append`` writes. Addresses and zero points are random.
 
-``report`` is the path of a JSON file to which the bench writes two lists. ``cycles`` has the cycles
-from the acceptance of the first command to each command's ``done``. If ``alone`` is true, the
-cycles start at the command's own acceptance. ``working`` has the lengths, in cycles, of the
-intervals in which the output ``working`` is 1.
+``report`` is the path of a JSON file to which the bench writes two lists. For each command,
+``cycles`` has the cycles from the acceptance of the first command to the command's ``done``. If
+``alone`` is true, the cycles start at the command's own acceptance. ``working`` has the lengths, in
+cycles, of the intervals in which the output ``working`` is 1.
 
 At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
 and counters are checked. With ``random`` and INT8 weights, products must take the cycles stated in

@@ -114,8 +114,8 @@ def build_verilator(
     (with the accelerator's ports) is simulated in place of the accelerator. If ``quick`` is true, a
     replacement is compiled faster, and simulated more slowly.
 
-    If ``random_start`` is true, registers and writable memories have no initial values. They begin
-    with random values if the simulation has the argument `+verilator+rand+reset+2`.
+    If ``random_start`` is true, registers and writable memories have no initial values. They all
+    begin with random values if the simulation gets the argument `+verilator+rand+reset+2`.
 
     If ``faults`` is true, the simulation can flip bits (``tb/machine/harness/faults.h``). The file
     ``sites.json`` in the folder lists the registers and memories with these bits; the fields are
