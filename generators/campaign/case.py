@@ -29,11 +29,11 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a campaign: all that a job (a function) needs to run the case.
+    """One case of a campaign (many similar tests): the data from which a job (a function) runs it.
 
-    ``kind`` is the kind of job, such as ``fault``. ``seed`` is the campaign's random seed.
-    ``fields`` has a pair (name, value) for each of the campaign's settings, sorted by name.
-    ``index`` is the number of the case in the campaign, from 0 on.
+    ``kind`` is the kind of job, for example ``fault``. ``seed`` is the random seed of the whole
+    campaign, and ``index`` is the number of the case in the campaign, from 0 on. ``fields`` has the
+    campaign's settings: pairs (name, value), sorted by name.
     """
 
     kind: str

@@ -8,7 +8,7 @@ from celosia.generators.export.c_source import array
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample text: the tokens from the host, then the tokens of the likeliest continuation."""
+    """Tokens of a sample text: the host's source or prompt, and the likeliest continuation."""
 
     tokens: Sequence[int]
     given: int
@@ -17,7 +17,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """The C code of sample texts: arrays of tokens, and the numbers of tokens."""
+    """C code that defines sample texts: arrays of tokens, and the lengths of the texts."""
 
     sizes: str
     """Macros of a header."""
@@ -28,9 +28,9 @@ class Samples:
 
 
 def one_sample(name: str, sample: Sample) -> Samples:
-    """Return the C code of one sample text: an array of tokens, and macros for its sizes.
+    """Return C code for one sample text: an array of its tokens, and macros with token counts.
 
-    ``name`` is the model's C identifier.
+    The declared identifiers begin with ``name``.
     """
     upper = name.upper()
     sizes = f"""\
@@ -46,10 +46,10 @@ extern const uint32_t {name}_sample_tokens[];
 
 
 def several_samples(name: str, samples: Sequence[Sample]) -> Samples:
-    """Return the C code of several sample texts, which the model processes together in a batch.
+    """Return C code for several sample texts, which the model processes together as a batch.
 
-    The code has an array of tokens for each text, and arrays with the numbers of tokens. ``name``
-    is the model's C identifier.
+    The code has one array of tokens for each text, and arrays with the token counts of all texts.
+    The declared identifiers begin with ``name``.
     """
     texts = f"{name.upper()}_TEXTS"
     declared = f"""\

@@ -17,11 +17,10 @@ _LONGEST = 64  # characters of an identifier, which names files, too
 
 
 def driver(config: Config, *names: str) -> dict[str, str | bytes]:
-    """Return the C driver's files and two descriptions of the machine's registers.
+    """Return the files of the C driver: a dictionary from file name to content.
 
-    The result is a dictionary from file names to contents. The descriptions are a C header and a
-    SystemRDL file. ``names`` are the names of driver files without endings; for each name, the
-    result has a ``.c`` and a ``.h`` file.
+    For each name in ``names``, the result has a ``.c`` file and a ``.h`` file. Two further files
+    describe the machine's registers: a C header and a SystemRDL file.
 
     Raises :class:`InputError` if a Python package that generates the header is missing.
     """

@@ -68,17 +68,17 @@ class Script:
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:
-        """Append a record that makes the board send one of ``labels`` over the serial line.
+        """Append a record that makes the board send ``labels[i]`` over the serial line.
 
-        The label's index is the index that the last :meth:`compare` found.
+        The index i is that of the largest number in the range of the last :meth:`compare`.
         """
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
 
     def choose_register(self, number: int, values: Sequence[int]) -> None:
-        """Append a record that writes one of ``values`` to sequencer register ``number``.
+        """Append a record that writes ``values[i]`` to sequencer register ``number``.
 
-        The value's index is the index that the last :meth:`compare` found.
+        The index i is that of the largest number in the range of the last :meth:`compare`.
         """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""
@@ -142,18 +142,18 @@ def text_image(
 ) -> bytes:
     """Return the flash image with which a board continues a prompt by ``steps`` tokens.
 
-    Each step appends the likeliest next token. At power-on the board sends a line over the serial
-    line: the model's name, the prompt and its continuation. ``payload`` is the longest payload of a
-    link request (bytes).
+    At power-on, the board sends one line of text over the serial line: the model's name, the prompt
+    and its continuation. Each step appends the token with the largest score. ``payload`` is the
+    greatest payload of a link request (in bytes).
 
-    The chosen tokens are not known when the image is made. So the image has a table of texts for
-    each step, with an entry for each token of the vocabulary. In each step the board finds the
-    token with the largest score and sends its text. For each step but the last, the image also has
-    a table of register writes, with an entry for each token. The board executes the chosen token's
-    entry, which makes this token the next input. Zero bytes in tokens are omitted.
+    The board chooses the tokens, so the image must provide for every token. For each step, the
+    image has a table with the text of every token of the vocabulary. The board sends the text of
+    the chosen token, without its zero bytes. For each step but the last, the image also has a table
+    with a register write for every token. The board executes the register write of the chosen
+    token, which makes that token the input of the next step.
 
-    Raises :class:`InputError` if the vocabulary has more tokens than an image's tables hold, or a
-    token has too many bytes.
+    Raises :class:`InputError` if the vocabulary has more tokens than a table can hold, or if a
+    token's text has too many bytes.
     """
     script, words = Script(payload), range(program.vocabulary)
     tokens = tokenizer.encode(prompt)

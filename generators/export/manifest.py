@@ -74,25 +74,28 @@ def manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a compiled model: the facts that a host needs to load and run it.
 
-    A host loads the model in this order. For each entry of ``setup`` in the manifest, the host
-    writes the entry's image file to external memory, from address 0 on. If the entry also names a
-    setup program, the host loads this program, starts it at word 0 and waits for its end. The setup
-    program loads the image into the chip. After the whole of ``setup``, the host loads ``program``.
-    The dictionary ``entries`` in ``program`` has the word addresses at which the host can start the
-    program (its entry points).
+    A host first processes the entries of ``setup`` in the manifest in order. For each entry, the
+    host writes the entry's image file to external memory, from address 0 on. If the entry names a
+    setup program, the host loads that program, starts it at word 0 and waits for its end. A setup
+    program copies the image to memories in the chip. After all entries of ``setup``, the host loads
+    the program that ``program`` describes. The dictionary ``entries`` in ``program`` has the
+    program's entry points: the word addresses at which the host can start it. All other addresses
+    are in bytes.
 
-    The manifest also has the following entries. ``tensors`` has a list for each of these entry
-    points: the names of the tensors that the vector instructions write, in execution order.
-    ``made`` is the argument ``made``, a dictionary of facts about the quantization. ``host`` is a
-    list of texts: the steps that the host runs before and after the machine. ``labels`` of an
-    encoder is the argument ``names``, the names of the output's columns.
+    The manifest also has these entries:
 
-    ``cycles`` is the predicted number of cycles for the longest input of an encoder, or for the
-    last token of a decoder. The prediction assumes that external memory returns the first word of
-    an access after ``latency`` cycles, then one word every ``interval`` cycles. It also assumes
-    that the machine reads only the upper ``bits`` bits of each weight. ``bits`` is 8; for nested
-    weights (readable with fewer bits) it may also be 4 or 2. ``cycles`` is None for a microcoded
-    machine. Addresses are in bytes, unless stated otherwise.
+    - ``tensors``: for each entry point, the names of the tensors that vector instructions write, in
+      the order of execution;
+    - ``made``: the argument ``made``, facts about the quantization;
+    - ``host``: texts that describe the host's computations before and after the machine's run;
+    - ``labels``, only for an encoder: the argument ``names``, the names of the output's columns;
+    - ``cycles``: the predicted number of cycles for an encoder's longest input, or for a decoder's
+      last token. It is None for a microcoded machine.
+
+    The prediction assumes that external memory returns the first word of an access after
+    ``latency`` cycles, and one more word every ``interval`` cycles. ``bits`` is the number of upper
+    bits of each weight that the machine reads. It is 8, or for nested weights (readable with fewer
+    bits) also 4 or 2.
     """
     config, text = code.config.replace(trace=False), isinstance(code, TextHost)
     cycles = None

@@ -36,19 +36,21 @@ def package(
 ) -> dict[str, str | bytes]:
     """Return the files of a compiled model: a dictionary from file name to content.
 
-    The file ``program.hex`` has the programs of all entry points as hexadecimal text;
-    ``program.bin`` has the same words as bytes. ``config.toml`` has the configuration, and
-    ``model.json`` the :func:`manifest`. ``image.bin`` has the content of external memory that the
-    programs need, from address 0 on.
+    - ``program.hex`` has the program with all entry points as hexadecimal text; ``program.bin`` has
+      the same words as bytes.
+    - ``config.toml`` has the machine's configuration, and ``model.json`` the :func:`manifest`.
+    - ``image.bin`` has the content of external memory, from address 0 on.
+    - ``setup_N.bin``, only for decoders, is setup program N, which runs once and copies its image
+      from external memory to the chip's memories.
+    - ``setup_N_image.bin`` is the image of setup program N. The last setup program has the image
+      ``image.bin``.
+    - For a decoder whose tokenizer has a file, this file is included.
 
-    A decoder may also have setup programs, which run once to load the chip's memories. Setup
-    program ``setup_N.bin`` loads the image ``setup_N_image.bin`` from external memory, but the last
-    setup program loads ``image.bin``. A decoder's files include the file of its tokenizer, if the
-    tokenizer has one. Words in ``.bin`` files are least significant byte first.
+    Words in ``.bin`` files are least significant byte first. ``origin`` is the manifest's entry on
+    how to load the encoder's float model again, or None if its source is unknown. The other
+    arguments are those of :func:`manifest`.
 
-    ``origin`` is the manifest's entry that describes how an encoder's float model can be loaded
-    again; it is None if the float model's source is unknown. The other arguments are those of
-    :func:`manifest`. Raises :class:`InputError` if the tokenizer's file cannot be read.
+    Raises :class:`InputError` if the tokenizer's file cannot be read.
     """
     memory = {"latency": latency, "interval": interval, "bits": bits}
     known, tokenizer = manifest(code, source, made, names, **memory), dict[str, str | bytes]()

@@ -14,19 +14,19 @@ def lookup(
     inputs: NDArray[np.generic],
     types: NDArray[np.integer] | None = None,
 ) -> Floats:
-    """Return the first block's input [count, sequence, dim] for a batch of inputs.
+    """Return the input of the first block, [count, sequence, dim], for a batch of inputs.
 
-    If the model's ``embedding`` is "tokens", ``inputs`` has token numbers (IDs) [count, n], or
-    token numbers and token types [count, n, 2]. If ``embedding`` is "none", ``inputs`` has the
-    tokens' vectors [count, n, dim]. ``n`` is the model's ``tokens``, or less if the model accepts
-    variable lengths. For ``inputs`` without types, the argument ``types`` [count, n] has the types;
-    None stands for type 0 of all tokens.
+    If the model's ``embedding`` is "tokens", ``inputs`` has token numbers [count, n], or pairs of
+    token number and token type [count, n, 2]. If ``inputs`` has no token types, the argument
+    ``types`` [count, n] has them; if ``types`` is None, all types are 0. If ``embedding`` is
+    "none", ``inputs`` has a vector for each token, [count, n, dim]. The number n is the model's
+    ``tokens``, or less if the model accepts variable lengths.
 
-    Each row of the result is the sum of the vectors of a token, its type and its position. If the
-    model has no types or no positions, these vectors are left out. If the model has a class token,
-    the row of this token precedes the other rows.
+    Each row of the result is the sum of a token's vector, its type's vector and its position's
+    vector. A model without types or positions lacks these terms. If the model has a class token,
+    row 0 of the result belongs to the class token.
 
-    Raises :class:`InputError` if the inputs have another shape, or a token or a type does not
+    Raises :class:`InputError` if the inputs have another shape, or if a token or type does not
     exist.
     """
     check_shape(model, np.asarray(inputs))

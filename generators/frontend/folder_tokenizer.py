@@ -94,15 +94,15 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer
 
 
 def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -> TextTokenizer:
-    """Return the tokenizer of a language model from a Hugging Face folder.
+    """Return the tokenizer from the Hugging Face folder of a language model.
 
-    ``begin`` is the token number that stands for an empty text if the tokenizer defines no begin
-    token. If ``begin`` is also None, the tokenizer refuses an empty text. ``ends`` are the numbers
-    of the tokens that end a text.
+    ``ends`` are the numbers of the tokens that end a text. An empty text is encoded as the
+    tokenizer's begin token or, if the tokenizer has none, as the token ``begin``. If ``begin`` is
+    also None, the tokenizer refuses an empty text.
 
     Raises :class:`InputError` in the same cases as
-    :func:`celosia.generators.frontend.processors.read_tokenizer`. It is also raised if the package
-    ``tokenizers`` does not support the tokenizer.
+    :func:`celosia.generators.frontend.processors.read_tokenizer`, and if the package ``tokenizers``
+    does not support the tokenizer.
     """
     tokenizer = read_tokenizer(folder)
     if not tokenizer.is_fast:

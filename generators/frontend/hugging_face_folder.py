@@ -200,14 +200,12 @@ class Folder:
         return () if plain else tuple(map(str, names))
 
     def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
-        """Check that every setting of config.json is used, or known to have no effect.
+        """Raise :class:`InputError` if config.json has an unknown setting or unsupported value.
 
-        ``only`` has the settings with a single supported value: a dictionary from name to this
-        value. ``why`` is a dictionary from the names of such settings to texts for the error
-        message. Each text says why no other value is supported.
-
-        Raises :class:`InputError` that names all settings with unsupported values and all unknown
-        settings.
+        The error names all such settings. Settings that the importer uses, and settings without
+        effect on the model, cause no error. ``only`` is a dictionary from the name of a setting to
+        its only supported value. ``why`` is a dictionary from the name of such a setting to the
+        reason, a text for the error message.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

@@ -53,11 +53,11 @@ class Head:
     labels: tuple[str, ...] = ()
 
     def layer(self, folder: Folder, ours: str, theirs: str, *, biased: bool = True) -> None:
-        """Add a linear layer of a model folder to the head, and remove its tensors from the folder.
+        """Move the tensors of a linear layer from a model folder to the head.
 
-        The tensors are removed only in memory. The layer's name is ``theirs`` in the folder and
-        ``ours`` in the head. If ``biased`` is false, the folder has no bias and the head's bias is
-        0.
+        The layer's name is ``theirs`` in the folder, and ``ours`` in the head. The tensors are
+        removed only in memory. If ``biased`` is false, the folder has no bias, and the head's bias
+        is zeros.
         """
         weight = self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
         self.weights[f"{ours}.bias"] = (
@@ -66,14 +66,15 @@ class Head:
 
 
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
-    """Return the head of a text encoder; the architecture in its config.json selects the head.
+    """Return the head of a text encoder, as the architecture in config.json requires.
 
-    ``words`` [vocabulary, columns] has the vectors of the tokens. A head that computes a score for
-    each token of the vocabulary uses ``words`` as its weights if the folder has no other weights.
-    ``rows`` is the number of tokens of the longest text. ``activation`` and ``epsilon`` are the
-    encoder's settings.
+    ``words`` [vocabulary, columns] has the vectors of the tokens. If the head computes a score for
+    each token of the vocabulary, and the folder has no weights for these scores, the weights are
+    ``words``. ``rows`` is the number of tokens of the longest text. ``activation`` and ``epsilon``
+    are the encoder's settings.
 
-    Raises :class:`InputError` if the architecture is not known, or its weights are missing.
+    Raises :class:`InputError` if the architecture is not known, or if weights of the head are
+    missing.
     """
     name = folder.architecture
     kind = name.rpartition("For")[2] if "For" in name else name
@@ -187,11 +188,11 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
 
 
 def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
-    """Remove unused head tensors from a folder's tensors in memory, and return their names.
+    """Remove the remaining head tensors from a folder's tensors in memory, and return their names.
 
-    The importer has already removed the tensors that the model uses, so all head tensors still in
-    the folder are unused. Tensors whose names contain a match of the pattern ``computed`` are
-    removed too, but their names are not returned. The importer computes these tensors itself.
+    The importer removes each tensor that it uses, so the remaining head tensors are unused. Tensors
+    whose name contains a match of the pattern ``computed`` are also removed, because the importer
+    computes them itself. Their names are not returned.
     """
     heads = [name for name in folder.tensors if HEADS.match(name)]
     for name in {*heads, *filter(computed.search, folder.tensors)}:

@@ -52,10 +52,10 @@ _IDS = re.compile(r"embeddings\.position_ids$")
 def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     """Return the encoder of images or spectrograms from a folder with config.json and weights.
 
-    An input is [channels, height, width], or for a spectrogram [frames, bands]. The host cuts the
-    input into patches, and the machine computes the blocks. The patch embedding (a linear layer) is
-    computed by the machine if the model has only a class token. If the model also has a
-    distillation token, the host computes the patch embedding.
+    An input is an image [channels, height, width] or a spectrogram [frames, bands]. The host cuts
+    the input into patches, and the machine computes the Transformer blocks. If the model has a
+    distillation token besides the class token, the host also computes the patch embedding (a linear
+    layer). For all other models, the machine computes the patch embedding.
 
     Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
     supported.

@@ -68,12 +68,12 @@ class NamedInputs:
         return {other.name: list(other.shape) for other in self.others}
 
     def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
-        """Split a sample into the first input and a dictionary of the other inputs by name.
+        """Return the array of a sample's first input, and a dictionary of its other inputs by name.
 
-        ``values`` is the sample: a dictionary from input names to arrays. If the model has no other
-        inputs, ``values`` may be the array of the first input. If the sample contains a mask or a
-        length, padding tokens are removed from the first input. ``model`` is the model's name for
-        error messages.
+        ``values`` is the sample: a dictionary from input name to array. If the model has no inputs
+        but the first input and masks, ``values`` may be the array of the first input. If the sample
+        contains a mask or a length, padding tokens are removed from the first input. Error messages
+        call the model ``model``.
 
         Raises :class:`InputError` if an input is missing or not known, or has the wrong shape or
         type.

@@ -33,13 +33,12 @@ def _archive(path: Path) -> str:
 
 
 def refuse_other(path: Path) -> None:
-    """Raise :class:`InputError` for a file that no loader of models accepts.
+    """Raise :class:`InputError` for ``path``, a file that no loader of models accepts.
 
-    If the file's suffix or first bytes show a known but unsupported format, the message says how to
-    convert the model. Otherwise the message lists the supported forms of models.
-
-    A folder raises no error. A missing file raises an error only if its suffix is that of an
-    unsupported format.
+    If the file's suffix or first bytes show a known but unsupported format, the error message says
+    how to convert the model. For any other file, the message lists the supported forms of models. A
+    folder raises no error. A missing file raises an error only if its suffix is that of such a
+    format.
     """
     kind = path.suffix.lower()
     if path.is_dir():

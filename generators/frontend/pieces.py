@@ -75,11 +75,11 @@ class Pieces:
         return self._fallback and bool(_BYTE.fullmatch(self._tokenizer.id_to_token(token) or ""))
 
     def is_open(self, token: int) -> bool:
-        """Return whether a text may end in an incomplete character if its last token is ``token``.
+        """Return whether a text that ends with ``token`` may end in an incomplete character.
 
-        The result is true for tokens that stand for single bytes. It is also true for tokens that
-        decoding skips, because an incomplete character may come before them. These are special
-        tokens, and numbers without an entry in the vocabulary.
+        The result is true if the token stands for a single byte. The result is also true if
+        decoding skips the token, because an incomplete character may come before the token.
+        Decoding skips special tokens, and numbers without an entry in the vocabulary.
         """
         unknown = self._tokenizer.id_to_token(token) is None
         return unknown or token in self._special or self.is_byte(token)

@@ -20,21 +20,23 @@ _STRETCHED = ("llama3", "yarn", "longrope")
 
 
 def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
-    """Return a model's settings of rotary positions: a dictionary from name to value.
+    """Return the settings of a model's rotary positions: a dictionary from name to value.
 
-    The settings are read from a dictionary in config.json: ``rope_scaling`` or, if it is empty,
-    ``rope_parameters``. The setting ``rope_type`` is the kind of rotary positions. The rotary base
-    is ``rope_theta``. The setting ``partial_rotary_factor`` is the share of a head's columns that
-    are rotated. If the dictionary lacks the base or the share, config.json's top level gives it.
+    The settings are those of the dictionary ``rope_scaling`` in config.json or, if that is empty,
+    those of ``rope_parameters``. If the dictionary lacks the base or the share, the top level of
+    config.json provides it. The result always has these settings:
+
+    - ``rope_type``: the kind of rotary positions;
+    - ``rope_theta``: the rotary base;
+    - ``partial_rotary_factor``: the share of a head's columns that are rotated.
 
     For the kinds ``llama3``, ``yarn`` and ``longrope``, the result also has the number of positions
-    of the original training. This number is read from the top level of config.json or, if it is
-    missing there, from the dictionary. If it is missing in both, ``max_position_embeddings`` is
-    used.
+    of the original training. This number is read from the top level of config.json, or else from
+    the dictionary. If both lack the number, ``max_position_embeddings`` is used.
 
     ``partial`` is true if models of this type may rotate only a share of the columns. If
-    ``partial`` is false, all columns are rotated. The kind ``default`` then ignores the share; for
-    other kinds it must be 1.
+    ``partial`` is false, the kind ``default`` ignores the share, and the share of other kinds must
+    be 1.
 
     Raises :class:`InputError` if the kind is not supported, or if the share must be 1 but is not.
     """
@@ -73,16 +75,17 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
 
 
 def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Turning:
-    """Return (rotary base, angular speed of each pair of columns, scale of cosines and sines).
+    """Return (rotary base, angular speed of each pair of columns, factor of cosines and sines).
 
-    The speeds are [head_dim / 2], in radians per token, and are the same for all heads. A pair has
-    two columns that are rotated together; a pair that is not rotated has the speed 0. ``rope`` is
-    the result of :func:`rope_settings`, and ``head_dim`` is the number of columns of a head.
+    The speeds are an array [head_dim / 2], in radians per position, and are the same for all heads.
+    The two columns of a pair are rotated together. The speed of a pair that is not rotated is 0.
+    ``rope`` is the result of :func:`rope_settings`, and ``head_dim`` is the number of columns of a
+    head.
 
-    The setting ``rope_type`` is the kind of rotary positions. For the kind ``dynamic``, the result
-    has the speeds of the kind ``default``, which are correct up to the model's number of positions.
-    For the kind ``longrope``, it has the speeds of the setting ``short_factor``, which are correct
-    up to the number of positions of the original training.
+    Two kinds (``rope_type``) have other speeds for long texts. For ``dynamic``, the result has the
+    speeds of the kind ``default``, which are correct up to the model's number of positions. For
+    ``longrope``, the result has the speeds of ``short_factor``, which are correct up to the number
+    of positions of the original training.
 
     Raises :class:`InputError` if a setting of ``rope`` is missing or invalid.
     """

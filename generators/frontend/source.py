@@ -61,16 +61,17 @@ class Source:
     def encode(self, text: str) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], or its token numbers and types, [n, 2].
 
-        A text with a tab is a pair of texts. The types are returned only for a pair, and only if
-        both the tokenizer and the model have token types. Texts of more than ``longest`` tokens are
-        truncated; if ``longest`` is 0, the limit is the number of tokens that the model accepts.
+        A text with a tab is a pair of texts. The result has types only for a pair, and only if both
+        the tokenizer and the model have token types. A text of more than ``longest`` tokens is
+        truncated. If ``longest`` is 0, the limit is the number of tokens that the model accepts.
 
         Raises :class:`InputError` in these cases:
 
         - the model has no tokenizer;
         - the text has more than one tab, or is a pair and the model does not accept pairs;
         - the tokenizer returns token types, but the imported model has no table of token types;
-        - the text, truncated to ``longest`` tokens, has more tokens than the model accepts;
+        - the text has more tokens than the model accepts, even after truncation to ``longest``
+          tokens;
         - :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` refuses the text.
         """
         tokens = self._encode(text, self.longest or self.description.tokens)

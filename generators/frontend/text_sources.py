@@ -108,10 +108,10 @@ class TextSource:
         return self.calibrate(None, options, progress)[0]
 
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
-        """Return a quantized decoder of the model's first layers, calibrated on a single token.
+        """Return a quantized decoder that has only the first layers of the model.
 
-        ``model`` is the description of these layers. They are compiled faster than the whole model.
-        If they do not fit the machine, the whole model does not fit either.
+        ``model`` is the description of the decoder. The calibration uses a single token. If the
+        decoder does not fit a machine, the whole model does not fit either.
         """
         few = replace(options, texts=1, length=1)
         return quantize_decoder(model, self.weights, 0, few)
@@ -122,17 +122,18 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> tuple[Decoder, Parting]:
-        """Return the quantized decoder, and the errors of its output and tensors.
+        """Return the quantized decoder, and the errors of its output and of its tensors.
+
+        The errors are the differences from the float model on at most 8 calibration texts.
 
         For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
-        ``texts`` is None, the model samples them.
+        ``texts`` is None, the model samples the calibration texts.
 
-        An encoder-decoder is calibrated on the answers that it samples, and ``texts`` are the
-        source texts of these answers. If ``texts`` is None, the sources in the model's folder are
-        used, or random ones if the folder has none.
+        For an encoder-decoder, ``texts`` are source texts, and the model samples an answer to each
+        source text. The answers are the calibration texts. If ``texts`` is None, the source texts
+        come from the model's folder, or are random if the folder has none.
 
-        The errors are differences from the float model, measured on at most 8 of the texts or
-        answers. Raises :class:`InputError` in the same cases as
+        Raises :class:`InputError` in the same cases as
         :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
         options = options or Quantization()
@@ -152,14 +153,16 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> Calibration:
-        """Run the float model on calibration texts, and return the ranges of all its tensors.
+        """Return the ranges of all tensors of the float model, measured on calibration texts.
 
-        The result, a :class:`Calibration`, also contains the values of some tensors for some of the
-        texts, one row per token. For a decoder, ``texts`` are all calibration texts, each a list of
-        token numbers. If ``texts`` is None, the model samples them.
+        The result, a :class:`Calibration`, also has the numbers in some tensors for some texts, one
+        row per token.
 
-        For an encoder-decoder, ``texts`` are source texts, and the model samples an answer to each.
-        If ``texts`` is None, the sources are random.
+        For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
+        ``texts`` is None, the model samples the calibration texts.
+
+        For an encoder-decoder, ``texts`` are source texts, and the model samples an answer to each
+        source text. If ``texts`` is None, the source texts are random.
 
         Raises :class:`InputError` in the same cases as
         :func:`celosia.generators.quantize.texts.calibration_texts`.
@@ -287,10 +290,13 @@ def open_tokenizer(
     - any other file is read as a tokenizer.json.
 
     ``vocabulary`` is the number of tokens in the model's vocabulary. The other arguments affect
-    only a tokenizer.json. ``begin`` is the token for an empty text if the file defines none, and
-    ``ends`` are the tokens that end a text. If ``cleaned`` is true, decoded texts have no space
-    before punctuation. If ``split`` is true, a special token's name in a text is encoded as
-    ordinary text, otherwise as the special token.
+    only a tokenizer.json:
+
+    - ``begin`` is the token for an empty text if the file defines none;
+    - ``ends`` are the tokens that end a text;
+    - if ``cleaned`` is true, spaces before punctuation are removed from decoded texts;
+    - if ``split`` is true, a special token's name in a text is encoded like other text, not as the
+      special token.
 
     Raises :class:`InputError` if the file cannot be read, or if the tokenizer does not fit the
     vocabulary.

@@ -1,7 +1,7 @@
-"""Copies of models that use only the upper bits of nested weights.
+"""Copies of models that use only the upper bits of each nested weight.
 
 Nested weights are stored as bit planes of 2 or 4 bits, the upper bits first. A program that reads
-only the first planes uses coarser weights and loads fewer bytes.
+only the first planes computes with coarser weights and loads fewer bytes.
 """
 
 from collections.abc import Iterable

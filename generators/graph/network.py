@@ -16,7 +16,7 @@ Description = ModelDescription | TextDescription
 
 
 class Home(enum.Enum):
-    """Storage of a value in the machine: for one run, or kept for later runs (keys and values)."""
+    """Memory of a value: residual stream, scratchpad, or kept for later runs (keys and values)."""
 
     STREAM = "stream"
     """The residual stream: INT16 with the same step in the whole model."""
@@ -59,11 +59,11 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Start:
-    """``target`` is the rows to which the embedded input is added.
+    """``target`` is the position vectors, to which a later layer adds the embedded input.
 
-    The rows are the learned position embeddings, or zeros if the model has none. If the model has a
-    class token, its vector is added to row 0. A later linear layer embeds the input, and adds the
-    result to the rows after the class token.
+    If the model has no learned positions, ``target`` is zeros. If the model has a class token, its
+    vector is added to row 0. The later linear layer embeds the input, and adds the result to the
+    rows after the class token.
     """
 
     target: Value
@@ -109,7 +109,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Convert:
-    """``target = source``; the quantized model converts it to another quantization scale."""
+    """``target = source``, converted to the quantization scale of ``target``."""
 
     source: Value
     target: Value

@@ -1,1 +1,1 @@
-"""Import of ONNX graphs: recognizes the operations of the nodes and the Transformer they form."""
+"""Import of Transformers from ONNX graphs, by recognition of the layers that the nodes compute."""

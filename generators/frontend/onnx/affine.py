@@ -47,12 +47,12 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors.
 
-    If one tensor is an :class:`Affine` (``gains * source + shifts``), the sum is expressed as
-    ``gains * (source + other / gains) + shifts``. The layer that computes the other tensor includes
-    the division in its weights.
+    An :class:`Affine` is a tensor ``gains * source + shifts``. Its sum with a tensor ``other`` is
+    ``gains * (source + other / gains) + shifts``. The layer that computes ``other`` gets the
+    weights divided by ``gains``.
 
-    Raises :class:`UnsupportedError` if a gain of the :class:`Affine` is 0, or if no layer can
-    include the division.
+    Raises :class:`UnsupportedError` if a gain is 0, or if ``other`` does not come from a layer
+    whose weights can be divided.
     """
     for tensor, other in ((left, right), (right, left)):
         if isinstance(tensor, Affine) and np.all(tensor.gains):
@@ -78,10 +78,10 @@ def of_mean(node: str, tensor: Tensor) -> Tensor:
 
 
 def scaled(node: Node, view: View, number: Floats) -> View:
-    """Return ``view * number``: elements of a tensor, multiplied by a constant.
+    """Return ``view * number``: the elements of a view, multiplied by a constant.
 
-    The constant may differ between columns. Raises :class:`UnsupportedError` if it differs between
-    tokens, or if the view lacks a column of its tensor.
+    The constant may differ between columns of the view's tensor. Raises :class:`UnsupportedError`
+    if the constant differs between rows (tokens), or if the view lacks a column.
     """
     gains = per_column(view, number)
     if gains is None:
@@ -90,12 +90,14 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 
 def shifted(node: Node, view: View, number: Floats) -> View:
-    """Return ``view + number``: elements of a tensor plus a constant.
+    """Return ``view + number``: the elements of a view plus a constant.
 
-    If the constant differs only between columns, and the tensor is a :class:`Linear`,
+    If the constant is the same for all rows of the tensor, and the tensor is a :class:`Linear`,
     :class:`Norm`, :class:`Affine` or :class:`Sum`, the view must contain all columns of the tensor.
-    In all other cases the view must have all rows of the tensor, each with all columns in their
-    order. Raises :class:`UnsupportedError` if the view does not.
+    For any other constant or tensor, the view must contain all rows of the tensor, each with all
+    columns in their order.
+
+    Raises :class:`UnsupportedError` for other views.
     """
     shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
@@ -128,11 +130,10 @@ def batch_norm(node: Node) -> View:
 
 
 def per_column(view: View, number: Floats) -> Floats | None:
-    """Return an array [columns] with the constant's value for each column of the view's tensor.
+    """Return the constant ``number`` as an array: one number for each column of a view's tensor.
 
-    ``number`` is the constant, which is broadcast to the view's shape. The result is None if the
-    constant has different values in one column. It is also None if the view has no element of some
-    column.
+    The constant is broadcast to the view's shape. The result is None if two elements from the same
+    column of the tensor have different numbers, or if the view has no element of some column.
     """
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)

@@ -44,10 +44,10 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return a view of the scores of a pooling by attention: constant queries times computed keys.
+    """Return a view of the scores of attention pooling: constant queries times computed keys.
 
-    ``queries`` is the shape of the queries, [..., n, head_dim], where n is the number of queries. A
-    later softmax converts the scores of each query to the weights of the tokens.
+    ``queries`` is the shape of the constant queries: [..., n, head_dim] for n queries. A later
+    softmax node turns the scores of a query to the tokens' weights in the pooling.
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]

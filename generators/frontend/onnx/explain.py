@@ -33,12 +33,11 @@ def explain(
 ) -> str:
     """Return a sentence that says why a graph cannot be imported, and suggests remedies.
 
-    ``reasons`` is a list with a text for each unsupported node. ``error`` says why no encoder ends
-    at the graph's output; it may be None. The sentence includes these texts.
+    ``reasons`` has a text for each unsupported node. ``error`` is the error of the search for an
+    encoder that ends at the graph's output, or None. The sentence contains these texts.
 
-    If no encoder ends at the output, the importer searches for one that ends at an earlier value.
-    ``others`` say why these searches failed. The sentence includes one of them only if nothing else
-    explains the failure.
+    ``others`` are the errors of searches for encoders that end at earlier values of the graph. The
+    sentence contains one of them only if it has no other explanation.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

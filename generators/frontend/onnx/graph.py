@@ -194,11 +194,11 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Treat mask inputs as ordinary data inputs, and return whether any was changed.
+        """Change mask inputs to ordinary data inputs, and return whether the graph had any.
 
-        ``kinds`` are the kinds (:attr:`Place.kind`) of the inputs to change. By default these are
-        the kinds that mark the valid tokens. Each changed input gets the kind ``other``, so that
-        later calls of methods do not recognize it as a mask.
+        ``kinds`` are the kinds (:attr:`Place.kind`) of the inputs that are changed. By default,
+        these are the kinds of masks that mark the valid tokens. The kind of each changed input
+        becomes ``other``.
         """
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
@@ -208,12 +208,12 @@ class Graph:
     def feeds(
         self, values: Array, length: int, others: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
-        """Return the arrays of all inputs of the graph, a dictionary by input name.
+        """Return the arrays of all inputs of the graph: a dictionary from input name to array.
 
-        ``values`` is the array of the first input. If the array has too few tokens, it is extended:
-        token numbers by padding tokens, other data by zeros. ``others`` is a dictionary from names
-        of other inputs to their arrays. ``length`` is the number of valid tokens, from which
-        :meth:`Place.given` computes the inputs that are not in ``others``.
+        ``values`` is the array of the first input. If ``values`` has fewer tokens than the graph
+        needs, padding is appended: padding tokens to token numbers, zeros to other data. ``others``
+        is a dictionary from names of other inputs to their arrays. :meth:`Place.given` computes
+        each input that is missing in ``others`` from ``length``, the number of valid tokens.
         """
         first = self.places[0]
         numbers = np.asarray(values)
@@ -228,14 +228,14 @@ class Graph:
         return arrays
 
     def follow(self) -> tuple[dict[str, Value], list[str]]:
-        """Return the values of the graph with their meanings, and texts about unsupported nodes.
+        """Return the meaning of each value of the graph, and texts about unsupported nodes.
 
-        The values are a dictionary by name. Each value is a constant, a :class:`Mask`, or a
-        :class:`View` (elements of a tensor in any arrangement). The dictionary has the inputs and
-        constants of the graph, and all values from which the selected output is computed.
+        The first result is a dictionary from a value's name to a constant, a :class:`Mask`, or a
+        :class:`View` (elements of a tensor in any arrangement). The dictionary has the graph's
+        inputs and constants, and all values from which the selected output is computed.
 
-        The texts are a list with one reason for each unsupported node. The results of such a node
-        are views of an :class:`Opaque`, a tensor that the host computes.
+        The second result is a list with one reason for each unsupported node. The outputs of an
+        unsupported node are views of an :class:`Opaque` (a tensor that the host computes).
         """
         first = self.places[0]
         values: dict[str, Value] = dict(self.known)
@@ -361,12 +361,13 @@ class Graph:
         return nodes[::-1]
 
     def part(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
-        """Return a :class:`Runner` for the part of the graph that computes ``outputs``.
+        """Return a :class:`Runner` that computes some values of the graph from other values.
 
-        ``outputs`` and ``sources`` are names of values. Nodes that are needed only to compute
-        ``sources`` are left out. The runner needs the arrays of the sources, and of the graph's
-        inputs that this part uses. It returns the arrays of the outputs. Raises :class:`InputError`
-        if that part of the graph cannot be run.
+        ``outputs`` are the names of the computed values, and ``sources`` those of the given values.
+        The runner takes the arrays of ``sources``, and of the graph inputs that the outputs also
+        need. The runner does not run nodes that are needed only for ``sources``.
+
+        Raises :class:`InputError` if the nodes between ``sources`` and ``outputs`` cannot be run.
         """
         nodes = self.needed(set(outputs), set(sources))
         used = {name for node in nodes for name in _reads(node)}

@@ -1,10 +1,11 @@
-"""Import of ONNX graphs of Transformer encoders, for example from PyTorch's exporter.
+"""Import of Transformer encoders from ONNX graphs, such as those of PyTorch's exporter.
 
-The modules ``graph`` and ``nodes`` recognize the tensors that a graph's nodes compute. The module
-``match`` matches these tensors with the blocks of a model description. The host computes nodes
-before the first block or after the last block that a model description cannot express. For these
-nodes, the host uses ONNX Runtime or ONNX's reference implementation. The importer then compares the
-model's outputs with those of the graph; ``quick`` omits this for large graphs.
+The modules ``graph`` and ``nodes`` recognize the tensor that each node of a graph computes. The
+module ``match`` finds the blocks of a model description in these tensors. A graph may have nodes
+before the first block or after the last block that a model description cannot express. The host
+runs these nodes with ONNX Runtime or with ONNX's reference implementation. Finally, the importer
+compares the model's outputs with the graph's outputs. If ``quick`` is true, large graphs are not
+compared.
 """
 
 import math
@@ -135,11 +136,11 @@ def is_causal(path: Path) -> bool:
 
 
 def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
-    """Return the encoder that a graph computes, and the values that :meth:`Graph.follow` returns.
+    """Return the encoder that a graph computes, and the dictionary from :meth:`Graph.follow`.
 
-    The values are a dictionary from each value's name to a constant, a mask or a view (elements of
+    The dictionary has for each value's name its meaning: a constant, a mask or a view (elements of
     a tensor). Raises :class:`InputError` if parts of the graph are unsupported; the message names
-    them.
+    these parts.
     """
     if graph.blocks is None:
         try:

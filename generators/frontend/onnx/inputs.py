@@ -99,18 +99,18 @@ class InputReader:
     batched: bool
 
     def place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
-        """Return the :class:`Place` of an input, with its name, shape, kind and element type.
+        """Return the :class:`Place` of a graph's input: its name, shape, kind and element type.
 
-        ``value`` is the input as the ONNX model describes it. If ``first`` is true, it is the
-        graph's first input, whose content is token numbers or data. The kind of any other input
-        (such as a mask) follows from its name, shape and element type.
+        ``value`` is the ONNX model's description of the input. If ``first`` is true, the input is
+        the graph's first input, and its kind is token numbers or data. For any other input, the
+        name, the shape and the element type determine the kind (such as a mask).
 
-        ``shape`` has the sizes of the axes; 0 stands for a size that the graph does not fix.
-        ``tokens`` is the number of tokens to use if the graph does not fix it, or 0.
+        ``shape`` has the size of each axis, or 0 for a size that the graph does not fix. ``tokens``
+        is the number of tokens if the graph does not fix the number, or 0.
 
-        Raises :class:`OpenLengthError` if neither the graph nor ``tokens`` gives the number of
-        tokens. Raises :class:`InputError` if they give different numbers, or if the input's axes or
-        element type are not supported.
+        Raises :class:`OpenLengthError` if the graph does not fix the number of tokens and
+        ``tokens`` is 0. Raises :class:`InputError` if the graph fixes another number than
+        ``tokens``, or if the input's axes or element type are not supported.
         """
         name, kind = value.name, value.type.tensor_type.elem_type
         integer = kind in (6, 7, 9)

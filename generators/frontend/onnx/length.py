@@ -20,10 +20,10 @@ _TRIED = 64
 
 
 def few(path: Path) -> int:
-    """Return ``FEW`` (3) if the graph in a file does not fix its number of tokens, otherwise 0.
+    """Return the number of tokens with which to read a graph: ``FEW`` (3), or 0.
 
-    The importer reads such a graph with ``FEW`` tokens to recognize its operations. The result is
-    also 0 if the graph cannot be read.
+    The result is ``FEW`` if the graph in the file accepts any number of tokens, and 0 if the graph
+    fixes the number or cannot be read.
     """
     try:
         read_graph(path, 0, lambda graph: graph)
@@ -37,9 +37,9 @@ def few(path: Path) -> int:
 def made_for(path: Path) -> int:
     """Return the only number of tokens with which a graph can be run, or 0 if none is found.
 
-    The function is for graphs whose first input accepts any number of tokens, while a constant of
-    the graph fixes it. The result is 0 if the first input fixes the number, if some nodes are
-    unsupported, or if the graph also runs with ``FEW`` (3) tokens.
+    In some graphs, the first input accepts any number of tokens, but a constant (such as a shape)
+    is right for only one number. The result is 0 if the first input fixes the number, or if the
+    graph also runs with ``FEW`` (3) tokens. The result is also 0 if nodes are unsupported.
     """
     return _made_for(path, stamp(path))
 
@@ -58,12 +58,12 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the largest number of tokens for which a graph can compute the value named ``start``.
+    """Return the largest number of tokens with which a graph can compute the value ``start``.
 
-    ``graph`` was read from the file ``path``, with the number of tokens that :func:`few` returns.
-    The limit is usually set by a constant, such as a table of positions. So the function tries only
-    the axis sizes of the graph's constants, and the integers in small constants. The result is 0 if
-    none of these numbers is the limit.
+    ``graph`` is the graph in the file ``path``, read with the number of tokens that :func:`few`
+    returned. Usually a constant sets the limit, for example a table of positions. The function
+    therefore tries only the axis sizes of the graph's constants, and the integers in small
+    constants. If none of these numbers is the limit, the result is 0.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

@@ -97,10 +97,10 @@ def gemm(node: Node) -> View:
 
 
 def conv(node: Node) -> View:
-    """Return a view of a Conv's result: a linear layer applied to each window of the graph's input.
+    """Return a Conv node's result: a view of a linear layer of windows of the graph's input.
 
-    Raises :class:`UnsupportedError` if the Conv's operand is not the graph's input, or if the
-    convolution is grouped or padded by a rule.
+    Raises :class:`UnsupportedError` if the node's operand is not the graph's input, if the
+    convolution is grouped, or if ``auto_pad`` computes its padding.
     """
     view, weight = node.view(0), node.constant(1)
     if not isinstance(view.tensor, Input) or view.shape[0] != 1:

@@ -81,14 +81,14 @@ class Encoder:
 
 
 def match(output: View, names: Mapping[int, str]) -> Encoder:
-    """Return the encoder whose output is the view ``output`` of a tensor.
+    """Return the encoder that computes the view ``output`` of a tensor.
 
-    The view is the graph's output or an earlier value. ``names`` is a dictionary from a tensor's
-    Python ``id`` to the name of its value in the graph. The function compares the tensors with the
-    layers of an encoder, from ``output`` back to the input.
+    ``output`` is the graph's output or an earlier value of the graph. The function compares the
+    tensors with the layers of an encoder, from ``output`` back to the input. ``names`` is a
+    dictionary from ``id(tensor)`` to the name of the tensor's value in the graph.
 
-    Raises :class:`UnsupportedError` if they are not those of an encoder. The message usually names
-    the node of the first tensor that differs.
+    Raises :class:`UnsupportedError` if the tensors differ from an encoder's layers. The message
+    usually names the node of the first tensor that differs.
     """
     x = output.tensor
     weights: dict[str, Floats] = {}

@@ -101,13 +101,14 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return a view of the sum or difference of a :class:`Spread` and a constant.
+    """Return the sum or difference of a constant and a view of a :class:`Spread`.
 
-    A :class:`Spread` is a term of a LayerNorm. ``view`` is a view of it, and ``number`` is the
-    constant. The result is a view of another :class:`Spread`, whose ``beta`` includes the constant.
+    A :class:`Spread` is a term in the formula of LayerNorm. ``view`` is the view, and ``number`` is
+    the constant. The result is a view of another :class:`Spread`, whose ``beta`` includes the
+    constant.
 
-    Raises :class:`UnsupportedError` if the constant differs between tokens, or if the view lacks a
-    column of its tensor.
+    Raises :class:`UnsupportedError` if the constant differs between rows (tokens), or if the view
+    lacks a column of its tensor.
     """
     tensor = view.tensor
     assert isinstance(tensor, Spread)

@@ -44,12 +44,13 @@ class Node:
         return value.decode() if isinstance(value, bytes) else value
 
     def view(self, place: int) -> View:
-        """Return input number ``place`` as a view (elements of a tensor) without a function.
+        """Return input number ``place`` as a view without a function.
 
-        A view may apply an elementwise function to its elements. For such an input, the function's
-        results become a new tensor, and the result is a view of it (:meth:`Made.settled`).
+        A view contains elements of a tensor, and may apply a function to them. If the input has a
+        function, the function's results become a new tensor (:meth:`Made.settled`). The result is a
+        view of the new tensor.
 
-        Raises :class:`UnsupportedError` if the input is no view.
+        Raises :class:`UnsupportedError` if the input is not a view.
         """
         value = self.inputs[place]
         if not isinstance(value, View):
@@ -77,10 +78,10 @@ def whole(tensor: Tensor, shape: Sequence[int]) -> View:
 
 
 def full_rows(view: View) -> Index:
-    """Return an array: for each row of a view, the index of the row of its tensor.
+    """Return an array with the index of the tensor row that each row of a view contains.
 
-    The rows of a view are along its last axis. Raises :class:`UnsupportedError` if a row does not
-    contain all columns of the tensor, in their order.
+    The rows of a view are along its last axis. Raises :class:`UnsupportedError` if a row of the
+    view does not have all columns of the tensor, in their order.
     """
     rows, columns = view.layout()
     if not np.array_equal(columns, np.arange(view.tensor.columns)):
@@ -89,10 +90,10 @@ def full_rows(view: View) -> Index:
 
 
 def like(view: View, tensor: Tensor) -> View:
-    """Return a view that selects rows of ``tensor`` as ``view`` selects rows of its tensor.
+    """Return a view of ``tensor`` with the row indices that ``view`` has in its own tensor.
 
-    The rows of a view are along its last axis. Where a row of ``view`` begins in row i of its
-    tensor, the result has row i of ``tensor``, with all columns.
+    The rows of a view are along its last axis. If row r of ``view`` begins with an element of row i
+    of its tensor, row r of the result is row i of ``tensor``, with all columns.
     """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

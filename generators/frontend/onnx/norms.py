@@ -90,11 +90,11 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return a view of the mean of the valid tokens' rows, computed by a division.
+    """Return a view of the mean of the valid tokens' rows, for a node that divides their sum.
 
-    ``view`` must be the sum of these rows, and ``mask`` the number of valid tokens, which the graph
-    computes from its mask. The node divides the sum by the number. Raises :class:`UnsupportedError`
-    for other operands.
+    The node's operands are ``view``, the sum of the valid tokens' rows, and ``mask``, the number of
+    valid tokens. The graph computes this number from its mask input. Raises
+    :class:`UnsupportedError` for other operands.
     """
     tensor = view.tensor
     assert isinstance(tensor, Kept)

@@ -14,15 +14,16 @@ Used = TypeVar("Used")
 
 
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
-    """Read the graph in a file, call ``use`` with the graph, and return the result of the call.
+    """Return the result of the function ``use`` for the graph in a file.
 
-    The graph is first read with a batch axis at the beginning of each input. If reading or ``use``
-    raises :class:`InputError`, the graph is read again without batch axes, and ``use`` is called
-    again. The second attempt is made only if the first input has a single axis, or a first axis of
-    a fixed size above 1. ``tokens`` is the number of tokens, or 0 if the graph fixes it.
+    The first attempt reads the graph with the first axis of each input as the batch axis, and calls
+    ``use`` with the graph. If the first attempt raises :class:`InputError`, a second attempt reads
+    the graph without batch axes. The second attempt is made only if the first input has a single
+    axis, or if its first axis has a fixed size above 1. If both attempts fail, the error of the
+    first attempt is raised.
 
-    If no attempt succeeds, the error of the first attempt is raised. This error is an
-    ``OpenLengthError`` if neither ``tokens`` nor the graph gives the number of tokens.
+    ``tokens`` is the number of tokens, or 0 if the graph fixes the number. If neither ``tokens``
+    nor the graph gives the number, the error is an ``OpenLengthError``.
     """
     known = stamp(path)
     try:
@@ -39,10 +40,10 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Return (modification time in nanoseconds, size in bytes) of the ONNX file in a path.
+    """Return (modification time in nanoseconds, size in bytes) of an ONNX file.
 
-    The caller compares two results to find out whether the file was written again. The path may end
-    in a colon and the name of an output. Raises :class:`InputError` if the file cannot be read.
+    If the results of two calls differ, the file was written between the calls. The path may end in
+    a colon and the name of an output. Raises :class:`InputError` if the file cannot be read.
     """
     file = file_and_output(path)[0]
     with reading(file, "ONNX file"):

@@ -317,16 +317,15 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return which rows and columns of its tensor the view contains, as two arrays of indices.
+        """Return which row and column of its tensor each row and column of the view contains.
 
-        The view is read as a matrix: the last axis has the matrix's columns, and the other axes are
-        combined into one axis of rows. The first array has, for each row of the matrix, the index
-        of the tensor's row. The second array has, for each column of the matrix, the index of the
-        tensor's column.
+        The view is read as a matrix. Its last axis is the matrix's columns, and all other axes
+        together are the matrix's rows. The result is two arrays. The first array has the index of a
+        tensor row for each matrix row. The second array has the index of a tensor column for each
+        matrix column.
 
-        Raises :class:`UnsupportedError` if a row of the matrix contains elements from several rows
-        of the tensor. It is also raised if the rows of the matrix do not all have the same columns
-        of the tensor, in the same order.
+        Raises :class:`UnsupportedError` if a matrix row contains elements from several tensor rows,
+        or if two matrix rows have different tensor columns or another order of columns.
         """
         flat = self.index.reshape(-1, self.index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)
@@ -337,11 +336,11 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """A value of a graph that is computed from the mask of valid tokens.
+    """A value of a graph that depends only on which tokens are valid and which are padding.
 
-    ``full`` is the value's array if all tokens are valid. ``cut`` is its array if the last token is
-    padding and all others are valid. A value that a graph computes from token numbers is also a
-    :class:`Mask` if it depends only on which tokens are padding.
+    ``full`` is the value's array if all tokens are valid. ``cut`` is its array if only the last
+    token is padding. The graph computes such a value from a mask input, or from token numbers by
+    comparison with the padding token.
     """
 
     full: NDArray[np.generic]
@@ -353,7 +352,7 @@ Value = View | Mask | NDArray[np.generic]
 
 @dataclass
 class Made:
-    """Cache of computed tensors: applying the same function to a tensor twice gives one object."""
+    """Cache of computed tensors: one object for each pair of a function and a source tensor."""
 
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
     scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)
