@@ -29,10 +29,10 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a campaign (many similar tests): the data from which a job (a function) runs it.
+    """One case of a campaign (many similar tests): the data that a job (a function) needs.
 
-    ``kind`` is the kind of job, for example ``fault``. ``seed`` is the random seed of the whole
-    campaign, and ``index`` is the number of the case in the campaign, from 0 on. ``fields`` has the
+    ``kind`` is the kind of job, for example ``fault``. ``seed`` is the random seed of the campaign,
+    and ``index`` is the number of the case in the campaign, from 0 on. ``fields`` has the
     campaign's settings: pairs (name, value), sorted by name.
     """
 

@@ -30,7 +30,7 @@ class Samples:
 def one_sample(name: str, sample: Sample) -> Samples:
     """Return C code for one sample text: an array of its tokens, and macros with token counts.
 
-    The declared identifiers begin with ``name``.
+    The declared identifiers begin with ``name`` (macros in upper case).
     """
     upper = name.upper()
     sizes = f"""\
@@ -46,7 +46,7 @@ extern const uint32_t {name}_sample_tokens[];
 
 
 def several_samples(name: str, samples: Sequence[Sample]) -> Samples:
-    """Return C code for several sample texts, which the model processes together as a batch.
+    """Return C code for several sample texts, which the model processes as a batch.
 
     The code has one array of tokens for each text, and arrays with the token counts of all texts.
     The declared identifiers begin with ``name``.

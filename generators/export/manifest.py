@@ -74,9 +74,9 @@ def manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a compiled model: the facts that a host needs to load and run it.
 
-    A host first processes the entries of ``setup`` in the manifest in order. For each entry, the
-    host writes the entry's image file to external memory, from address 0 on. If the entry names a
-    setup program, the host loads that program, starts it at word 0 and waits for its end. A setup
+    A host first processes the entries of the manifest's list ``setup`` in order. For each entry,
+    the host writes the entry's image file to external memory, from address 0 on. If the entry names
+    a setup program, the host loads that program, starts it at word 0 and waits for its end. A setup
     program copies the image to memories in the chip. After all entries of ``setup``, the host loads
     the program that ``program`` describes. The dictionary ``entries`` in ``program`` has the
     program's entry points: the word addresses at which the host can start it. All other addresses
@@ -87,15 +87,15 @@ def manifest(
     - ``tensors``: for each entry point, the names of the tensors that vector instructions write, in
       the order of execution;
     - ``made``: the argument ``made``, facts about the quantization;
-    - ``host``: texts that describe the host's computations before and after the machine's run;
+    - ``host``: descriptions of the host's computations before and after the machine's run;
     - ``labels``, only for an encoder: the argument ``names``, the names of the output's columns;
     - ``cycles``: the predicted number of cycles for an encoder's longest input, or for a decoder's
-      last token. It is None for a microcoded machine.
+      last token; None for a microcoded machine.
 
     The prediction assumes that external memory returns the first word of an access after
     ``latency`` cycles, and one more word every ``interval`` cycles. ``bits`` is the number of upper
-    bits of each weight that the machine reads. It is 8, or for nested weights (readable with fewer
-    bits) also 4 or 2.
+    bits of each weight that the machine reads. ``bits`` is 8, or for nested weights (readable with
+    fewer bits) also 4 or 2.
     """
     config, text = code.config.replace(trace=False), isinstance(code, TextHost)
     cycles = None

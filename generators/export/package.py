@@ -44,7 +44,7 @@ def package(
       from external memory to the chip's memories.
     - ``setup_N_image.bin`` is the image of setup program N. The last setup program has the image
       ``image.bin``.
-    - For a decoder whose tokenizer has a file, this file is included.
+    - A decoder's result also has the tokenizer's file, if there is one.
 
     Words in ``.bin`` files are least significant byte first. ``origin`` is the manifest's entry on
     how to load the encoder's float model again, or None if its source is unknown. The other

@@ -204,8 +204,8 @@ class Folder:
 
         The error names all such settings. Settings that the importer uses, and settings without
         effect on the model, cause no error. ``only`` is a dictionary from the name of a setting to
-        its only supported value. ``why`` is a dictionary from the name of such a setting to the
-        reason, a text for the error message.
+        its only supported value. ``why`` is a dictionary from the name of such a setting to a text
+        for the error message: the reason why no other value is supported.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

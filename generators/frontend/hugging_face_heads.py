@@ -56,8 +56,8 @@ class Head:
         """Move the tensors of a linear layer from a model folder to the head.
 
         The layer's name is ``theirs`` in the folder, and ``ours`` in the head. The tensors are
-        removed only in memory. If ``biased`` is false, the folder has no bias, and the head's bias
-        is zeros.
+        removed in memory, not in the file. If ``biased`` is false, the folder has no bias, and the
+        head's bias is zeros.
         """
         weight = self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
         self.weights[f"{ours}.bias"] = (
@@ -73,8 +73,7 @@ def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon
     ``words``. ``rows`` is the number of tokens of the longest text. ``activation`` and ``epsilon``
     are the encoder's settings.
 
-    Raises :class:`InputError` if the architecture is not known, or if weights of the head are
-    missing.
+    Raises :class:`InputError` if the architecture is not known, or if head weights are missing.
     """
     name = folder.architecture
     kind = name.rpartition("For")[2] if "For" in name else name

@@ -24,12 +24,12 @@ _EPSILON = 1e-5
 
 
 def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
-    """Return the description and the weights of the encoder-decoder model in a folder.
+    """Return the description and the weights of the encoder-decoder in a folder.
 
     The folder contains config.json and model.safetensors. If config.json demands scaled embeddings,
-    the returned token vectors are multiplied by the scale. The head then has its own weights: the
-    folder's or, if there are none, the token vectors without the scale. Position vectors that a
-    Pegasus file lacks are computed.
+    the returned token vectors are multiplied by the scale. For scaled embeddings, the head has
+    separate weights: the folder's or, if there are none, the token vectors without the scale.
+    Position vectors that a Pegasus file lacks are computed.
 
     Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
     supported.

@@ -76,8 +76,8 @@ def sound_reader(source: Source) -> Reader:
     """Return a function that reads a sound file and returns the sound as an input of the model.
 
     The function's argument is the file's path. Its result has the shape of the model's input. If
-    only one axis of this shape is longer than 1, the input is a waveform (samples). With any other
-    shape, the input is [frames, features]. If the model's folder has a feature extractor of
+    only one axis of this shape is longer than 1, the input is a waveform (samples). For other
+    shapes, the input is [frames, features]. If the model's folder has a feature extractor of
     ``transformers``, the extractor computes the input. A sound shorter than the input is padded,
     and a longer sound is cut off.
 

@@ -70,8 +70,8 @@ class NamedInputs:
     def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
         """Return the array of a sample's first input, and a dictionary of its other inputs by name.
 
-        ``values`` is the sample: a dictionary from input name to array. If the model has no inputs
-        but the first input and masks, ``values`` may be the array of the first input. If the sample
+        ``values`` is the sample: a dictionary from input name to array. If the model has only the
+        first input and masks, ``values`` may be the array of the first input. If the sample
         contains a mask or a length, padding tokens are removed from the first input. Error messages
         call the model ``model``.
 

@@ -37,8 +37,8 @@ def refuse_other(path: Path) -> None:
 
     If the file's suffix or first bytes show a known but unsupported format, the error message says
     how to convert the model. For any other file, the message lists the supported forms of models. A
-    folder raises no error. A missing file raises an error only if its suffix is that of such a
-    format.
+    folder raises no error. A missing file raises an error only if its suffix is that of an
+    unsupported format.
     """
     kind = path.suffix.lower()
     if path.is_dir():

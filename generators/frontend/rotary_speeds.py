@@ -23,12 +23,13 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     """Return the settings of a model's rotary positions: a dictionary from name to value.
 
     The settings are those of the dictionary ``rope_scaling`` in config.json or, if that is empty,
-    those of ``rope_parameters``. If the dictionary lacks the base or the share, the top level of
-    config.json provides it. The result always has these settings:
+    those of ``rope_parameters``. The result always has these settings:
 
     - ``rope_type``: the kind of rotary positions;
     - ``rope_theta``: the rotary base;
     - ``partial_rotary_factor``: the share of a head's columns that are rotated.
+
+    If the dictionary lacks the base or the share, the top level of config.json provides them.
 
     For the kinds ``llama3``, ``yarn`` and ``longrope``, the result also has the number of positions
     of the original training. This number is read from the top level of config.json, or else from
@@ -77,10 +78,9 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
 def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Turning:
     """Return (rotary base, angular speed of each pair of columns, factor of cosines and sines).
 
-    The speeds are an array [head_dim / 2], in radians per position, and are the same for all heads.
-    The two columns of a pair are rotated together. The speed of a pair that is not rotated is 0.
-    ``rope`` is the result of :func:`rope_settings`, and ``head_dim`` is the number of columns of a
-    head.
+    The speeds are an array [head_dim / 2], in radians per position, the same for all heads. The two
+    columns of a pair are rotated together. The speed of a pair that is not rotated is 0. ``rope``
+    is the result of :func:`rope_settings`, and ``head_dim`` is the number of columns of a head.
 
     Two kinds (``rope_type``) have other speeds for long texts. For ``dynamic``, the result has the
     speeds of the kind ``default``, which are correct up to the model's number of positions. For

@@ -110,8 +110,8 @@ class TextSource:
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
         """Return a quantized decoder that has only the first layers of the model.
 
-        ``model`` is the description of the decoder. The calibration uses a single token. If the
-        decoder does not fit a machine, the whole model does not fit either.
+        ``model`` is the description of the decoder. The calibration uses one token. If the decoder
+        does not fit a machine, the whole model does not fit either.
         """
         few = replace(options, texts=1, length=1)
         return quantize_decoder(model, self.weights, 0, few)
@@ -129,9 +129,9 @@ class TextSource:
         For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
         ``texts`` is None, the model samples the calibration texts.
 
-        For an encoder-decoder, ``texts`` are source texts, and the model samples an answer to each
-        source text. The answers are the calibration texts. If ``texts`` is None, the source texts
-        come from the model's folder, or are random if the folder has none.
+        For an encoder-decoder, ``texts`` are source texts. The model samples an answer to each
+        source text as a calibration text. If ``texts`` is None, the source texts come from the
+        model's folder, or are random if the folder has none.
 
         Raises :class:`InputError` in the same cases as
         :func:`celosia.generators.quantize.texts.calibration_texts`.

@@ -16,7 +16,7 @@ Description = ModelDescription | TextDescription
 
 
 class Home(enum.Enum):
-    """Memory of a value: residual stream, scratchpad, or kept for later runs (keys and values)."""
+    """Memory of a value: residual stream, scratchpad, or cached keys and values for later runs."""
 
     STREAM = "stream"
     """The residual stream: INT16 with the same step in the whole model."""
@@ -61,9 +61,9 @@ class Embedding:
 class Start:
     """``target`` is the position vectors, to which a later layer adds the embedded input.
 
-    If the model has no learned positions, ``target`` is zeros. If the model has a class token, its
-    vector is added to row 0. The later linear layer embeds the input, and adds the result to the
-    rows after the class token.
+    If the model has no learned positions, ``target`` is zeros. If the model has a class token, the
+    token's vector is added to row 0. The later linear layer embeds the input, and adds the result
+    to the rows after the class token.
     """
 
     target: Value

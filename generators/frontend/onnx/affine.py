@@ -47,9 +47,9 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors.
 
-    An :class:`Affine` is a tensor ``gains * source + shifts``. Its sum with a tensor ``other`` is
-    ``gains * (source + other / gains) + shifts``. The layer that computes ``other`` gets the
-    weights divided by ``gains``.
+    An :class:`Affine` is a tensor ``gains * source + shifts``. The sum of an :class:`Affine` and a
+    tensor ``other`` is ``gains * (source + other / gains) + shifts``. The layer that computes
+    ``other`` gets the weights divided by ``gains``.
 
     Raises :class:`UnsupportedError` if a gain is 0, or if ``other`` does not come from a layer
     whose weights can be divided.

@@ -47,7 +47,7 @@ def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
     """Return a view of the scores of attention pooling: constant queries times computed keys.
 
     ``queries`` is the shape of the constant queries: [..., n, head_dim] for n queries. A later
-    softmax node turns the scores of a query to the tokens' weights in the pooling.
+    softmax converts the scores of a query to the tokens' weights in the pooling.
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]

@@ -34,7 +34,8 @@ def explain(
     """Return a sentence that says why a graph cannot be imported, and suggests remedies.
 
     ``reasons`` has a text for each unsupported node. ``error`` is the error of the search for an
-    encoder that ends at the graph's output, or None. The sentence contains these texts.
+    encoder that ends at the graph's output, or None. The sentence contains the reasons and the
+    error.
 
     ``others`` are the errors of searches for encoders that end at earlier values of the graph. The
     sentence contains one of them only if it has no other explanation.

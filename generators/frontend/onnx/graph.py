@@ -365,7 +365,7 @@ class Graph:
 
         ``outputs`` are the names of the computed values, and ``sources`` those of the given values.
         The runner takes the arrays of ``sources``, and of the graph inputs that the outputs also
-        need. The runner does not run nodes that are needed only for ``sources``.
+        need.
 
         Raises :class:`InputError` if the nodes between ``sources`` and ``outputs`` cannot be run.
         """

@@ -3,7 +3,7 @@
 The modules ``graph`` and ``nodes`` recognize the tensor that each node of a graph computes. The
 module ``match`` finds the blocks of a model description in these tensors. A graph may have nodes
 before the first block or after the last block that a model description cannot express. The host
-runs these nodes with ONNX Runtime or with ONNX's reference implementation. Finally, the importer
+runs these nodes with ONNX Runtime or ONNX's reference implementation. Finally, the importer
 compares the model's outputs with the graph's outputs. If ``quick`` is true, large graphs are not
 compared.
 """
@@ -138,7 +138,7 @@ def is_causal(path: Path) -> bool:
 def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
     """Return the encoder that a graph computes, and the dictionary from :meth:`Graph.follow`.
 
-    The dictionary has for each value's name its meaning: a constant, a mask or a view (elements of
+    The dictionary has the meaning of each value by name: a constant, a mask or a view (elements of
     a tensor). Raises :class:`InputError` if parts of the graph are unsupported; the message names
     these parts.
     """

@@ -102,11 +102,11 @@ class InputReader:
         """Return the :class:`Place` of a graph's input: its name, shape, kind and element type.
 
         ``value`` is the ONNX model's description of the input. If ``first`` is true, the input is
-        the graph's first input, and its kind is token numbers or data. For any other input, the
-        name, the shape and the element type determine the kind (such as a mask).
+        the graph's first input, and its kind is token numbers or data. For any other input, name,
+        shape and element type determine the kind (such as a mask).
 
         ``shape`` has the size of each axis, or 0 for a size that the graph does not fix. ``tokens``
-        is the number of tokens if the graph does not fix the number, or 0.
+        is the caller's number of tokens, or 0 if the graph fixes the number.
 
         Raises :class:`OpenLengthError` if the graph does not fix the number of tokens and
         ``tokens`` is 0. Raises :class:`InputError` if the graph fixes another number than
