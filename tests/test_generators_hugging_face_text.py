@@ -329,6 +329,12 @@ def test_a_window_is_all_the_places_there_are(tmp_path) -> None:
     assert load_hugging_face_text(tmp_path)[0].positions == 7
 
 
+def test_a_model_of_the_package_is_loaded_by_its_name() -> None:
+    source = load_text("tales")
+    assert source.description.name == "tales"
+    assert source.tokenizer.decode(source.tokenizer.encode("a cat")) == "a cat"
+
+
 @needs_tokenizers
 def test_a_folder_with_its_tokenizer(tmp_path) -> None:
     write_folder(tmp_path, LLAMA, llama_tensors())

@@ -52,6 +52,7 @@ def test_half_a_character_is_no_text(tmp_path: Path, base) -> None:
         (LLAMA, {"num_hidden_layers": True}, f"{SIZE}, not True"),
         (LLAMA, {"num_hidden_layers": 0}, f"{SIZE}, not 0"),
         (LLAMA, {"hidden_size": 10**400}, f"{SIZE}, not 1{'0' * 59}..."),
+        (LLAMA, {"hidden_size": "x" * 58}, f"{SIZE}, not '{'x' * 58}'"),
         (LLAMA, {"rms_norm_eps": "tiny"}, "a number from 0 to 1, not 'tiny'"),
         (LLAMA, {"rms_norm_eps": None}, "a number from 0 to 1, not None"),
         (LLAMA, {"rope_theta": float("nan")}, "a number above 1 and up to 1e12, not nan"),
@@ -60,6 +61,7 @@ def test_half_a_character_is_no_text(tmp_path: Path, base) -> None:
         (LLAMA, {"eos_token_id": "</s>"}, "a token's number or a list of them or null, not '</s>'"),
         (LLAMA, {"eos_token_id": [2, "x"]}, "a token's number or a list of them or null, not "
          "[2, 'x']"),
+        (LLAMA, {"bos_token_id": 1 << 25}, "a token's number or null, not 33554432"),
         (LLAMA, {"hidden_act": ["silu"]}, "a string, not ['silu']"),
         (LLAMA, {"original_max_position_embeddings": "x"}, f"{SIZE} or null, not 'x'"),
         (LLAMA, {"rope_scaling": []}, "settings of rotary positions or null, not []"),
@@ -72,6 +74,11 @@ def test_half_a_character_is_no_text(tmp_path: Path, base) -> None:
          "a list of full_attention and sliding_attention or null, not 5"),
         ({**LLAMA, "model_type": "granite"}, {"embedding_multiplier": "x"},
          "a number above 0 and up to 1e12, not 'x'"),
+        ({**LLAMA, "model_type": "granite"}, {"embedding_multiplier": 2e12},
+         "a number above 0 and up to 1e12, not 2000000000000.0"),
+        ({"model_type": "gpt_neo", "hidden_size": 8, "vocab_size": 9, "num_layers": 1},
+         {"attention_types": 3}, "a list of pairs, each a list of global and local and how often "
+         "it is repeated, not 3"),
         (BERT, {"layer_norm_eps": "tiny"}, "a number from 0 to 1, not 'tiny'"),
         ({**BERT, "model_type": "roberta"}, {"pad_token_id": None}, "a token's number, not None"),
         (BERT, {"id2label": 4}, "names by numbers or null, not 4"),

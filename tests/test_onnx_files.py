@@ -146,6 +146,12 @@ def test_what_may_not_end(tmp_path) -> None:
         "loops written out, as torch.onnx.export with dynamo=True does"
     )
     refused(message, path)
+    value = helper.make_tensor_value_info
+    inner = [value("s", FLOAT, [4, 6])], [value("t", FLOAT, [4, 6])]
+    body = helper.make_graph([helper.make_node("Identity", ["s"], ["t"])], "body", *inner)
+    scan = helper.make_node("Scan", ["x"], ["y"], name="turns", body=body, num_scan_inputs=1)
+    save(path, [scan])
+    refused(message.replace("Loop", "Scan"), path)
     noise = helper.make_node("RandomNormal", [], ["w"], name="noise", shape=[6])
     save(path, [noise, ADD])
     message = (

@@ -255,3 +255,12 @@ def test_the_library_takes_several_inputs(tmp_path) -> None:
     assert run.mismatches == 0
     for output, exact in zip(run.outputs, model.floats(inputs), strict=True):
         np.testing.assert_allclose(output, exact, atol=0.1 * np.abs(exact).max())
+
+
+def test_token_numbers_are_below_the_rows_of_their_table(tmp_path) -> None:
+    """The host computes the embedding, so its table is none of the model's tensors."""
+    form, path = Form(), tmp_path / "model.onnx"
+    words = form.rng.normal(0, 1, (9, 6)).astype(np.float32)
+    x = form.block(form.add("Tanh", form.add("Gather", words, "x")))
+    source = load_onnx(form.write(path, x, [("x", INT, [1, 4])]))
+    assert (source.description.vocabulary, source.vocabulary) == (0, 9)

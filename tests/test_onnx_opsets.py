@@ -170,3 +170,36 @@ def test_a_norm_without_an_epsilon_is_refused(tmp_path) -> None:
     path = block.save(tmp_path / "model.onnx", x)
     with pytest.raises(ValueError, match=r"a norm whose epsilon is not positive; .*its epsilon is"):
         load_onnx(path)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_attention_and_layers_as_einsum_writes_them(swapped, tmp_path) -> None:
+    """If ``swapped``, weights are left of rows, and values left of shares."""
+    block = Opset(13)
+
+    def add(equation: str, left, right) -> str:
+        terms, _, target = equation.partition(" -> ")
+        if swapped:
+            left, right, terms = right, left, ", ".join(reversed(terms.split(", ")))
+        return block.add("Einsum", left, right, equation=f"{terms} -> {target}")
+
+    def weight(*shape: int) -> np.ndarray:
+        return block.rng.normal(0, 0.5, shape).astype(np.float32)
+
+    query, key, value = (add("abc, cde -> abde", "x", weight(6, 2, 3)) for _ in range(3))
+    scores = block.add("Einsum", query, key, equation="abde,afde->adbf")
+    shares = block.add("Softmax", block.add("Mul", scores, np.float32(0.5)), axis=-1)
+    context = add("adbf, afde -> abde", shares, value)
+    x = block.add("Add", "x", add("abde, dec -> abc", context, weight(2, 3, 6)))
+    hidden = block.add("Relu", add("abc, cd -> abd", x, weight(6, 9)))
+    x = block.add("Add", x, add("abd, dc -> abc", hidden, weight(9, 6)))
+    agrees(block.save(tmp_path / "model.onnx", x))
+
+
+def test_attention_as_one_node(tmp_path) -> None:
+    block = Opset(23)
+    parts = [block.linear("x", 6) for _ in range(3)]
+    context = block.add("Attention", *parts, q_num_heads=2, kv_num_heads=2)
+    x = block.add("Add", "x", block.linear(context, 6))
+    x = block.add("Add", x, block.linear(block.add("Relu", block.linear(x, 9)), 6, 9))
+    agrees(block.save(tmp_path / "model.onnx", x))

@@ -256,6 +256,19 @@ def test_norms_of_moments_that_are_no_norms_are_not_run(tmp_path) -> None:
         load_onnx(path)
 
 
+def test_parts_of_two_norms_are_not_one(tmp_path) -> None:
+    form, path = Keras(), tmp_path / "model.onnx"
+    x = form.linear("x", 6)
+    first = form.norm(x)
+    behind = form.nodes[-1].input[1]
+    second = form.norm(x)
+    form.nodes[-1].input[1] = behind
+    x = form.add("Add", x, form.attention(form.add("Add", first, second)))
+    form.write(path, form.add("Add", x, form.mlp(x)), [("x", FLOAT, [1, 4, 6])])
+    with pytest.raises(ValueError, match="it adds parts of different norms"):
+        load_onnx(path)
+
+
 def gelu(form: Form, x: str, kind: str) -> str:
     """Add GELU by a function that ONNX lacks, by ``1 - Erf`` or by the approximation by tanh."""
     if kind == "tanh":

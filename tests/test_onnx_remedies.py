@@ -15,7 +15,7 @@ from celosia.generators.frontend.other_files import refuse_other
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.studies import comparison
-from tests.test_onnx_forms import Form
+from tests.test_onnx_forms import INT, Form
 from tests.test_onnx_opsets import FLOAT, agrees, helper, onnx
 
 THINGS = read_table(TABLES / "refused_onnx.toml")
@@ -321,6 +321,34 @@ def test_a_branch_is_named_beside_a_length_that_is_open(tmp_path) -> None:
         "branch that depends on data; export the one branch that is to run"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        load_onnx(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (
+            lambda form: form.add("MatMul", np.ones(4, np.float32), "x"),
+            "it does not multiply data by a constant or by data",
+        ),
+        (
+            lambda form: form.add("Unsqueeze", form.add("CastLike", "mask", "x"), np.array([2])),
+            "it makes a mask or a constant like something else",
+        ),
+        (
+            lambda form: form.add(
+                "Slice",
+                form.block(form.add("Tanh", form.attention("x"))),
+                *np.array([[1], [3], [1]]),
+            ),
+            "the output takes some of the tokens of node n",
+        ),
+    ],
+)
+def test_reasons_of_nodes_are_named(make, reason, tmp_path) -> None:
+    form, path = Form(), tmp_path / "model.onnx"
+    form.write(path, make(form), [("x", FLOAT, [1, 4, 6]), ("mask", INT, [1, 4])])
+    with pytest.raises(ValueError, match=rf"^Model {re.escape(str(path))} is not run: .*{reason}"):
         load_onnx(path)
 
 
