@@ -232,10 +232,11 @@ def test_configurations_that_are_refused(tmp_path, config, changes, message) -> 
 
 def test_tensors_that_are_refused(tmp_path) -> None:
     extra = {"model.layers.0.self_attn.q_norm.weight": np.zeros(4), "gate": np.zeros(1)}
+    extra["model.gate.weight"] = np.zeros(1)
     write_folder(tmp_path, LLAMA, llama_tensors() | extra)
     message = (
         f"Weights {tmp_path}/model.safetensors hold tensors that a model of type llama does not "
-        "have: gate, layers.0.self_attn.q_norm.weight"
+        "have: gate, gate.weight, layers.0.self_attn.q_norm.weight"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         load_hugging_face_text(tmp_path)
@@ -327,6 +328,19 @@ def test_how_fast_pairs_turn(tmp_path, rope, speeds) -> None:
 def test_a_window_is_all_the_places_there_are(tmp_path) -> None:
     write_folder(tmp_path, {**LLAMA, "model_type": "mistral", "sliding_window": 7}, llama_tensors())
     assert load_hugging_face_text(tmp_path)[0].positions == 7
+
+
+@pytest.mark.parametrize(
+    ("used", "full_layers", "places"), [(True, 1, 7), (True, 2, 12), (False, 1, 12)]
+)
+def test_the_layers_behind_the_first_may_have_a_window(tmp_path, used, full_layers, places) -> None:
+    tensors = llama_tensors()
+    for name in list(tensors):
+        if re.search(r"[qkv]_proj\.weight$", name):
+            tensors[name.replace("weight", "bias")] = np.zeros(len(tensors[name]))
+    window = {"sliding_window": 7, "use_sliding_window": used, "max_window_layers": full_layers}
+    write_folder(tmp_path, {**LLAMA, "model_type": "qwen2", **window}, tensors)
+    assert load_hugging_face_text(tmp_path)[0].positions == places
 
 
 def test_a_model_of_the_package_is_loaded_by_its_name() -> None:

@@ -37,6 +37,8 @@ ELECTRA, ALBERT = "electra.embeddings", "albert.embeddings"
         ("GemmaForCausalLM", {}, {"tie_word_embeddings": False},
          "Weight 'lm_head.weight' is missing in {0}/model.safetensors, and setting "
          "'tie_word_embeddings' in {0}/config.json is false"),
+        ("OPTForCausalLM", {}, {"word_embed_proj_dim": 16},
+         "Setting 'word_embed_proj_dim' in {0}/config.json must be 24"),
         ("PegasusForConditionalGeneration", {}, {"tie_word_embeddings": False},
          "Weight 'lm_head.weight' is missing in {0}/model.safetensors, and setting "
          "'tie_word_embeddings' in {0}/config.json is false"),
@@ -71,6 +73,9 @@ ELECTRA, ALBERT = "electra.embeddings", "albert.embeddings"
         ("ViTForImageClassification", {}, {"image_size": 16777216},
          "Settings in {0}/config.json make an input or its patches of 844424930131968 numbers, of "
          "at most 67108864"),
+        ("Dinov2ForImageClassification", {}, {"use_swiglu_ffn": True},
+         "Setting 'use_swiglu_ffn' in {0}/config.json must be False, not True; a gated MLP is not "
+         "known in an encoder"),
         ("ASTForAudioClassification", {}, {"max_length": 16777216, "num_mel_bins": 16777216},
          "Settings in {0}/config.json make an input or its patches of 422212389568515 numbers, of "
          "at most 67108864"),

@@ -9,6 +9,7 @@ import pytest
 
 from tools.mutate_python import TABLE, report
 from tools.python_mutants import draw, mutant, statement_lines
+from tools.python_tests import within_functions
 
 ROOT = Path(__file__).parents[1]
 MODULE = """\
@@ -86,6 +87,14 @@ def test_the_seed_decides_which_mutants_are_drawn(tmp_path: Path) -> None:
 def test_the_lines_of_a_statement_leave_out_those_within_it(line: int, lines) -> None:
     span = statement_lines(MODULE, line)
     assert (span if span is None else list(span)) == lines
+
+
+def test_comprehensions_outside_functions_run_at_import(tmp_path: Path) -> None:
+    path = tmp_path / "box.py"
+    lines = ("ALL = {n: 1 for n in (2, 3)}", "ONE = lambda n: n + 1", "def f():", "    return [4]")
+    path.write_text("\n".join(lines), encoding="utf-8")
+    for old, new, inside in (("1 for", "9 for", False), ("+ 1", "+ 9", True), ("4", "9", True)):
+        assert within_functions(path, path.read_text("utf-8").replace(old, new)) == inside
 
 
 def test_a_mutant_is_noticed_survives_or_has_no_end(tmp_path: Path) -> None:

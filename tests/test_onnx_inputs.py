@@ -143,23 +143,31 @@ def test_attention_of_another_input_is_no_host_step(tmp_path) -> None:
 
 
 class Batch(Form):
-    """Parts of models of a fixed batch of 4."""
+    """Parts of models of a fixed batch of 2."""
 
     def add(self, kind: str, *inputs, **attributes) -> str:
         """Add a node."""
         if kind == "Reshape":
-            inputs = (inputs[0], np.array([4, *inputs[1][1:]]))
+            inputs = (inputs[0], np.array([2, *inputs[1][1:]]))
         return super().add(kind, *inputs, **attributes)
 
 
 def test_several_inputs_of_a_fixed_batch(tmp_path) -> None:
     form, path, (make, inputs, axes) = Batch(), tmp_path / "model.onnx", FORMS["table"]
-    batched = [(name, kind, [4, *shape[1:]]) for name, kind, shape in inputs]
+    batched = [(name, kind, [2, *shape[1:]]) for name, kind, shape in inputs]
     source = load_onnx(form.write(path, make(form, "table"), batched, axes))
     assert source.named.shapes == {"table": [5]}
     report = comparison.compare(source, path)
     assert report["refused"] is None
     assert 0 < report["difference"] < comparison.NEAR
+
+
+def test_a_constant_that_a_fixed_batch_repeats(tmp_path) -> None:
+    form, path = Batch(), tmp_path / "model.onnx"
+    places = np.repeat(form.rng.normal(0, 1, (1, 4, 6)).astype(np.float32), 2, axis=0)
+    x = form.block(form.add("Add", form.linear("x", 6), places))
+    source = load_onnx(form.write(path, x, [("x", FLOAT, [2, 4, 6])]))
+    np.testing.assert_array_equal(source.weights["positions"], places[0])
 
 
 def onnx_session(path: Path):
@@ -255,6 +263,21 @@ def test_the_library_takes_several_inputs(tmp_path) -> None:
     assert run.mismatches == 0
     for output, exact in zip(run.outputs, model.floats(inputs), strict=True):
         np.testing.assert_allclose(output, exact, atol=0.1 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("window", [0, 1])
+def test_a_mask_is_subtracted_from_scores(window, tmp_path) -> None:
+    form, path = Form(), tmp_path / "model.onnx"
+    apart = np.abs(np.arange(4)[:, None] - np.arange(4)) > window
+    mask = form.add("Where", apart, np.float32(1e9), np.float32(0))
+    if not window:
+        mask = form.add("Mul", form.add("Cast", "padding_mask", to=FLOAT), np.float32(1e9))
+        mask = form.add("Unsqueeze", mask, np.array([1, 2]))
+    x = form.block(form.linear("x", 6), mask)
+    next(node for node in form.nodes if mask in node.input).op_type = "Sub"
+    form.write(path, x, [SEQUENCE, ("padding_mask", onnx.TensorProto.BOOL, [1, 4])])
+    model = load_onnx(path).description
+    assert (model.variable, model.window) == (not window, window)
 
 
 def test_token_numbers_are_below_the_rows_of_their_table(tmp_path) -> None:

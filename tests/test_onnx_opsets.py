@@ -203,3 +203,11 @@ def test_attention_as_one_node(tmp_path) -> None:
     x = block.add("Add", "x", block.linear(context, 6))
     x = block.add("Add", x, block.linear(block.add("Relu", block.linear(x, 9)), 6, 9))
     agrees(block.save(tmp_path / "model.onnx", x))
+
+
+def test_branches_times_a_number(tmp_path) -> None:
+    block = Opset(17)
+    x = block.add("Add", "x", block.add("Mul", block.attention("x"), np.float32(0.3)))
+    branch = block.linear(block.add("Relu", block.linear(x, 9)), 6, 9)
+    x = block.add("Add", x, block.add("Div", branch, np.float32(3)))
+    agrees(block.save(tmp_path / "model.onnx", x))

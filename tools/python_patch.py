@@ -10,12 +10,15 @@ from types import CodeType, FunctionType
 Pairs = list[tuple[CodeType, CodeType]]
 """The codes of functions as they are, and as they are to be."""
 
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+"""Names of codes that run where they stand."""
+
 
 def pairs(old: CodeType, new: CodeType) -> Pairs | None:
     """Return the codes of functions that differ between two codes of a module.
 
-    None stands for a difference that acts at import: outside functions, or in the default of a
-    parameter.
+    None stands for a difference that acts at import: outside functions, in a comprehension there,
+    or in the default of a parameter.
     """
     before, after = list(_codes(old)), list(_codes(new))
     if _body(old) != _body(new) or len(before) != len(after):
@@ -24,6 +27,8 @@ def pairs(old: CodeType, new: CodeType) -> Pairs | None:
     for one, other in zip(before, after, strict=True):
         if one == other:
             continue
+        if one.co_name in _COMPREHENSIONS:
+            return None
         inside: Pairs | None = [(one, other)]
         if not one.co_flags & inspect.CO_OPTIMIZED:
             inside = pairs(one, other)
