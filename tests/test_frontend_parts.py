@@ -1,12 +1,15 @@
 """Importers against definitions: windows of convolutions, layers of the host, pieces of texts."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
 from celosia.generators.frontend.host_steps import cut, layer_norm, linear, windows
+from celosia.generators.frontend.hugging_face_pair import _positions
+from celosia.generators.frontend.onnx.causal import unlike_gpt2
 from celosia.generators.frontend.pieces import _byte_level, clean, unclean
 from celosia.generators.frontend.tokenizer import TextTokenizer
 
@@ -103,3 +106,34 @@ def test_bytes_around_a_special_token_are_one_character() -> None:
             whole = texts.decode(tokens)
             assert all(whole.startswith(texts.settled(tokens[:n])) for n in range(6))
             assert texts.settled(tokens) == whole
+
+
+@pytest.mark.parametrize(
+    ("changes", "weights", "text"),
+    [
+        ({}, {}, ""),
+        ({"norm": "none"}, {}, "no norms"),
+        ({}, {"embedding_norm.weight": 1}, "a norm of the embedding"),
+        ({}, {"class_token": 1}, "a class token"),
+        ({"embedding": "none", "blocks": [SimpleNamespace(weights={})]}, {},
+         "an embedding that is not a table of token vectors, attention without an MLP"),
+        ({}, {"head_hidden.weight": 1}, "a hidden layer in its head"),
+        ({"classes": 8}, {}, "no score for each word behind each token"),
+    ],
+)  # fmt: skip
+def test_differences_from_gpt2_are_named(changes, weights, text) -> None:
+    like = {"embedding": "tokens", "norm": "layernorm", "pooling": "none", "classes": 9, "name": ""}
+    blocks = [SimpleNamespace(weights={"up.weight": 1})]
+    tensors = {"words": np.zeros((9, 6))} | weights
+    encoder = SimpleNamespace(**{"weights": tensors, "blocks": blocks, **like, **changes})
+    assert unlike_gpt2(encoder) == text
+
+
+@pytest.mark.parametrize("dim", [4, 5])
+def test_places_of_pegasus_are_sines_and_then_cosines(dim: int) -> None:
+    model = SimpleNamespace(positions=3, dim=dim)
+    made = _positions(SimpleNamespace(tensors={}, kind="pegasus"), "places", model)
+    speeds = 10000.0 ** (-2 * (np.arange(dim) // 2) / dim)
+    angles = np.outer(np.arange(3), speeds)
+    right = np.concatenate([np.sin(angles[:, ::2]), np.cos(angles[:, 1::2])], axis=1)
+    np.testing.assert_allclose(made, right, rtol=1e-12)

@@ -341,6 +341,12 @@ def test_the_layers_behind_the_first_may_have_a_window(tmp_path, used, full_laye
     window = {"sliding_window": 7, "use_sliding_window": used, "max_window_layers": full_layers}
     write_folder(tmp_path, {**LLAMA, "model_type": "qwen2", **window}, tensors)
     assert load_hugging_face_text(tmp_path)[0].positions == places
+    bias = "layers.0.self_attn.o_proj.bias"
+    write_folder(
+        tmp_path, {**LLAMA, "model_type": "qwen2"}, tensors | {f"model.{bias}": np.ones(16)}
+    )
+    with pytest.raises(ValueError, match=f"a model of type qwen2 does not have: {bias}$"):
+        load_hugging_face_text(tmp_path)
 
 
 def test_a_model_of_the_package_is_loaded_by_its_name() -> None:

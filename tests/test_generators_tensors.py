@@ -52,6 +52,9 @@ ELECTRA, ALBERT = "electra.embeddings", "albert.embeddings"
         ("BertForMaskedLM", {"cls.predictions.decoder.weight": np.zeros((12, 24))}, {},
          "Weight 'cls.predictions.decoder.weight' must have the shape [13, 24], not [12, 24] in "
          "{0}/model.safetensors"),
+        ("BertForMaskedLM", {"cls.predictions.transform.dense.weight": None}, {},
+         "Weights {0}/model.safetensors lack the head of BertForMaskedLM: none of cls.predictions, "
+         "lm_head, vocab_projector, predictions, generator_lm_head is there"),
         ("BertForMaskedLM", {"embeddings.word_embeddings.weight": np.zeros((13, 24))}, {},
          "Weights {0}/model.safetensors hold the tensor 'embeddings.word_embeddings.weight' twice"),
         ("BertForSequenceClassification", {"classifier.weight": np.zeros((5, 24)),
@@ -116,3 +119,9 @@ def test_a_bounded_model_has_no_more_places(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         load_text(str(tmp_path)).quantize(Quantization(places=8, texts=1, length=4))
+
+
+def test_classes_of_images_have_names(tmp_path: Path) -> None:
+    base, names = BASES["ViTForImageClassification"], {"0": "cat", "1": "dog", "2": "fox"}
+    edits.write(tmp_path, base["config"] | {"id2label": names}, edits.tensors_of(base["shapes"]))
+    assert load_source(str(tmp_path)).labels == ("cat", "dog", "fox")

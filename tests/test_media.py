@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from celosia.arch.packages import library
-from celosia.generators.frontend.media import image_reader, sound_reader
+from celosia.generators.frontend.media import image_reader, sound_length, sound_reader
 from celosia.generators.frontend.sample_files import count_cut, read_samples
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import load_source
@@ -179,6 +179,31 @@ def test_an_image_of_the_models_size_is_processed_as_any_other(tmp_path: Path) -
     right = processor(Image.fromarray(pixels), return_tensors="np")["pixel_values"][0]
     processed = image_reader(source)(tmp_path / "x.png")
     np.testing.assert_allclose(processed, right, atol=1e-6)
+
+
+def test_images_without_the_name_of_a_processor(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "x.png")
+    norm = {"image_mean": MEAN, "image_std": STD}
+    for number, (how, right) in enumerate(
+        [
+            (norm, (pixels / 255 - MEAN) / STD),
+            (norm | {"do_normalize": False}, pixels / 255),
+            ({"do_rescale": False}, pixels.astype(float)),
+        ]
+    ):
+        read = image_reader(listener(tmp_path / str(number), how, (3, 8, 8)))
+        values = read(tmp_path / "x.png")
+        assert values.dtype == np.float64
+        np.testing.assert_allclose(values, np.moveaxis(right, -1, 0), rtol=1e-12)
+
+
+def test_the_length_of_a_sound_needs_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        ValueError, match=r"^Sounds need the package soundfile of the extra sounds;"
+    ):
+        sound_length(Path("x.wav"))
 
 
 RECORDED = Path(__file__).parent / "data" / "sounds"

@@ -9,6 +9,7 @@ import pytest
 
 from tools.mutate_python import TABLE, report
 from tools.python_mutants import draw, mutant, statement_lines
+from tools.python_patch import pairs
 from tools.python_tests import within_functions
 
 ROOT = Path(__file__).parents[1]
@@ -95,6 +96,14 @@ def test_comprehensions_outside_functions_run_at_import(tmp_path: Path) -> None:
     path.write_text("\n".join(lines), encoding="utf-8")
     for old, new, inside in (("1 for", "9 for", False), ("+ 1", "+ 9", True), ("4", "9", True)):
         assert within_functions(path, path.read_text("utf-8").replace(old, new)) == inside
+
+
+def test_functions_that_functions_have_made_are_changed(tmp_path: Path) -> None:
+    path, text = tmp_path / "box.py", "def f():\n    def g():\n        return 1\n    return g\n"
+    codes = [compile(some, path, "exec") for some in (text, text.replace("1", "2"))]
+    found = pairs(*codes)
+    assert found is not None
+    assert [(old.co_name, new.co_consts) for old, new in found][1:] == [("g", (None, 2))]
 
 
 def test_a_mutant_is_noticed_survives_or_has_no_end(tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def test_inputs_of_any_rank(shape, tmp_path) -> None:
     path = tmp_path / "model.onnx"
     form.write(path, x, [("x", FLOAT, shape)], 2 if len(shape) < 3 else 3)
     source = load_onnx(path)
+    assert source.description.embedding == "linear"
     values = source.random(np.random.default_rng(1))
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": values.reshape(shape).astype(np.float32)})

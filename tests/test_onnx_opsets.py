@@ -137,8 +137,10 @@ def test_the_softmax_of_heads_is_of_the_opset(axis, opset, tmp_path) -> None:
 def test_opsets_that_are_not_known_are_refused(tmp_path) -> None:
     path = tmp_path / "model.onnx"
     newest = onnx.defs.onnx_opset_version()
-    for opset in (6, newest + 1, 999):
-        Opset(opset).save(path, "x")
+    for opset, domain in ((6, ""), (newest + 1, "ai.onnx"), (999, "")):
+        model = onnx.load(str(Opset(opset).save(path, "x")))
+        model.opset_import[0].domain = domain
+        onnx.save(model, str(path))
         message = (
             f"^Model {path} is of ONNX opset {opset}; export it again with an opset from 7 to "
             f"{newest}$"
@@ -211,3 +213,17 @@ def test_branches_times_a_number(tmp_path) -> None:
     branch = block.linear(block.add("Relu", block.linear(x, 9)), 6, 9)
     x = block.add("Add", x, block.add("Div", branch, np.float32(3)))
     agrees(block.save(tmp_path / "model.onnx", x))
+
+
+def test_the_opset_of_onnx_has_two_names(tmp_path) -> None:
+    block = Opset(13)
+    query, key, value = (block.linear("x", 6) for _ in range(3))
+    scores = block.add("MatMul", query, block.add("Transpose", key, perm=[0, 2, 1]))
+    context = block.add("MatMul", block.add("Softmax", scores), value)
+    x = block.add("Add", "x", block.linear(context, 6))
+    x = block.add("Add", x, block.linear(block.add("Relu", block.linear(x, 9)), 6, 9))
+    path = block.save(tmp_path / "model.onnx", x)
+    model = onnx.load(str(path))
+    model.opset_import[0].domain = "ai.onnx"
+    onnx.save(model, str(path))
+    agrees(path)

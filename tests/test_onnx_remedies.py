@@ -336,6 +336,10 @@ def test_a_branch_is_named_beside_a_length_that_is_open(tmp_path) -> None:
             "it makes a mask or a constant like something else",
         ),
         (
+            lambda form: form.add("Gather", "x", "mask", axis=1),
+            "it moves data to places that are not known",
+        ),
+        (
             lambda form: form.add(
                 "Slice",
                 form.block(form.add("Tanh", form.attention("x"))),

@@ -29,12 +29,22 @@ def pairs(old: CodeType, new: CodeType) -> Pairs | None:
             continue
         if one.co_name in _COMPREHENSIONS:
             return None
-        inside: Pairs | None = [(one, other)]
+        inside: Pairs | None = _nested(one, other)
         if not one.co_flags & inspect.CO_OPTIMIZED:
             inside = pairs(one, other)
         if inside is None or one.co_freevars != other.co_freevars:
             return None
         found += inside
+    return found
+
+
+def _nested(old: CodeType, new: CodeType) -> Pairs:
+    """Return the codes of a function, and of those within it, which it may have made already."""
+    found, before, after = [(old, new)], list(_codes(old)), list(_codes(new))
+    if len(before) == len(after):
+        for one, other in zip(before, after, strict=True):
+            if one != other and one.co_freevars == other.co_freevars:
+                found += _nested(one, other)
     return found
 
 
