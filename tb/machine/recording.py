@@ -51,12 +51,13 @@ class Wait:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded run: the commands, the engines' waits, and counts for each window of cycles.
+    """A recorded run: the commands, the waits of the engines, and counts for each window of cycles.
 
-    The run is divided into windows, intervals of ``window`` cycles. ``sums`` is a dictionary from
-    each name in ``SUMS`` to a list with one count for each window. The names in ``ARRAY_CAUSES``,
-    in lower case, count the cycles of each activity of the array, such as computing or waiting for
-    a memory. ``loaded`` and ``stored`` count the words read from and written to external memory.
+    A window is an interval of ``window`` cycles. ``sums`` is a dictionary from name (the names in
+    ``SUMS``) to a list with one count per window. For a name in ``ARRAY_CAUSES`` (in lower case),
+    the count is the number of cycles that the array spent on one activity, such as computing or
+    waiting for a memory. ``loaded`` and ``stored`` are the numbers of words read from and written
+    to external memory.
     """
 
     cycles: int
@@ -70,15 +71,16 @@ class Recording:
 
 
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
-    """Return the recording of a run of ``cycles`` cycles, made from the C++ harness's events.
+    """Return the recording of a run of ``cycles`` cycles, made from the events of the C++ harness.
 
-    Each event is a pair (cycle, code). The code has three fields: the kind of event, an index and a
-    value. If the event reports the count of a window (``window`` cycles), the value is the count,
-    and the index that of its name in ``SUMS``. If it reports a command word, the value contains the
-    word and its engine. Otherwise the index is the engine's number.
+    An event is a pair (cycle, code). The code has three fields: kind, index and value. An event of
+    the kind "count" reports one count of a window of ``window`` cycles: the value is the count, and
+    the index selects its name in ``SUMS``. An event of the kind "command" reports a command word:
+    the value contains the word and the number of its engine. In all other events the index is the
+    number of an engine.
 
-    Raises :class:`RunError` if three counts of an engine's commands are not equal: those sent to
-    its queue, those offered to it, and those that it completed.
+    Raises :class:`RunError` if an engine's numbers of queued, offered and completed commands
+    differ.
     """
     sent: list[tuple[int, Engine, list[int]]] = []
     offered: dict[Engine, list[int]] = {engine: [] for engine in Engine}

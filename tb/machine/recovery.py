@@ -57,11 +57,11 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of a trial: a disturbed run, and the next run, which is not disturbed.
+    """The outcome of a trial: a run with a disturbance, and the next run without one.
 
-    ``kind`` is the disturbance, one of ``KINDS``, and ``cycle`` its cycle in the run. ``cause`` is
-    the cause in STATUS at the end of the disturbed run, NONE after a normal end. ``mismatch``
-    describes the error of either run; it is empty if both runs were right.
+    ``kind`` is the disturbance (a name in ``KINDS``), and ``cycle`` its cycle in the first run.
+    ``cause`` is the error cause in register STATUS at the end of the first run, or NONE without an
+    error. ``mismatch`` describes the error of either run, and is empty without an error.
     """
 
     kind: str
@@ -79,31 +79,30 @@ class _Wanted:
 
 
 class Campaign:
-    """Trials on one machine, which starts with random contents of its memories and registers.
+    """Tests that a machine recovers from disturbances, by trials on one simulated machine.
 
-    Each trial starts one of ``programs`` random programs and disturbs its run in a random cycle.
-    Then it loads and starts a randomly chosen program, without extra steps for recovery. The
-    results of this second run must equal the golden machine's results. Unless the machine is
-    microcoded, the second run must also take as many cycles as an undisturbed run. The disturbances
-    are:
+    The machine's memories and registers begin with random contents. A trial runs one of
+    ``programs`` random programs and disturbs the run in a random cycle. The trial then runs another
+    random one of these programs, without extra steps for recovery. The results of the second run
+    must equal those of the golden machine. Unless the machine is microcoded, the second run must
+    also take as many cycles as an undisturbed run. The disturbances are:
 
-    - a reset of 1 to 4 cycles, of the machine alone or with external memory;
+    - a reset for 1 to 4 cycles, of the machine alone or with external memory;
     - an abort by the host, or an abort and a start in one write to CONTROL;
-    - the bit FORGET of CONTROL, by which the host reports that external memory has lost its
-      outstanding requests;
+    - the bit FORGET of CONTROL: the host reports that external memory has lost all requests;
     - an illegal instruction word in the program;
-    - a memory that stops answering; it answers again before the host starts the next run, or some
-      cycles after this start;
+    - a memory that stops answering until shortly before or after the second start;
     - a memory that reports errors;
-    - an abort while memory does not answer; memory answers again before or after the rest of the
+    - an abort while memory does not answer. Memory answers again before or after the rest of the
       machine has recovered.
 
-    All random numbers depend on ``seed``. Before the trials, each program runs once, undisturbed,
-    after a reset. ``cold`` lists a text for each of these first runs: how its results differ from
-    the golden machine's, or empty if they are equal.
-    If ``machine`` is given, the trials run on it. Otherwise they run on a new machine with the
-    configuration ``config``, changed by :func:`disturbed`, and with an external memory that has a
-    latency of ``latency`` cycles.
+    ``seed`` determines all random numbers. Before the trials, each program runs once after a reset,
+    without a disturbance. ``cold`` lists one text for each of these runs: the differences from the
+    golden machine's results, or an empty text.
+
+    If ``machine`` is given, the trials use this machine. If ``machine`` is None, they use a new
+    machine with the configuration ``config``, changed by :func:`disturbed`, and a memory latency of
+    ``latency`` cycles.
     """
 
     def __init__(

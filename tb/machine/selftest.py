@@ -54,7 +54,7 @@ _TRIES = 10
 
 
 class HostedMachine(Machine, Protocol):
-    """Python interface of a machine whose host port's registers can be read and written."""
+    """Interface of a machine with methods that read and write the registers of its host port."""
 
     def write_register(self, name: str, value: int) -> None:
         """Write a value to the register ``name`` of the host port."""
@@ -69,34 +69,35 @@ def selftest(
     seed: int,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Test a machine that has ``memory_bytes`` bytes of external memory; return the results.
+    """Test a machine with ``memory_bytes`` bytes of external memory; return the results.
 
-    All random numbers depend on ``seed``. The test is divided into steps. If ``progress`` is given,
-    it is called after each step with the number of completed steps and the number of all steps.
+    Random bytes are written to all of external memory and read back. The inverted bytes follow.
+    After the memory test, random programs run on the machine and on the golden machine. ``seed``
+    determines all random numbers. After each step of the test, ``progress`` (if given) is called
+    with the numbers of completed and of all steps.
 
-    First, random bytes are written to all of external memory and read back, then the inverted
-    bytes. After that, random programs run on the machine and on the golden machine. There are
-    ``programs`` programs for each optional functional unit of the configuration, such as
-    ``softmax``. They use only this unit, the units that it needs, and the ``core`` (the units that
-    every machine has). Another ``programs`` programs use only the core, and the same number use
-    ``all`` units. A program fails if the two machines differ afterwards in external memory, the
-    scratchpad, the counter of multiply-accumulates (if there is one), or the result of argmax.
+    For each optional functional unit of the machine, such as ``softmax``, there are ``programs``
+    programs. These programs use the unit, the units that it needs, and the ``core`` (the units of
+    every machine). ``programs`` further programs use only the core, and as many use ``all`` units.
+    A program fails if the two machines differ afterwards in external memory, the scratchpad, the
+    counter of multiply-accumulates (if present), or the result of argmax.
 
     The results are a dictionary with these keys:
 
     - ``memory_bytes``: the argument ``memory_bytes``;
-    - ``memory_mismatches``: the number of wrong bytes that were read from external memory;
-    - ``register_mismatches``: the number of wrong values that were read from registers ID and PC;
-    - ``units``: a dictionary from each tested unit, ``core`` and ``all`` to its results;
-    - ``instructions``: a dictionary from instruction name to the number of times it ran;
+    - ``memory_mismatches``: the number of wrong bytes read from external memory;
+    - ``register_mismatches``: the number of wrong reads of the registers ID and PC;
+    - ``units``: a dictionary from name to results; the names are the tested units, ``core`` and
+      ``all``;
+    - ``instructions``: a dictionary from instruction name to the number of its executions;
     - ``untested``: a list of the names of instructions that never ran;
     - ``mismatches``: the sum of ``memory_mismatches``, ``register_mismatches`` and the number of
       failed programs.
 
-    The results of a unit are a dictionary. Its values are the number of ``programs``, the number of
-    ``failed`` programs, the number of ``uses`` (instructions that used the unit), and ``result``.
-    ``result`` is ``fail`` if a program failed. If no program failed, it is ``untested`` if no
-    program could use the unit, and otherwise ``pass``.
+    The results of a unit are a dictionary with four keys. ``programs`` and ``failed`` are the
+    numbers of programs and of failed programs. ``uses`` is the number of executed instructions that
+    use the unit. ``result`` is ``fail`` if a program failed, ``untested`` if no program could use
+    the unit, and ``pass`` in all other cases.
 
     Raises :class:`InputError` if no random program fits the machine.
     """

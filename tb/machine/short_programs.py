@@ -45,10 +45,11 @@ def has_room(config: Config) -> bool:
 
 
 def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
-    """Return a random program that loads two matrices, multiplies them, and stores the result.
+    """Return a random program that loads two matrices, multiplies them, and stores the product.
 
-    Two MATMULs add the product to the accumulators, and DRAIN requantizes the sums. Another LOAD
-    and STORE copy a long row. Some operands are relative to registers that the host must write.
+    Two MATMULs add to the accumulators, and one DRAIN requantizes the sums. A further LOAD and
+    STORE copy a long row from one place of external memory to another. Some operands are relative
+    to base registers, which the host must write before the run.
     """
     width = config.mem_bytes
     m, k = (int(rng.integers(2, high + 1)) for high in (ROWS, DEPTH))

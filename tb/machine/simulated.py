@@ -44,11 +44,11 @@ class MemoryBehaviour(Enum):
 class SimulatedMachine(HostPort):
     """A simulation of ``celosia.hdl.accelerator`` with an external memory.
 
-    External memory has ``memory_bytes`` bytes, at most two to the power of the configuration's
-    address width. The keyword arguments ``timing`` are fields of
-    :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run fails if it takes more than
-    ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists the recorded runs (see
-    :meth:`record`). The simulation ends when :meth:`close` is called or the object is deleted.
+    External memory has ``memory_bytes`` bytes, but at most ``2**mem_addr_width``. The keyword
+    arguments ``timing`` are fields of :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run
+    fails if it takes more than ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists the
+    recorded runs (see :meth:`record`). The simulation ends when :meth:`close` is called or the
+    object is deleted.
     """
 
     def __init__(

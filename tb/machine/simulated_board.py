@@ -46,11 +46,12 @@ _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
 
 @dataclass(frozen=True)
 class ModelledDdr3:
-    """DDR3 memory of a simulated board, as a Verilog model.
+    """The DDR3 memory of a simulated board, as a Verilog model.
 
-    The function ``around(verilog, name)`` takes the Verilog and the module name of a board's top
-    level, and returns Verilog of a module ``top`` with the memory connected to it. The simulation
-    loads the initial content into its Verilog memories ``mem``, ``mem_1`` and so on, one per bank.
+    The function ``around(verilog, name)`` connects the memory to a board. Its arguments are the
+    Verilog and the module name of the board's top level. Its result is Verilog with a new top level
+    ``top``, which contains the board and the memory. The simulation loads the initial content into
+    the Verilog arrays ``mem``, ``mem_1`` and so on, one per bank.
     """
 
     chip: Ddr3Chip
@@ -177,13 +178,14 @@ class SimulatedBoard:
         return self._log.read_text(encoding="utf-8")
 
     def traffic(self) -> dict[str, int]:
-        """Return counts of the SDRAM's traffic in the last run, a dictionary from name to count.
+        """Return the SDRAM's traffic in the last run: a dictionary from name to count.
 
-        ``cycles`` is the number of cycles of the run. ``reading_cycles`` is the number of cycles
-        with pending reads and no pending writes, in which no available word waits for the machine.
+        ``cycles`` is the number of cycles of the run. ``reading_cycles`` is the number of cycles in
+        which reads are pending, no write is pending, and the machine accepts every available word.
         ``other_cycles`` is the number of all other cycles with pending reads or writes.
-        ``reading_columns`` and ``other_columns`` are the numbers of SDRAM columns (words of the
-        chip) transferred in these two kinds of cycles. Without an SDRAM the dictionary is empty.
+        ``reading_columns`` and ``other_columns`` are the numbers of columns (words of the chip)
+        that the SDRAM transfers in these two kinds of cycles. Without an SDRAM, the dictionary is
+        empty.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
         counts: dict[str, int] = json.loads(lines[-1]) if lines else {}

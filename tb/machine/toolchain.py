@@ -161,12 +161,11 @@ def run(
 
 
 class Runtime:
-    """Verilator's runtime library, compiled once and shared by the simulations of all circuits.
+    """Verilator's runtime library, compiled once for the simulations of all circuits.
 
-    It consists of the object files of Verilator's C++ sources, and a precompiled header. ``make``
-    lists the options of make with which it is compiled. ``options`` names the kinds of simulation,
-    such as ``coverage``, that need separate object files; these names are only a part of the
-    cache's key.
+    The library is a set of object files and a precompiled header. ``make`` lists the options for
+    make with which the library is compiled. ``options`` names a kind of simulation, such as
+    ``coverage``, for which the library is compiled separately.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -179,12 +178,12 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Copy the runtime's files from the cache to a build's folder; return options for make.
+        """Copy the library from the cache to the folder of a build; return the options for make.
 
-        If the cache lacks the runtime, nothing is copied. The result is the list of options with
-        which make compiles the rest of the simulation. With them, the C++ of a circuit with short
-        ``verilog`` is compiled as one file, which takes half the processor time. The C++ of a large
-        circuit is compiled as several files in parallel.
+        If the cache lacks the library, nothing is copied. The returned list contains the options
+        for the simulation's other C++ files. If ``verilog`` is short, the options compile all C++
+        of the circuit as one file, in half the processor time. If ``verilog`` is long, they compile
+        several files in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)

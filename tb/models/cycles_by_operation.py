@@ -54,12 +54,13 @@ class Operation:
 
 
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
-    """Return the operations of a recorded run, in the order in which they begin.
+    """Return the operations of a recorded run with their cost, in the order of their first cycles.
 
-    Each cycle counts for one operation: that of the matrix engine's command or, if this engine is
-    idle, of the vector engine's command. A cycle in which both engines are idle counts for the
-    operation of the next command, or for the last operation at the end of the run. ``places`` lists
-    a :class:`Place` for each recorded command: the tensor of the model that it helps to compute.
+    A cycle counts for the operation of the matrix engine's command. If the matrix engine is idle,
+    the cycle counts for the operation of the vector engine's command. If both engines are idle, the
+    cycle counts for the operation of the next command, or for the last operation at the end of the
+    run. ``places`` has one :class:`Place` for each recorded command: the tensor that the command
+    helps to compute.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

@@ -1,4 +1,4 @@
-"""Example inputs that are written to the files of an exported model, and calibration inputs."""
+"""The example inputs in the files of an exported model, and the model's calibration inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,16 +34,16 @@ class ExportInputs:
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
     """Return a model's calibration inputs, the inputs to export, and the output's column names.
 
-    The first ``count`` inputs from ``files`` are exported. If ``count`` is None, the first
-    ``COUNT`` inputs are exported, or all if there are fewer. If ``files`` has only calibration
-    inputs, these are exported. The column names are the model's labels, if it has any.
+    The first ``count`` inputs of ``files`` are exported. If ``count`` is None, at most ``COUNT``
+    inputs are exported. If ``files`` contains only calibration inputs, the first of these are
+    exported. The column names are the labels of the model, if any.
 
-    If ``files`` has neither kind of inputs, the model decides. An encoder that comes with the
-    package gets images of digits: training images for calibration, test images as inputs. Without
-    labels, its column names are the class numbers. Any other model that reads text gets the
-    package's sentences as both kinds of inputs.
+    If ``files`` contains neither, the inputs depend on the model. An encoder of the package is
+    calibrated on training images of digits, test images are exported, and the default column names
+    are the class numbers. For any other model that reads text, sentences of the package serve as
+    both kinds of inputs.
 
-    Raises :class:`InputError` if a file or the count cannot be used, or if there are no inputs for
+    Raises :class:`InputError` if a file or ``count`` cannot be used, or if there are no inputs for
     the model.
     """
     names = source.labels

@@ -1,4 +1,4 @@
-"""Flash images with which a board runs a model at power-on, and the text that it then sends."""
+"""Flash images from which a board runs a model at power-on, and the text that the board sends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

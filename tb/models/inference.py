@@ -68,25 +68,25 @@ class Inferences:
     """Each inference in full, if requested."""
 
     def figures(self) -> dict[str, Any]:
-        """Return the measurements of all inferences, a dictionary from name to value.
+        """Return the measurements of all inferences: a dictionary from name to value.
 
-        ``utilization`` is useful products divided by (array elements * cycles); products with
-        padding are not useful. ``where`` is a dictionary from activities of the array to cycles
-        (see ``celosia.sim.report.where``). ``engines`` is a dictionary from engine to a dictionary
-        from the engine's activities to cycles. All these cycles are sums over all inferences.
-        ``where`` and ``engines`` are empty without counters in the machine, or without a clock.
+        ``utilization`` is the number of useful products (those without padding) divided by (array
+        elements * cycles). ``where`` is a dictionary from an activity of the array to its cycles
+        (see ``celosia.sim.report.where``). ``engines`` is a dictionary from an engine to such a
+        dictionary of the engine's activities. The cycles in ``where`` and ``engines`` are sums over
+        all inferences. Both dictionaries are empty if the machine has no counters or no clock.
 
-        Five values are means over the inferences. ``predicted_cycles`` is the prediction of
-        ``celosia.generators.program.predict``, without memory refreshes. ``macs`` is the number of
-        useful products, and ``ideal_cycles`` is this number divided by the number of array
+        These values are means per inference. ``predicted_cycles`` is the prediction of
+        ``celosia.generators.program.predict``, which ignores the refreshes of memory. ``macs`` is
+        the number of useful products. ``ideal_cycles`` is ``macs`` divided by the number of array
         elements. ``read_bytes`` is the number of bytes read from external memory, and
-        ``least_bytes`` is the smallest number of bytes that an inference can read there.
+        ``least_bytes`` is the lower bound for ``read_bytes``.
 
-        ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip from
-        run to run. ``again`` is a dictionary with the mean cycles and bytes of inferences for which
-        these weights were already on the chip; it is empty without such inferences. ``macs``,
-        ``ideal_cycles``, ``utilization``, ``least_bytes`` and ``kept_bytes`` are None if
-        ``compiled`` is not a :class:`CompiledModel`, but contains only the model's programs.
+        ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip
+        between runs. ``again`` is a dictionary with the mean cycles and bytes of the inferences
+        that found these weights on the chip. It is empty without such inferences. If ``compiled``
+        is not a :class:`CompiledModel`, ``macs``, ``ideal_cycles``, ``utilization``,
+        ``least_bytes`` and ``kept_bytes`` are None.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, CompiledModel) else None

@@ -31,12 +31,12 @@ def draw(
     recording: Recording | None,
     path: Path,
 ) -> None:
-    """Write a PNG file with images of digits, each model's cycles, and a timeline of an inference.
+    """Write a PNG file with images of digits, the cycles of each model, and a timeline.
 
-    ``images`` [count, 8, 8] are the images on which the models ran. Some of them are shown (see
-    :func:`chosen`), each with the class that the first model predicted. ``results`` has one
-    dictionary of measurements for each model. ``recording`` is a recorded inference of the first
-    model, drawn as a timeline. It is None if the machine has no clock.
+    ``images`` [count, 8, 8] are the inputs of the models. The file shows some of them (see
+    :func:`chosen`) with the class that the first model predicted. ``results`` has one dictionary of
+    measurements for each model. ``recording`` is a recorded inference of the first model, from
+    which the timeline is drawn. It is None if the machine has no clock.
 
     Raises :class:`InputError` if the file cannot be written.
     """
@@ -60,10 +60,11 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the indices of the images to show, at most ``IMAGES``.
+    """Return the indices of at most ``IMAGES`` images to show.
 
-    The first four images with a wrong prediction, or all if there are fewer, come last. The first
-    of the remaining images come before them, whether their predictions are right or wrong.
+    The last indices are those of the first four images with a wrong prediction, or of fewer if
+    there are not four. The indices before them are those of the first other images, with right or
+    wrong predictions.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

@@ -19,7 +19,7 @@ _ATTENTION = ("scores", "probabilities", "context")
 
 @dataclass(frozen=True)
 class Place:
-    """The tensor of the model that a command helps to compute, and the part of the tensor."""
+    """The tensor that a command helps to compute, and the part (rows, columns, head) of it."""
 
     tensor: str
     """The tensor that it writes, or the first that needs the data it moves; empty if unknown."""
@@ -42,13 +42,15 @@ class Place:
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
     """Return a :class:`Place` for each recorded command: the tensor that it helps to compute.
 
-    ``written`` lists the tensor part, if any, that each vector command writes; this is its place.
-    Any other command of the vector, matrix or load engine has the place of the next command that
-    reads its result. The place of a STORE is the tensor of the last earlier command that wrote the
-    stored data. If no tensor is found, the place is empty.
+    ``written`` lists, for each vector command, the part of a tensor that it writes, if any. This
+    part is the command's place. A command of the vector, matrix or load engine that writes no
+    tensor has the place of the next command that reads its result. The place of a STORE is the
+    tensor of the last command before it that wrote the stored data. If no tensor is found, the
+    place is empty.
 
-    If ``written`` does not have one entry for each vector command, the program was not compiled
-    from a model. Then the place of a vector command has the name of its opcode instead of a tensor.
+    If the number of vector commands differs from the length of ``written``, the program was not
+    compiled from a model. In such a program, the place of a vector command is the name of its
+    opcode.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     fits = len(written) == len(vector)

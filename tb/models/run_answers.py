@@ -29,25 +29,23 @@ def run_answers(
     """Answer questions on a machine; return a dictionary with the accuracy and the cycles.
 
     ``answers`` lists pairs (question, right answer). A question is the source text of an
-    encoder-decoder, or the prompt of any other model. ``machine`` is a simulator's name or a
-    machine, as in :class:`celosia.tb.models.text_session.TextSession`. The next token is always the
-    most likely one.
+    encoder-decoder, or the prompt of any other model. ``machine`` is the name of a simulator or a
+    machine, as in :class:`celosia.tb.models.text_session.TextSession`. Each next token is the most
+    likely token.
 
-    An answer ends with an end token, or when all positions are used. The answer to a prompt also
-    ends when it is longer (characters) than the right answer. If the tokenizer has no end token,
-    the answer to a prompt already ends when it is at least as long.
+    An answer ends with an end token, or at the last position. The answer to a prompt also ends if
+    it has more characters than the right answer. If the tokenizer has no end token, as many
+    characters as in the right answer are enough.
 
-    ``accuracy`` is the share of answers in which every character is right. Spaces at both ends of
-    the answer to a prompt are not compared. ``float_accuracy`` is the accuracy of the float model
-    ``source``, or None without ``source``. ``wrong`` lists the wrong answers as [question, answer,
-    right answer].
+    ``accuracy`` is the share of answers that equal the right answer. For answers to prompts, spaces
+    at both ends are ignored. ``float_accuracy`` is the accuracy of the float model ``source``, or
+    None without ``source``. ``wrong`` lists the wrong answers as [question, answer, right answer].
 
-    ``source_cycles`` is the number of cycles in which the machine processes all questions, and
-    ``answer_cycles`` the number in which it generates all answers. ``predicted_source_cycles`` and
-    ``predicted_answer_cycles`` are the compiler's predictions of these numbers.
-    ``predicted_source_cycles`` is None for a model that is not an encoder-decoder. All cycles are
-    None on a machine without a clock. After each question ``progress`` is called with the number of
-    answers so far and the number of all answers.
+    ``source_cycles`` is the number of cycles for all questions, and ``answer_cycles`` the number of
+    cycles for all answers. ``predicted_source_cycles`` and ``predicted_answer_cycles`` are the
+    compiler's predictions of these two numbers. ``predicted_source_cycles`` is None if the model is
+    not an encoder-decoder. On a machine without a clock, all four are None. After each question,
+    ``progress`` is called with the numbers of answered and of all questions.
 
     Raises :class:`InputError` if a question has too many tokens.
     """

@@ -153,20 +153,20 @@ class TextRun:
         return draw(logits, self._sampling, self._rng)
 
     def figures(self) -> dict[str, Any]:
-        """Return the text and the run's measurements, a dictionary from name to value.
+        """Return the text and the measurements of the run: a dictionary from name to value.
 
-        After the prompt, the machine processes one new token per step. ``cycles`` lists the cycles
-        of each step, and ``mean_cycles_per_token`` is their mean. ``cycles_per_token`` is the
-        number of cycles of the last step, and ``predicted_cycles`` the prediction of this number.
-        The last step processes the token at position ``last_position``. Cycles are None on a
-        machine without a clock, or if there was no step.
+        A step processes one token after the prompt. ``cycles`` lists the cycles of the steps, and
+        ``mean_cycles_per_token`` is their mean. ``cycles_per_token`` is the number of cycles of the
+        last step, and ``predicted_cycles`` is the compiler's prediction of ``cycles_per_token``.
+        ``last_position`` is the position of the last step's token. If the machine has no clock, or
+        if there was no step, the cycles are None.
 
-        ``external_bytes`` is the number of bytes that the last step reads and writes in external
-        memory, or None if the machine has no counters. ``where`` is a dictionary from activities of
-        the array to cycles, summed over all steps (see ``celosia.sim.report.where``). ``engines``
-        is a dictionary from engine to a dictionary from the engine's activities to cycles. For an
-        encoder-decoder, ``source_cycles`` is the number of cycles of the encoder, and
-        ``predicted_source_cycles`` is the prediction of this number.
+        ``external_bytes`` is the number of bytes that the last step reads from and writes to
+        external memory, or None if the machine has no counters. ``where`` is a dictionary from an
+        activity of the array to its cycles in all steps (see ``celosia.sim.report.where``).
+        ``engines`` is a dictionary from an engine to such a dictionary of the engine's activities.
+        For an encoder-decoder, ``source_cycles`` is the number of cycles of the encoder, and
+        ``predicted_source_cycles`` is the prediction of ``source_cycles``.
         """
         return {
             "text": self._pieces.text,
@@ -204,13 +204,12 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
 def run_figures(
     session: TextSession, turns: Sequence[Turn], compared: Sequence[Turn]
 ) -> dict[str, Any]:
-    """Return measurements of a session with one or more texts, a dictionary from name to value.
+    """Return the measurements of a session with one or more texts: a dictionary from name to value.
 
-    ``turns`` lists the measurements of the steps that processed a token of every text; cycles and
-    counters in the result are those of these steps. ``compared`` lists the measurements of all
-    program runs. Of the tensors compared in these runs, ``tensors`` is the number, and
-    ``mismatches`` the number that differ. ``where`` and ``engines`` are empty if the machine has no
-    counters.
+    ``turns`` lists the measurements of the steps in which every text got a token. The cycles and
+    counters in the result are those of these steps. ``compared`` lists the measurements of all runs
+    of programs. ``tensors`` is the number of tensors compared in these runs, and ``mismatches`` the
+    number that differ. If the machine has no counters, ``where`` and ``engines`` are empty.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

@@ -95,5 +95,5 @@ class StepWriter:
         return self._machine.read_register(name)
 
     def unbroken(self) -> bool:
-        """Return True: no run on the golden machine ends with a reported error or a reset."""
+        """Return True, because runs on the golden machine never end with an error or a reset."""
         return self._machine.unbroken()

@@ -52,24 +52,23 @@ class Turn:
 
 
 class TextSession:
-    """A text that a language model's program processes token by token on a machine.
+    """A text that a language model processes token by token on a machine.
 
     ``machine`` is a name in ``celosia.tb.machine.toolchain.MACHINES``, or a machine with external
     memory.
 
-    If this machine is not the golden machine, each program also runs on the golden machine, and the
-    tokens that both machines choose are compared. If the machine has a trace port, the signature of
-    each written tensor is compared, too.
+    If the machine is not the golden machine, each program also runs on the golden machine, and the
+    chosen tokens of both machines are compared. If the machine has a trace port, the signatures
+    (hashes) of all written tensors are also compared.
 
-    If ``machine`` is the golden machine, its chosen tokens are compared with those of the integer
-    reference, :func:`celosia.generators.reference.integers.evaluate`. The reference needs the
-    quantized decoder, which ``program`` contains only if it is a :class:`TextProgram`. With any
-    other program, nothing is compared.
+    If the machine is the golden machine, its chosen tokens are compared with the tokens of the
+    integer reference, :func:`celosia.generators.reference.integers.evaluate`. If ``program`` is not
+    a :class:`TextProgram`, it lacks the decoder for the reference, and nothing is compared.
 
-    ``turns`` lists the measurements (:class:`Turn`) of each call of :meth:`step` and :meth:`take`,
-    with the numbers of compared and of different tensors.
+    ``turns`` lists the measurements (a :class:`Turn`) of each call of :meth:`step` and
+    :meth:`take`.
 
-    Raises :class:`InputError` if the simulator is unknown or cannot run here.
+    Raises :class:`InputError` if the simulator is unknown or cannot run on this computer.
     """
 
     def __init__(self, program: TextHost, machine: str | Machine, timing: MemoryTiming = PROMPT):

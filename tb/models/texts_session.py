@@ -27,16 +27,16 @@ class TextsSession(TextSession):
     def advance(
         self, tokens: Sequence[int | None], choose: Callable[[int], int | None]
     ) -> list[int | None]:
-        """Process the next token of each text; return the token chosen after it for each text.
+        """Process one token of each text; return the next chosen token of each text.
 
-        ``tokens`` has the next token of each text, or None for a text that gets no token now. The
-        argument ``choose`` is a function that receives a text's number and returns the chosen
-        token. While the function runs, the methods :meth:`choose` and :meth:`logits` of the session
-        return values for this text.
+        ``tokens`` has one token for each text, or None for a text that must not advance. For each
+        text with a token, the function ``choose`` is called with the text's number, and returns the
+        chosen token. During this call, the methods :meth:`choose` and :meth:`logits` of the session
+        return the results for the same text.
 
-        A text without a next token does not change, and its result is None: the program processes
-        its last token again at the same position, and ``choose`` is not called. The cycles and
-        counters of the call are appended to ``turns``.
+        If the token of a text is None, the program processes the text's last token again, and the
+        text does not change. ``choose`` is not called, and the result for the text is None. The
+        cycles and counters of the call are appended to ``turns``.
         """
         positions = [
             length if token is not None else max(length - 1, 0)

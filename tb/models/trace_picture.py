@@ -37,13 +37,13 @@ def colours(kinds: Iterable[str]) -> dict[str, tuple[float, ...]]:
 def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
     """Return a roofline plot: a dot for each operation, and a line for the most products per cycle.
 
-    The vertical axis is an operation's products per cycle. The horizontal axis is its products per
-    byte that external memory transfers.
+    The vertical axis shows products per cycle. The horizontal axis shows products per byte of
+    external memory traffic.
 
-    The line is the lower of two limits on products per cycle: the number of array elements, and the
-    products per byte times the memory port's bytes per cycle. A dot may be above the line if the
-    operation's weights were loaded before it began. An operation that transfers no external bytes
-    is at the right edge.
+    The line is the smaller of two limits: the number of array elements, and the products per byte
+    times the memory port's bytes per cycle. If an operation's weights were loaded before the
+    operation, its dot may be above the line. The dot of an operation without external traffic is at
+    the right edge.
     """
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     axes = figure.subplots()
@@ -116,14 +116,14 @@ def utilization(
     title: str,
     total: float,
 ) -> Figure:
-    """Return a plot of each operation's utilization and the array's activity over a run's cycles.
+    """Return a plot of each operation's utilization and of the array's activity during a run.
 
-    The upper part shows each operation as a bar, or as several if it is interrupted. The bar's
-    width is the operation's cycles, and its height the utilization (percent). An outline above a
-    bar adds the products that the array computes on padding, because tiles are only partly used.
-    A dotted line shows ``total``, the utilization of the whole run. The lower part shows the share
-    of the array's cycles that each activity (such as computing, or waiting for a memory) takes in
-    each window of cycles.
+    The horizontal axis is the cycle. The upper part shows an operation as one bar, or as several
+    bars if the operation is interrupted. The width of a bar is a number of cycles, and its height
+    is the utilization in percent. An outline above the bar shows the array's products with padding
+    in partly used tiles. A dotted line shows ``total``, the utilization of the whole run. The lower
+    part shows, for each window of cycles, the share of cycles of each activity of the array, such
+    as computing or waiting for a memory.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

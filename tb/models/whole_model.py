@@ -14,14 +14,14 @@ from celosia.generators.reference.integers import evaluate, taken_in
 
 
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
-    """Return the elements of a tensor that an inference with ``length`` tokens uses.
+    """Return the elements of a tensor that are used in an inference with ``length`` tokens.
 
-    ``name`` is the name of ``tensor``. Scores and probabilities are [heads, rows, sequence], other
-    tensors [rows, columns].
+    ``name`` is the name of ``tensor``. Scores and probabilities are [heads, rows, sequence], all
+    others [rows, columns].
 
-    If attention has a window, scores and probabilities keep their shape, and their elements outside
-    of the window become 0. Otherwise, if the model accepts any number of tokens, the rows and
-    columns of padding tokens are cut off.
+    If attention has a window, the scores and probabilities outside of the window are replaced by 0.
+    In all other cases, if the number of tokens is variable, the rows and columns of padding tokens
+    are removed.
     """
     pairs = name.rpartition(".")[2] in ("scores", "probabilities")
     if pairs and model.window:
@@ -47,19 +47,18 @@ def differing(
     bits: int = OPERAND_BITS,
     output: Ints | None = None,
 ) -> tuple[list[str], int]:
-    """Compare tensors with the integer reference, and return the names of those that differ.
+    """Return the names of tensors that differ from the integer reference, and the number compared.
 
-    The result is a pair: the list of these names, and the number of tensors that were compared.
-    ``tensors`` is the result of :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for
-    the input ``values``. Nested weights, which can be read at several widths, were read with
-    ``bits`` bits.
+    ``tensors`` are the tensors of an inference with the input ``values``, from
+    :meth:`celosia.generators.runtime.golden.GoldenModel.tensors`. If the weights are nested
+    (readable at several widths), ``bits`` is the width at which they were read.
 
-    ``output`` is an array of the integers that the host reads as the model's output. If it differs
-    from the reference, ``read by the host`` is appended to the list of names. If it is None, the
-    output is not compared.
+    ``output`` is the array of integers that the host reads as the model's output. If ``output``
+    differs from the reference, the name ``read by the host`` is added to the names. If ``output``
+    is None, the output is not compared.
 
-    Transposed copies of tensors are not compared, nor are the inputs of softmax and norm if the
-    field ``fused`` is set: these are never written to memory.
+    Transposed copies of tensors are not compared. If the field ``fused`` is set, the inputs of
+    softmax and norm are not compared, because they are never written to memory.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
     inputs, last = np.split(values, compiled.batch), compiled.quantized.output

@@ -28,14 +28,14 @@ def bench_attention(
 ) -> dict[str, Any]:
     """Measure the attention of an encoder layer with random weights on a simulated machine.
 
-    ``seq`` is the number of tokens, ``head_dim`` the number of columns of a head. The result is a
-    dictionary from the names of measurements to values. ``cycles`` counts the cycles in which the
-    matrix engine computes scores or context, or is idle while the vector engine works on attention.
-    A cycle in which both engines are idle is counted if attention begins next. ``ideal_cycles`` is
-    attention's number of multiplications divided by the array's number of processing elements.
+    ``seq`` is the number of tokens, and ``head_dim`` is the number of columns of a head. The result
+    is a dictionary. ``cycles`` counts the cycles in which the matrix engine computes scores or
+    context, and the cycles in which only the vector engine works on attention. An idle cycle of
+    both engines is counted if the next command belongs to attention. ``ideal_cycles`` is the number
+    of attention's multiplications divided by the number of array elements.
 
-    ``whole`` is a dictionary for the whole model: the measured ``cycles``, ``predicted_cycles``,
-    and ``where``, the dictionary :attr:`celosia.sim.report.Report.where`.
+    ``whole`` is a dictionary with the measurements of the whole model: ``cycles``,
+    ``predicted_cycles``, and ``where`` (see :attr:`celosia.sim.report.Report.where`).
 
     Raises :class:`InputError` if the model does not fit the configuration.
     """

@@ -43,17 +43,17 @@ class PortFigures:
 def bench_port(
     verilog: str, config: Config, *, seed: int, bursts: int, memory_bytes: int
 ) -> PortFigures:
-    """Simulate random bursts and then a sequential read at a circuit's memory ports.
+    """Simulate random bursts, followed by a sequential read, at a circuit's memory ports.
 
-    ``bursts`` is the number of random reads and writes, all in the first ``memory_bytes`` bytes.
-    The bytes read are compared with those written before.
+    ``bursts`` is the number of random reads and writes, all within the first ``memory_bytes``
+    bytes. The bytes read are compared with the bytes written before.
 
-    ``verilog`` is the circuit's Verilog. Its top module, ``top``, has the memory ports ``read`` and
-    ``write``, whose widths are those of the configuration ``config``. The module's output ``ready``
-    becomes 1 when the memory's initialization has ended. Its output ``failed`` is then 1 if the
-    memory cannot be used.
+    ``verilog`` is the Verilog of the circuit. Its module ``top`` has the memory ports ``read`` and
+    ``write``, with the widths of the configuration ``config``. The output ``ready`` becomes 1 at
+    the end of the memory's initialization. The output ``failed`` is 1 if the initialization failed.
 
-    Raises :class:`RunError` if ``failed`` is 1 when ``ready`` becomes 1.
+    Raises :class:`RunError` if the initialization failed, or the ports stop or return an
+    unrequested word.
     """
     check_simulator("verilator")
     source = _SOURCE.read_text(encoding="utf-8")

@@ -19,22 +19,22 @@ UNITS = ("matrix", "vector", "accumulators")
 
 
 def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> dict[str, Any]:
-    """Compare the register toggles of a linear layer on machines without and with ``sleep``.
+    """Return the numbers of register toggles of a linear layer without and with ``sleep``.
 
-    In a machine with the field ``sleep``, the registers of unused columns and lanes keep their
+    The field ``sleep`` of a machine makes the registers of unused columns and lanes keep their
     values. The layer multiplies a random input [m, k] by random weights [k, n].
 
-    The result is a dictionary. Its entry ``units`` is a list of dictionaries, one for each unit.
-    ``unit`` is the unit's name. ``awake`` is the number of toggles of register bits without
-    ``sleep``, ``asleep`` the number with ``sleep``, and ``fewer`` the share of toggles saved. The
-    last two dictionaries contain sums. Their names are ``engines`` for the matrix engine, vector
-    engine and accumulators together, and ``all`` for all units.
+    The result is a dictionary. ``units`` lists a dictionary for each unit: ``unit`` is its name,
+    ``awake`` the number of toggles of its register bits without ``sleep``, and ``asleep`` the
+    number with ``sleep``. ``fewer`` is ``1 - asleep / awake``. Two further dictionaries contain
+    sums: the unit ``engines`` stands for the matrix engine, the vector engine and the accumulators,
+    and ``all`` for all units.
 
-    ``cycles_awake`` and ``cycles_asleep`` are the cycles of the two runs. ``mismatches`` is the
-    number of wrong elements in the results of both runs.
+    ``cycles_awake`` and ``cycles_asleep`` are the cycles of the runs without and with ``sleep``.
+    ``mismatches`` is the number of wrong result elements of both runs.
 
-    Raises :class:`InputError` if the layer does not fit the configuration, or the configuration is
-    microcoded, that is, without engines.
+    Raises :class:`InputError` if the layer does not fit the configuration, or if the configuration
+    is microcoded (has no engines).
     """
     if config.micro is not None:
         raise InputError(f"Sleep is for engines, which {config.name}, microcoded, lacks")

@@ -34,16 +34,15 @@ Random = np.random.Generator
 
 
 def random_config(rng: Random) -> Config:
-    """Return a random admissible configuration, small enough to be simulated.
+    """Return a random valid configuration, small enough for a simulation.
 
     Nine of ten arrays have 1 to 12 rows and columns, the others 1 to 24. Each optional unit is
-    absent in at least a quarter of the configurations. Sizes and widths are random. Options such as
-    weight formats keep their defaults in at least half of the configurations, and always if the
-    random value is not admissible.
+    absent in at least a quarter of the configurations. Sizes and widths are random. An option such
+    as a weight format has its default in at least half of the configurations. The default also
+    replaces an inadmissible random value.
 
-    Memories are sometimes as small as random programs allow. A scratchpad bank has at least 256
-    bytes, 8 lines (widest accesses), and 2 words of the vector engine's parameters. External memory
-    has at least 64 KB, and program memory 1,200 words.
+    A scratchpad bank has at least 256 bytes, 8 lines (widest accesses), and 2 parameter words of
+    the vector engine. External memory has at least 64 KB, and program memory 1,200 words.
     """
     config = _base(rng)
     for option in _OPTIONS:

@@ -33,10 +33,11 @@ _TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
 class InstructionMaker:
     """Makes random instructions for the engines of a configuration.
 
-    The instructions access two areas of external memory, each with ``IMAGE_ROWS`` rows of
-    ``row_bytes`` bytes. LOAD reads the area at address 0; STORE writes the area at ``result_addr``.
-    ``filled`` describes the matrices of sums that no instruction has yet read from the
-    accumulators: it is a dictionary from accumulator address to shape (m, n).
+    The instructions use two areas of external memory, each with ``IMAGE_ROWS`` rows of
+    ``row_bytes`` bytes. LOAD reads from the area at address 0, and STORE writes to the area at
+    ``result_addr``. ``filled`` is a dictionary from accumulator address to shape (m, n). It lists
+    the matrices of sums that the previous instructions have left in the accumulators, and that no
+    instruction has read.
     """
 
     config: Config

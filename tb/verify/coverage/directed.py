@@ -96,12 +96,12 @@ def build(
     *,
     least: bool = False,
 ) -> Instruction | None:
-    """Return an instruction with the given flags and sizes, or None if all attempts fail.
+    """Return a random instruction with the given flags and sizes, or None if all attempts fail.
 
-    ``asked`` is a dictionary from the name of a required size, such as m, to its value. If
-    ``least`` is true, there is one attempt, with the smallest allowed values of the other sizes.
-    Otherwise there are up to 12 attempts with random values, the last with the smallest. An attempt
-    fails if the checker refuses the instruction, or if its matrices do not fit the memories.
+    ``asked`` is a dictionary from the name of a size, such as ``m``, to the required value. The
+    other sizes are random in up to 11 attempts, and the smallest allowed in the last attempt. If
+    ``least`` is true, only the last attempt is made. An attempt fails if the checker refuses the
+    instruction, or if its matrices do not fit the memories.
     """
     if index_of(flags) > len(config.formats):
         return None

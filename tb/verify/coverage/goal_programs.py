@@ -167,9 +167,9 @@ class DirectedProgram:
             self._program.append(self._stored(instruction, value))
 
     def wait_for_store(self, goal: Goal) -> None:
-        """Add a STORE, and a goal's matrix instruction that waits for the STORE's dependency token.
+        """Add a STORE, and a goal's matrix instruction that waits until the STORE has ended.
 
-        The wait changes no result, but covers the circuit that waits for such a token.
+        The wait changes no result, but covers the circuit that waits for the token of a STORE.
         """
         operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
         operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}

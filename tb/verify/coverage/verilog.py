@@ -28,13 +28,13 @@ _ASKED = re.compile(r"\b(?:if|casez?) \(!?(\w+)\)|= (\w+) \?")
 
 @dataclass(frozen=True)
 class CoveredModule:
-    """A module in a Verilog text, from line number ``first`` to line number ``last``.
+    """A module in a Verilog text: the lines from number ``first`` to number ``last``.
 
-    ``key`` identifies the circuit: it is a hash of the module's lines after their assignments are
-    sorted. So it is the same for the same circuit in any design.
+    ``key`` identifies the module's circuit. It is a hash of the module's lines, with the
+    assignments in sorted order. Equal circuits in different designs have equal keys.
 
-    ``numbers`` is a dictionary from a line's number in the text to the line's index among the
-    sorted lines. Modules with the same key have the same line at each index.
+    ``numbers`` is a dictionary from the number of a line in the text to the index of the line in
+    the sorted order. In modules with equal keys, equal indices belong to equal lines.
     """
 
     name: str
@@ -44,10 +44,10 @@ class CoveredModule:
     numbers: dict[int, int]
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return the sort key of the coverage point ``point`` (line number, column, comment).
+        """Return a sort key for the coverage point ``point`` (line number, column, comment).
 
-        In the sort key, the line's index replaces its number. So the points of all modules with the
-        same circuit have the same order.
+        The sort key contains the index of the line in the sorted order, not the line number. The
+        coverage points of all modules with equal circuits therefore have the same order.
         """
         line, column, comment = point
         return self.numbers[line], column, comment
@@ -87,11 +87,11 @@ class CoveredVerilog:
         return ""
 
     def is_decided(self, line: int, comment: str) -> bool:
-        """Return True if a coverage point is impossible: its condition always has another outcome.
+        """Return True if a coverage point is impossible: its condition never has the needed value.
 
-        The design ties the condition to a constant, or an enclosing block has already tested the
-        same condition. Verilator identifies the point by the line number ``line`` and the text
-        ``comment``.
+        Either the design ties the condition to a constant, or an enclosing block already tests the
+        same condition. ``line`` (line number) and ``comment`` are Verilator's description of the
+        point.
         """
         value = self._decided.get(line)
         return value is not None and value == comment.endswith("else")

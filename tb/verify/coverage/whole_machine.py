@@ -49,14 +49,13 @@ Part = Callable[[Config, VerilatorMachine, np.random.Generator], None]
 
 
 def run_part(part: str, config: Config, rng: np.random.Generator) -> Coverage:
-    """Simulate a whole accelerator, and return the coverage of each of its modules.
+    """Simulate an accelerator, and return the coverage of each of its modules.
 
-    ``part``, a name in ``PARTS``, selects one of three kinds of runs: programs that reach goals of
-    functional coverage, all with the same memory timing; an inference of a model; or runs that are
-    disturbed, for example by a reset.
+    ``part``, a name in ``PARTS``, selects the runs: programs for the goals of functional coverage,
+    with one memory timing; an inference of a model; or disturbed runs, for example with a reset.
 
-    Raises :class:`RunError` if the results differ from the golden machine's, or if STATUS reports a
-    wrong error cause after a disturbed run.
+    Raises :class:`RunError` if a result differs from the golden machine's, or if the error cause in
+    STATUS is wrong after a disturbed run.
     """
     verilog = CoveredVerilog(machine_component(config))
     runs, timing = PARTS[part]

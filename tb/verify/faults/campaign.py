@@ -82,7 +82,7 @@ def run(case: Case) -> dict[str, Any]:
 
 
 def classify(problem: Problem, ran: Ran) -> str:
-    """Return the outcome of the fault in ``problem``'s last run: one of ``CLASSES``."""
+    """Return the outcome of the fault in the last run of ``problem``: a name in ``CLASSES``."""
     if ran.end == End.GOES_ON:
         return "hung"
     if ran.end == End.ENDED:

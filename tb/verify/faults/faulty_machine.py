@@ -79,10 +79,10 @@ def check_names(units: Collection[str], component: Component) -> None:
 
 
 def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
-    """Raise :class:`InputError` if a name in ``units`` is not the unit of any of the ``sites``.
+    """Raise :class:`InputError` if a unit in ``units`` contains none of the fault sites ``sites``.
 
-    ``sites`` are the registers and memories of a circuit that can get a fault. The name
-    ``REGISTERS``, which stands for the registers of all units, is always accepted.
+    A fault site is a register or memory in which a fault can be injected. The name ``REGISTERS`` in
+    ``units`` stands for the registers of all units, and is always accepted.
     """
     known = {site.unit for site in sites}
     for unit in units:
@@ -127,8 +127,8 @@ class FaultMachine(VerilatorMachine):
     def start(self, pc: int = 0) -> Report:
         """Run the loaded program from the word address ``pc`` to HALT; return the run's report.
 
-        If ``armed`` is true, the run's snapshots are kept for :meth:`inject`, and ``armed`` becomes
-        false.
+        If ``armed`` is true, snapshots (copies of the simulation's state) of the run are kept for
+        :meth:`inject`, and ``armed`` is set to false.
         """
         if not self.armed:
             return super().start(pc)

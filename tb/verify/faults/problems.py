@@ -102,12 +102,12 @@ class DigitsProblem(Problem):
 
 
 class TextProblem(Problem):
-    """Inferences of a language model; each processes one random token of a text.
+    """Inferences of a language model; each inference processes one random token of a text.
 
-    The cache already contains keys and values of ``BEFORE`` random tokens. The result is the
-    largest logit and its token. Wrong keys and values that only later tokens would use are not
-    detected. Raises :class:`InputError` if the configuration has no unit for the largest logit
-    (field ``argmax``), or if the model is an encoder-decoder.
+    Before an inference, the KV cache contains the keys and values of ``BEFORE`` random tokens. The
+    result of an inference is the largest logit and its token. Errors in the new keys and values are
+    not detected if only later tokens use them. Raises :class:`InputError` if the configuration has
+    no unit for the largest logit (field ``argmax``), or if the model is an encoder-decoder.
     """
 
     def __init__(self, model: str, config: Config):

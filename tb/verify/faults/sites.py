@@ -139,9 +139,9 @@ def find_sites(verilog: str) -> list[Site]:
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
     """Return a C++ header with the offsets of fault sites, and the list of these sites.
 
-    ``sites`` are all registers and memories of the circuit in which a fault can be injected. An
-    offset is that of a site's member in the C++ class of Verilator's model, which the text
-    ``header`` declares. Sites that Verilator has optimized away are omitted.
+    ``sites`` are all registers and memories of the circuit in which a fault can be injected.
+    ``header`` is the text that declares the C++ class of Verilator's model. The offset of a site is
+    the offset of its member in this class. Sites that Verilator has optimized away are omitted.
     """
     members = set(_MEMBER.findall(header))
     kept = [site for site in sites if site.member in members]

@@ -50,16 +50,16 @@ def results(
 ) -> list[dict[str, Any]]:
     """Prove properties, at most ``jobs`` at the same time; return a dictionary for each property.
 
-    If ``broken`` is true, each circuit is replaced by its property's mutant (a copy with an error),
-    and a counterexample is expected; otherwise none is expected. After each proof ``tell`` is
-    called with the numbers of finished proofs and of all proofs.
+    If ``broken`` is false, no counterexample is expected. If ``broken`` is true, the proofs use
+    mutants (copies of the circuits with an error), and a counterexample is expected for each
+    property. After each proof, ``tell`` is called with the numbers of finished and of all proofs.
 
     A dictionary has these entries:
 
-    - ``property``: the property's name;
+    - ``property``: the name of the property;
     - ``holds``: the text :attr:`Property.bound`, which names the cycles that the proof covers;
-    - ``counterexample``: the failing assertion and its cycle, or None if no assertion fails;
-    - ``as_expected``: true if a counterexample was found exactly if one is expected;
+    - ``counterexample``: the failing assertion and its cycle, or None without a counterexample;
+    - ``as_expected``: true if the expectation about the counterexample was met;
     - ``seconds``: the duration of the proof.
 
     Raises :class:`RunError` if a tool fails.

@@ -9,15 +9,15 @@ from amaranth.lib.wiring import In, Out
 
 
 class Harness(wiring.Component):
-    """A component that contains a circuit, with assumptions and assertions for a proof.
+    """A circuit under proof, with the assumptions and assertions of the proof.
 
     The member ``ports`` contains all ports of the circuit. The function ``state(module, circuit,
-    harness)`` adds assumptions and assertions to the module. ``probes`` is a dictionary from the
-    name of each further input to its shape. The proof connects these inputs to signals inside the
-    circuit.
+    harness)`` adds the assumptions and assertions to the module. ``probes`` is a dictionary from
+    name to shape. Each probe is an input of the harness that the proof connects to a signal inside
+    the circuit.
 
-    In the first cycle, the registers contain their power-on values. If ``reset`` is true, the proof
-    includes runs with a reset in any cycle; otherwise the circuit is never reset.
+    In the first cycle, the registers have their power-on values. If ``reset`` is true, the circuit
+    can be reset in any cycle. If ``reset`` is false, the circuit is never reset.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ def transfers(stream: Any) -> Value:
 
 
 class ModelQueue:
-    """A reference queue, made of registers, with which a proof compares a circuit's queue.
+    """A reference queue for proofs, with which the queue of a circuit is compared.
 
-    The registers are added to the module ``m``; their names begin with ``name``. They hold at most
-    ``depth`` values. In a cycle, the signal ``push`` adds ``value``, and the signal ``pop`` removes
-    the oldest value.
+    The queue consists of registers in the module ``m``, and has at most ``depth`` entries. The
+    names of the registers begin with ``name``. If the signal ``push`` is 1, ``value`` is added at
+    the end of the cycle. If the signal ``pop`` is 1, the oldest entry is removed.
 
-    The member ``count`` is the number of values in the queue; ``values[0]`` is the oldest. ``any``
-    is 1 if the queue is not empty or ``push`` is 1. ``oldest`` is then the oldest value, or
-    ``value`` if the queue is empty.
+    The member ``count`` is the number of entries, and ``values[0]`` is the oldest entry. ``any`` is
+    1 if the queue is not empty or ``push`` is 1. ``oldest`` is the oldest entry, or ``value`` if
+    the queue is empty.
     """
 
     def __init__(

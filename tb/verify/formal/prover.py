@@ -80,12 +80,12 @@ def properties(
     probes: Mapping[str, Mapping[str, str]] | None = None,
     **numbers: int,
 ) -> tuple[Property, ...]:
-    """Return a tuple with one :class:`Property` for each entry of ``harnesses``.
+    """Return a tuple with one :class:`Property` for each name in ``harnesses``.
 
-    ``harnesses`` is a dictionary from a property's name to its field ``harness``. ``probes`` is a
-    dictionary from a property's name to its field ``probes``; a property without an entry has no
-    probes. The file properties.toml defines all other fields. In its statements, a name in braces,
-    such as ``{width}``, is replaced by the number that the keyword argument of this name has.
+    ``harnesses`` and ``probes`` are dictionaries from the name of a property to the property's
+    field ``harness`` or ``probes``. A property that is not in ``probes`` has no probes. The file
+    properties.toml defines all other fields. A name in braces in a statement of the file, such as
+    ``{width}``, is replaced by the keyword argument (a number) with the same name.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []

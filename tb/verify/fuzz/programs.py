@@ -36,22 +36,22 @@ class _Wanted:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: run a random program on the circuit and on the golden machine.
+    """Run a case: compare the circuit with the golden machine on a random program.
 
-    The case's field ``config`` selects the configuration. Half of the programs are damaged: some
-    words are changed, removed or inserted. If the checker and the golden machine accept a program,
-    the circuit must compute the golden machine's results: the same signatures of the vector
-    engine's writes, and the same stored bytes. Otherwise the circuit runs the refused program.
-    This run must end by itself or after the host's ABORT. Then the circuit runs the undamaged
-    program, and must compute the golden machine's results for it.
+    The field ``config`` of the case selects the configuration. In half of the cases, the program is
+    damaged: some words are changed, removed or inserted. If the checker and the golden machine
+    accept the program, the circuit must give the golden machine's results: the signatures (hashes)
+    of the vector engine's writes, and the stored bytes. If the program is refused, the circuit's
+    run of the program must end, by itself or by an ABORT of the host. The circuit then runs the
+    undamaged program, and must give the right results.
 
-    Registers and memories of the circuit begin with random contents. If a damaged program is
-    accepted, they begin with zeros, as in the golden machine: the program may read unwritten words.
+    The registers and memories of the circuit begin with random contents. For an accepted damaged
+    program they begin with zeros, as in the golden machine, because the program may read unwritten
+    words.
 
-    The result is a dictionary. ``mismatch`` describes the circuit's error, and is empty if there is
-    none. ``refusal`` is the reason why the checker or the golden machine refused the program; it is
-    empty if both accepted it. ``cause`` is the error cause that the register STATUS had after the
-    program's run.
+    The result is a dictionary. ``mismatch`` describes the circuit's error, and is empty without an
+    error. ``refusal`` is the reason for a refusal, or empty. ``cause`` is the error cause in
+    register STATUS after the program's run.
     """
     rng = case.rng()
     config = disturbed(PRESETS[case.choice("config", WITH_ENGINES)])

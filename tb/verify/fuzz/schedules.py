@@ -63,16 +63,16 @@ _ROWS = 64  # at least, of a decoder's sums and norms
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: compile several programs of one random model for a random machine.
+    """Run a case: compile a random model for a random machine in several ways.
 
-    For each program, tiling, loops and placement are chosen at random, fast or slow, from the
-    choices that the compiler's search can try. The checker must accept each program, and the
-    tensors that the golden machine computes with it must equal the integer reference's. In one case
-    of seven the model is a decoder; in the others it is an encoder.
+    Each program has random tiling, loops and placement of data, from the choices of the compiler's
+    search. The checker must accept each program. The tensors that the golden machine computes must
+    equal those of the integer reference. The model is a decoder in one case of seven, and an
+    encoder in the others.
 
-    The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none.
-    ``programs`` is the number of different programs. ``refused`` is the number of times that the
-    compiler refused a model for a machine, or choices for a program.
+    The result is a dictionary. ``mismatch`` describes the error, and is empty without an error.
+    ``programs`` is the number of different programs. ``refused`` counts the models and choices that
+    the compiler refused.
     """
     rng, refused = case.rng(), 0
     outcomes = _decoder if case.index % _DECODERS == _DECODERS - 1 else _encoder

@@ -83,16 +83,16 @@ def random_options(
 
 
 def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str:
-    """Run a prompt and ``STEPS`` further tokens; return the wrong tensors' names in one text.
+    """Run a prompt and ``STEPS`` further tokens; return the names of wrong tensors as one text.
 
-    ``session`` runs the decoder on its machine. ``context`` is the number of all processed tokens.
-    ``numbers`` are token numbers: the first ``context - STEPS`` are the prompt, the last ``STEPS``
-    the further tokens. An encoder-decoder's source text also consists of the first numbers, one for
-    each source position.
+    ``session`` runs the decoder on a machine. ``numbers`` are token numbers. The first ``context -
+    STEPS`` numbers are the prompt, and the last ``STEPS`` numbers are the further tokens.
+    ``context`` is the number of all tokens. The source text of an encoder-decoder consists of the
+    first numbers, one for each position of the source.
 
-    A tensor is wrong if it differs from the golden machine's. On the golden machine itself, logits
-    and chosen tokens are wrong if they differ from the integer reference's. Commas separate the
-    names; the text is empty if no tensor is wrong.
+    A tensor is wrong if it differs from the golden machine's tensor. If the session's machine is
+    the golden machine, only logits and chosen tokens are compared, with the integer reference. The
+    names are separated by commas. The text is empty if no tensor is wrong.
     """
     if session.program.source_positions:
         session.encode(numbers[: session.program.source_positions])

@@ -8,14 +8,14 @@ from celosia.tb.machine.recovery import KINDS, Campaign
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: disturb the run of a random program, and check the next program's run.
+    """Run a case: disturb the run of a random program, and check the run of the next program.
 
-    The case's field ``config`` selects the configuration, and the case's index selects the kind of
-    disturbance. The kinds are listed in :class:`celosia.tb.machine.recovery.Campaign`.
+    The field ``config`` of the case selects the configuration. The index of the case selects the
+    kind of disturbance; :class:`celosia.tb.machine.recovery.Campaign` lists the kinds.
 
-    The result is a dictionary. ``mismatch`` describes errors of both runs and of the undisturbed
-    runs before them, and is empty if there is none. ``befell`` is the kind of disturbance.
-    ``cause`` is the error cause that the register STATUS had after the disturbed run.
+    The result is a dictionary. ``mismatch`` describes the errors of the two runs and of the
+    undisturbed runs before them, and is empty without an error. ``befell`` is the kind of
+    disturbance. ``cause`` is the error cause in register STATUS after the disturbed run.
     """
     rng = case.rng()
     seed, latency = int(rng.integers(1, 1 << 30)), int(rng.integers(60))

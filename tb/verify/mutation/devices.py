@@ -51,7 +51,7 @@ FLASH_SHEET = replace(data_sheets.FLASH["IS25LP128F"], vsl=1.0, res1=0.5, rst=1.
 
 
 def memory_config(config: Config) -> Config:
-    """Return ``config`` with 32-bit memory words: two 16-bit columns of the modelled chips."""
+    """Return ``config`` with 32-bit memory words (two columns of a chip) and 13-bit addresses."""
     return config.replace(mem_width=32, mem_addr_width=13)
 
 

@@ -47,19 +47,18 @@ END"""
 def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECONDS) -> set[int]:
     """Return the numbers of the mutants in ``suspects`` that are proven equivalent to the unit.
 
-    Equivalent means equal outputs in every cycle from power-on, for all inputs. A port's payload is
-    compared only while ``valid`` is 1. Small memories are replaced by registers. Large memories are
-    removed from both circuits: the signals to a memory become outputs, and the signals from it
-    inputs. This is valid because memories with equal inputs have equal contents.
+    A mutant is equivalent if its outputs equal those of the unit in every cycle from power-on, for
+    all inputs. A port's payload is compared only while ``valid`` is 1. Small memories are replaced
+    by registers. Large memories are removed: the signals to a memory become outputs, and the
+    signals from a memory become inputs.
 
-    First, only the changed submodule is compared, for all of its inputs. If this proves nothing,
-    the whole unit is compared. The proof is by induction: ABC's ``scorr`` finds signals of both
-    circuits that are always equal, and ``pdr`` proves that the remaining differences are
-    unreachable. A mutant is not returned if no proof ends in time, or if it differs only for inputs
-    of the unit that the accelerator never produces.
+    The first proof is for the changed submodule alone. If this proof fails, a second proof is for
+    the whole unit. Both are inductions: ABC's ``scorr`` finds equal signals of the two circuits,
+    and ``pdr`` proves that the other differences are unreachable. A mutant is not returned if no
+    proof ends in time, or if it differs only for inputs that do not occur in the accelerator.
 
-    ``seconds`` is the time limit for the induction of one mutant. Results are kept in the netlist's
-    folder.
+    ``seconds`` is the time limit for the induction of one mutant. The results are stored in the
+    folder of the netlist.
     """
     version = digest(Path(__file__).read_text(encoding="utf-8"))
     kept = {

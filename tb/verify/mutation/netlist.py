@@ -45,10 +45,10 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Mutants:
-    """A unit's mutants, and the folder with the netlist that contains all mutations.
+    """The mutants of a unit, in one netlist that contains all mutations.
 
-    ``folder`` contains the netlist twice: as Verilog in ``top.v`` for simulations, and as RTLIL in
-    ``both.il`` for proofs of equivalence.
+    ``folder`` contains the netlist in two forms: as Verilog in ``top.v`` for simulations, and as
+    RTLIL in ``both.il`` for proofs of equivalence.
     """
 
     folder: Path
@@ -190,5 +190,5 @@ def _chosen_by_file(verilog: str) -> str:
 
 
 def write_number(folder: Path, number: int) -> None:
-    """Write the file by which simulations in ``folder`` select mutation ``number``; 0 is none."""
+    """Write the file in ``folder`` that selects mutation ``number`` in simulations (0: none)."""
     (folder / NUMBER_FILE).write_text(f"{number:x}\n", encoding="utf-8")
