@@ -206,10 +206,11 @@ def run_figures(
 ) -> dict[str, Any]:
     """Return the measurements of a session with one or more texts: a dictionary from name to value.
 
-    ``turns`` lists the measurements of the steps in which every text got a token. The cycles and
-    counters in the result are those of these steps. ``compared`` lists the measurements of all runs
-    of programs. ``tensors`` is the number of tensors compared in these runs, and ``mismatches`` the
-    number that differ. If the machine has no counters, ``where`` and ``engines`` are empty.
+    ``turns`` lists the measurements of the steps in which every text got a token. ``where``,
+    ``engines`` and ``counters`` in the result are sums over these steps. ``macs`` and
+    ``external_bytes`` are those of the last step. If the machine has no counters, ``where`` and
+    ``engines`` are empty. ``tensors`` is the number of tensors compared in the runs ``compared``,
+    and ``mismatches`` the number that differ.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()
