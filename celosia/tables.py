@@ -10,7 +10,10 @@ class Shown(ABC):
 
     @abstractmethod
     def lines(self) -> Sequence[Mapping[str, Any]]:
-        """Return the table's lines: dictionaries from column name to cell, with the same keys."""
+        """Return the lines of the table; each line is a dictionary from column name to cell.
+
+        All lines have the same columns.
+        """
 
     def __repr__(self) -> str:
         lines = self.lines()
@@ -24,7 +27,10 @@ class Shown(ABC):
 
 
 def facts(**values: Any) -> list[dict[str, Any]]:
-    """Return a line with the keys ``figure`` and ``value`` for each argument that is not None."""
+    """Return a table with one line for each keyword argument that is not None.
+
+    A line's keys are ``figure`` (the argument's name) and ``value``.
+    """
     return [
         {"figure": name.replace("_", " "), "value": value}
         for name, value in values.items()

@@ -81,22 +81,22 @@ def gemm(
 ) -> None:
     """Compile linear layers with random weights, and run each on a machine.
 
-    With MxKxN, one layer runs, which multiplies an input [M, K] by weights [K, N]. Layers of BERT,
-    ViT, GPT-2 and Llama are split into matrix products with names such as `bert-base qkv`. With
-    NAME, one layer runs for each product that has NAME in its name; `all` selects every product.
-    Operands and result are in external memory.
+    With MxKxN, the command runs one layer, which multiplies an input [M, K] by weights [K, N]. With
+    NAME, it runs matrix products from the layers of BERT, ViT, GPT-2 and Llama. Such a product has
+    a name, for example `bert-base qkv`. NAME selects all products whose names contain NAME; `all`
+    selects every product. Operands and results are in external memory.
 
     cycles is the time from the array's first request for an operand to its last sum in the
-    accumulators. total_cycles is the time of the whole run, from start to halt. utilization is the
-    number of multiplications, divided by cycles and by the number of array elements.
-    total_utilization is the same with total_cycles. With --sparsity, the given share of the weights
-    is zero, and the weights are in the scratchpad before the run starts.
+    accumulators. total_cycles is the time from start to halt. utilization is the number of
+    multiplications divided by (cycles times the number of array elements). total_utilization is the
+    same quotient with total_cycles. With --sparsity, a share of the weights is zero, and the
+    weights are in the scratchpad before the run starts.
 
-    With --toggles the command runs the layer on two machines, without and with the field sleep.
-    With sleep, the registers of unused columns and lanes keep their values. The command counts how
-    often register bits change in each run; memory cells do not count. Each row of the table is for
-    the registers of one engine or memory. The row `engines` is the sum for matrix engine, vector
-    engine and accumulators. The row `all` is the sum for the whole machine.
+    With --toggles, the command compares two machines. In the machine with the field `sleep`, the
+    registers of unused columns and lanes keep their values. The other machine does not have this
+    field. The table counts the changes of register bits in a run; memory cells do not count. A row
+    is for the registers of one engine or memory. The row `engines` is the sum of matrix engine,
+    vector engine and accumulators. The row `all` is the sum of the whole machine.
     """
     if not re.fullmatch("[-x0-9]+", words[0]):
         refuse_given("named products", "sparsity", "toggles", "file")

@@ -23,10 +23,10 @@ from celosia.tb.machine.toolchain import environment
 
 @dataclass(frozen=True)
 class Case:
-    """A benchmark: a command of ``celosia``, and the results that the table of benchmarks shows.
+    """A benchmark: a command of ``celosia``, and its results in the table of benchmarks.
 
-    If ``whole`` is true, the table shows all rows of the command's table. Otherwise it shows the
-    result ``figure`` beside results that others published for the same shapes.
+    If ``whole`` is true, all rows of the command's own table are shown. If ``whole`` is false, the
+    command's result ``figure`` is shown beside published results of others for the same shapes.
     """
 
     words: str
@@ -145,11 +145,10 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a Markdown table with a line for each benchmark: its command and its results.
+    """Return a Markdown table with one line for each benchmark: its command and its results.
 
-    ``rows`` are the benchmarks' lines, as :func:`measure` returns them. If the first line has an
-    entry ``rows`` (the table of the benchmark's command), only this command and its table are
-    returned.
+    ``rows`` are the lines that :func:`measure` returns. If the first line has the entry ``rows``,
+    the text has only the first benchmark: its command and its own table, which is that entry.
     """
     lines = []
     if "rows" in rows[0]:

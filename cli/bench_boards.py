@@ -37,16 +37,18 @@ def bench_boards(
     only: str,
     kept: bool,
 ) -> None:
-    """Build every board's machine, or machines with TEXT in their names; write reports and tables.
+    """Build machines for FPGA boards, and write a report of each build and tables of all reports.
 
-    Some single units of machines are built too. The reports are written to docs/reports, the tables
-    to docs/boards/placements.md and README.md. A machine is not built again if its design, tools
-    and seed are those of its existing report, so an interrupted command can be repeated. For such a
-    machine the command only simulates the board, and updates the report's cycles (per inference and
-    per token). With --kept no machine is built: the command only updates the cycles in existing
-    reports. A report's cycles are kept if its machine has changed since the report's build. Some
-    designs are placed and routed three times, with different seeds. Their report describes the
-    result of the best seed, and lists the frequencies of all seeds.
+    With TEXT, the command builds the machines with TEXT in their names; without TEXT, it builds
+    all, and some units without their machine. Reports are written to docs/reports, tables to
+    docs/boards/placements.md and README.md. A machine is not built again if its existing report has
+    the same design, tools and seed. The command can therefore be interrupted and repeated.
+
+    For a machine that is not built again, the command simulates the board, and updates the report's
+    cycles per inference and per token. With --kept the command builds nothing, and only updates
+    these cycles. Cycles are not updated if the machine has changed since its build. Some designs
+    are built several times, with different seeds of place-and-route. Their report describes the
+    fastest result, and lists the frequencies of all seeds.
     """
     folder = REPORTS
     check_folder(folder)
@@ -115,17 +117,17 @@ def measure(case: Case, folder: Path) -> bool:
 
 
 def recount(case: Case, folder: Path) -> None:
-    """Simulate a board, and update the cycles in the existing report of ``case`` in ``folder``.
+    """Simulate a board, and update the cycles in the board's existing report.
 
-    The report has the cycles per inference and per token. Old cycles are kept, with a warning, if
-    the machine has changed since the build. It has changed if the present source files give neither
-    the report's ``configuration`` (hash of the configuration) nor its ``design`` (digest of all
-    inputs of the build).
+    The report is that of ``case`` in ``folder``. Its cycles are per inference and per token. If the
+    machine has changed since the build, the cycles are not updated, and a warning is printed. The
+    machine is unchanged if either the configuration's hash is the report's ``configuration``, or
+    the digest of the build's inputs is the report's ``design``.
 
-    The report's field ``sources`` names the version of the source files; :data:`TODAY` means the
-    present version. If ``design`` has changed, :data:`TODAY` is replaced by the commit that added
-    the report. For a unit built alone, or a machine that does not fit its device, only ``sources``
-    is updated. If there is no report, nothing is done.
+    The report's ``sources`` is the version of the source files of the build; :data:`TODAY` means
+    the present version. If the digest differs from ``design``, the commit that added the report
+    replaces :data:`TODAY`. For a unit without its machine, and a machine that does not fit its
+    device, only ``sources`` is updated. Without a report, the function does nothing.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

@@ -37,9 +37,10 @@ _SIZE = "DIMxFFNxPOSITIONS"
 
 @dataclass(frozen=True)
 class Format:
-    """A number format of weights and activations, and the machine and model that measure it.
+    """A number format of weights and activations in the benchmark of formats.
 
-    The machine has the configuration ``config``. The model is a decoder of ``layers`` layers.
+    ``config`` is the configuration of the machine that runs the model in this format. The model is
+    a decoder with ``layers`` layers.
     """
 
     name: str

@@ -104,11 +104,10 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def older_sources(file: Path, design: str) -> str:
-    """Return the Git commit that added a report, as a text such as "commit 1a2b3c4".
+    """Return the Git commit that added a version of a report, as a text such as "commit 1a2b3c4".
 
-    ``file`` is the report's file in the repository. As this file changes over time, ``design``
-    selects the report: it is the value of the report's field ``design``. If Git knows no such
-    commit, the text is "older".
+    ``file`` is the report's path in the repository. ``design`` is the value of the field ``design``
+    in this version. If Git knows no such commit, the text is "older".
     """
     command = ["git", "log", "-1", "--format=commit %h", f"-S{design}", "--", file.name]
     done = subprocess.run(command, cwd=file.parent, capture_output=True, encoding="utf-8")

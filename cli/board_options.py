@@ -39,17 +39,18 @@ def resolve_board(
     link: str,
     memory: str | None,
 ) -> tuple[Board, Config]:
-    """Return the board that command-line options select, and its machine's configuration.
+    """Return the board that command-line options select, and the configuration of its machine.
 
     The parameters are the values of ``--board``, ``--config``, ``--set``, ``--link`` and
-    ``--memory``. If ``source`` (the value of ``--config``) is None, the configuration is the
-    board's default. Otherwise, if external memory is a chip, the width of memory addresses is
-    copied from the board's default machine.
+    ``--memory``. If ``source`` (``--config``) is None, the configuration is the board's default,
+    changed by ``--set``. If ``source`` is not None and external memory is a chip, the width of
+    memory addresses is that of the board's default.
 
-    Two more fields are adapted to the board, unless the machine is microcoded, or a TOML file or
-    ``--set`` sets them. ``registered``, which adds registers between distant units, is copied from
-    the board's default machine. ``packed`` is set to true if the array's operands are narrow, and a
-    multiplier of the device can compute the products of two columns.
+    The function also sets two fields, unless the machine is microcoded or the user has set the
+    field by TOML file or ``--set``. ``registered`` (registers between distant units) is that of the
+    board's default. ``packed`` (one multiplier for two columns) becomes true if the array's
+    operands are narrow enough for the device's multipliers. If the user has set ``multiplier``,
+    ``packed`` is not changed.
     """
     board = get_board(name, link)
     if memory == "sdram":
@@ -71,12 +72,11 @@ def resolve_board(
 
 
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
-    """Return the board that runs a model from flash at power-on, and its machine's configuration.
+    """Return a board that runs a model from its flash at power-on, and its machine's configuration.
 
-    ``target`` is the pair of a board and its machine's configuration; ``kind`` is the flash's read
-    mode, such as ``qspi``. If the configuration is the board's default, it is replaced by the
-    board's default for flash, which leaves room for the circuit that reads the flash. Otherwise it
-    is returned unchanged.
+    ``target`` is the board and its machine's configuration. ``kind`` is the flash's read mode, such
+    as ``qspi``. If the configuration is the board's default, the result has the board's default for
+    flash, which leaves room for the flash reader. Any other configuration is unchanged.
     """
     board, config = target
     reading_board = with_flash(board, kind)

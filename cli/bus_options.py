@@ -93,10 +93,11 @@ def attached(config: Config, attachment: Attachment) -> Component:
 
 
 def check_modules(component: Component | None, top: str | None, prefix: str | None = None) -> None:
-    """Raise :class:`InputError` if ``top`` or ``prefix`` is not a valid Verilog module name.
+    """Raise :class:`InputError` if an option gives an invalid name for a Verilog module.
 
-    They are the values of ``--top`` and ``--prefix``, or None if the option is not given. If
-    ``component`` is not None, ``top`` must also differ from the names of its ports.
+    ``top`` and ``prefix`` are the values of ``--top`` and ``--prefix``; None means no option. If
+    ``component`` is not None, an error is also raised if ``top`` is the name of one of the
+    component's ports.
     """
     for option, name in (("--top", top), ("--prefix", prefix)):
         if name is not None:

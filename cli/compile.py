@@ -166,10 +166,10 @@ _ICARUS = 15_000
 
 
 def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
-    """Return a sentence that suggests Verilator if a testbench takes over a minute in Icarus.
+    """Return a sentence that recommends Verilator for a long testbench, or None for a short one.
 
-    Otherwise the result is None. ``cycles`` is the predicted number of the testbench's cycles;
-    without a prediction (None), the result is None. ``top`` is the name of the top module.
+    A testbench is long if Icarus needs over a minute for it. ``cycles`` is the predicted number of
+    cycles; without a prediction (None), the result is None. ``top`` is the name of the top module.
     """
     elements = config.array.rows * config.array.cols
     seconds = 0 if cycles is None else cycles * elements / _ICARUS

@@ -57,15 +57,15 @@ def coverage(
     """Run benches of units, and test programs; show the coverage points that were not reached.
 
     There are three kinds of coverage points. A point of `line` is a block of Verilog, or one
-    outcome of a condition or choice. A point of `toggle` is a change of a bit, from 0 to 1 or back.
-    A point of `functional` combines an instruction, one of its flags (or no flag), a value of one
-    of its sizes (such as the largest), and a memory timing.
+    outcome of a condition. A point of `toggle` is a change of one bit, from 0 to 1 or from 1 to 0.
+    A point of `functional` combines an instruction, one of its flags (or none), a value of a size
+    (such as the largest), and a memory timing.
 
-    Without UNIT, the command runs the benches of all units and the test programs, and counts points
-    of all kinds. With the UNIT `functional` it runs only the test programs, and counts points of
-    `functional`. With other UNITs it runs only the benches of these units, and counts points of
-    `line` and `toggle`. UNIT can also name a series of runs of the whole accelerator. If several
-    units or configurations contain the same Verilog module, its points count once.
+    Without UNIT, the command runs all benches and the test programs, and counts points of all
+    kinds. If UNIT is `functional`, it runs only the test programs, and counts only points of
+    `functional`. For other UNITs, it runs only their benches, and counts points of `line` and
+    `toggle`. UNIT can also name a series of runs of the whole accelerator. A Verilog module that
+    several units or configurations contain counts once.
     """
     alone = FUNCTIONAL in units
     if alone and len(units) > 1:

@@ -25,7 +25,7 @@ WIDE = "wide"
 class Key:
     """A key of ``--quantize KEY=VALUE``: the type, default and meaning of its value.
 
-    ``name`` is the name of the command's parameter that receives the value.
+    ``name`` is the parameter of the command's function that receives the value.
     """
 
     name: str
@@ -35,10 +35,11 @@ class Key:
     meaning: str
 
     def value(self, key: str, text: str) -> Any:
-        """Convert the key's value from ``text`` on the command line to ``kind``, and return it.
+        """Convert ``text`` (the text after ``KEY=``) to the type ``kind``, and return the value.
 
-        ``key`` is the key's name for messages. Raises :class:`InputError` if the text cannot be
-        converted, or if ``kind`` is a tuple of choices that does not contain the text.
+        ``key`` is the name of the key in error messages. If ``kind`` contains choices, only these
+        texts are permitted. Raises :class:`InputError` if the text is not permitted or cannot be
+        converted.
         """
         if isinstance(self.kind, tuple):
             if text not in self.kind:
@@ -178,7 +179,7 @@ class Formats:
         }
 
     def one_bits(self, user: str) -> int:
-        """Return how many bits of each weight every run reads: the only entry of ``bits``.
+        """Return the only entry of ``bits``: the number of bits of each weight that a run reads.
 
         Raises :class:`InputError` if ``bits`` has several entries. The message begins with
         ``user``, a clause such as "A layer is measured".
@@ -188,9 +189,10 @@ class Formats:
         return self.bits[0]
 
     def refuse_bits(self, user: str) -> None:
-        """Raise :class:`InputError` unless ``bits`` is 8, the default: all bits of each weight.
+        """Raise :class:`InputError` unless ``bits`` has its default 8.
 
-        The message says that ``user``, an option such as ``--answers``, needs all bits.
+        With fewer bits, a run reads only a part of each weight. The message says that ``user``, an
+        option such as ``--answers``, needs all bits.
         """
         if self.bits != (OPERAND_BITS,):
             asked = ",".join(map(str, self.bits))

@@ -22,12 +22,12 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 
 def spelling(command: str, option: str) -> str | None:
-    """Return the text that replaces an option of an earlier version; None if it is unchanged.
+    """Return the present form of an option that an earlier version of ``celosia`` had.
 
-    ``command`` is the name of the command that had ``option``. The result is a template: a part of
-    a command line, such as ``--quantize group={}``, with names in braces for values
-    (:func:`holes`). If the option was removed, the result is "gone: " followed by the reason
-    (:func:`is_gone`).
+    ``command`` is the name of the command that had ``option``. The result is a part of a command
+    line, such as ``--quantize group={}``. Its braces are places for values (:func:`holes`). If the
+    option was removed, the result is "gone: " and the reason. If the option is unchanged, the
+    result is None.
     """
     template = _template(command, option)
     words = (template or "").split()
@@ -51,9 +51,9 @@ def _template(command: str, option: str) -> str | None:
 
 
 def keys_today(text: str) -> str:
-    """Return ``text``, an earlier version's value of ``--quantize``, with this version's keys.
+    """Return an earlier version's value of ``--quantize``, rewritten with present keys.
 
-    Raises :class:`InputError` with the reason if a key was removed.
+    ``text`` is the earlier value. Raises :class:`InputError` with the reason if a key was removed.
     """
     pairs = [part.partition("=") for part in re.split(r",(?=[^,=]*=)", text)]
     keys = {key: value for key, _, value in pairs}
@@ -73,10 +73,11 @@ def keys_today(text: str) -> str:
 
 
 def holes(template: str) -> list[str]:
-    """Return the names in braces in a template, a part of a command line (:func:`spelling`).
+    """Return the names in braces in ``template``, a part of a command line.
 
-    For example, ``--temperature {temperature}:{top_p}`` has two names. The empty name in ``{}``
-    means the option's value.
+    In ``--temperature {temperature}:{top_p}`` the names stand for the values of the earlier options
+    ``--temperature`` and ``--top-p``. The empty name in ``{}`` stands for the replaced option's
+    value.
     """
     return _HOLE.findall(template)
 

@@ -97,7 +97,7 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
 
 
 def input_files(values: Mapping[str, Any]) -> Files:
-    """Return the files of inputs, answers, labels and calibration inputs that options give.
+    """Return the files of inputs, answers, labels and calibration inputs that options name.
 
     The result also has the number of random inputs. ``values`` is a dictionary from the command's
     parameters to their values.

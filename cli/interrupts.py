@@ -128,16 +128,15 @@ def interrupted() -> bool:
 def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
     """Handle SIGINT and SIGTERM in a ``with`` block of the main thread.
 
-    At the first signal the handler prints a message, raises KeyboardInterrupt in the block, and
-    calls ``end`` in another thread to kill subprocesses. ``held()`` returns whether the block must
-    not be interrupted at this moment. If so, the handler does not raise, and the code in the block
-    must raise KeyboardInterrupt as soon as ``held()`` is false. After a signal the exit code of the
-    process is 130 (SIGINT) or 143 (SIGTERM), even if the block ends without an exception.
+    At the first signal, the handler prints a message, and calls ``end`` in another thread to kill
+    subprocesses. The handler also raises KeyboardInterrupt in the block, unless ``held()`` returns
+    true. While ``held()`` is true, the block must not be interrupted; the block itself must raise
+    KeyboardInterrupt once ``held()`` is false. After a signal, the exit code of the process is 130
+    (SIGINT) or 143 (SIGTERM), even if the block ends normally.
 
-    The process ends without further cleanup, with the same exit code, if the block has not ended
-    five seconds after the first signal. A second signal also ends the process without further
-    cleanup. If it comes less than 0.3 seconds after the first, the process ends when these 0.3
-    seconds are over. If blocks are nested, only ``end`` and ``held`` of the outer block are used.
+    The process ends without cleanup, with the same exit code, if the block lasts five seconds
+    longer. A second signal also ends the process without cleanup, but not before 0.3 seconds after
+    the first signal. In nested blocks, only ``end`` and ``held`` of the outer block are used.
     """
     global _watch
     if _watch is not None:

@@ -1,4 +1,4 @@
-"""The option --batch, and the conversion of a command's options to those of the encoder compiler.
+"""The option --batch, and the conversion of command options to options of the encoder compiler.
 
 --batch is the number of inputs that one run of the machine processes.
 """

@@ -21,9 +21,9 @@ Adder = Callable[[Command], Command]
 
 
 def added(options: Sequence[Adder], command: Command) -> Command:
-    """Return ``command`` with the options that the decorators ``options`` add to it.
+    """Return ``command`` with the options that click's decorators ``options`` add.
 
-    The command's help lists the options in this order.
+    The command's help lists the options in the order of ``options``.
     """
     for option in reversed(options):
         command = option(command)
@@ -31,10 +31,10 @@ def added(options: Sequence[Adder], command: Command) -> Command:
 
 
 def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
-    """Return a decorator that adds ``options`` to a command, and combines their values.
+    """Return a decorator that adds options to a command, and passes their values as one object.
 
-    ``make`` gets the options' values as keyword arguments, and returns one object. The command's
-    function receives this object as its argument ``name``.
+    ``make`` makes the object; its keyword arguments are the options' values. The command's function
+    receives the object as the argument ``name``.
     """
     names = inspect.signature(make).parameters
 
@@ -95,10 +95,10 @@ def source_option(default: str) -> Adder:
 def config_choice(defaults: str) -> Adder:
     """Return a decorator that adds ``--config`` and ``--set``; the default depends on the model.
 
-    The command's argument ``configured`` is a function, which returns the configuration that the
-    options select. It is called with the name of a preset, which is used if ``--config`` is not
-    given. ``defaults`` is a part of the help of ``--config``: it says which model uses which
-    preset.
+    The command's function receives the argument ``configured``, a function from the name of a
+    default preset to a configuration. The configuration is the one that the options select, or the
+    preset if ``--config`` is not used. ``defaults`` is a part of the help of ``--config``: it lists
+    the default preset of each model.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -245,11 +245,11 @@ UNIT_FIELDS = {
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` if the user selects a unit, but switches it off in the machine.
+    """Raise :class:`InputError` if a command uses a unit that the user has switched off.
 
-    The user switches a unit off if ``--set``, or the TOML file of ``--config``, sets the unit's
-    field to false. A preset may set the field to false, because the command uses the unit alone,
-    without the preset's machine.
+    A unit is switched off if its field in the configuration is false. An error is raised only if
+    ``--set`` or the TOML file of ``--config`` sets the field. A preset whose field is false is no
+    error, since the command uses the unit without the preset's machine.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))
@@ -278,10 +278,10 @@ def given_options(names: Sequence[str]) -> list[str]:
 
 
 def refuse_given(user: str, *names: str) -> None:
-    """Raise :class:`InputError` if the user has given an option that does not apply.
+    """Raise :class:`InputError` if the command line has an option that does not apply to ``user``.
 
-    ``names`` are the command's parameters for these options. ``user`` is a noun, or another option
-    such as "--toggles". The message says that the given option is not for ``user``.
+    ``names`` are the parameters of the options that do not apply. ``user`` is a noun for the
+    message, or another option such as "--toggles".
     """
     refused = given_options(names)
     if refused:

@@ -202,11 +202,11 @@ def exit_code() -> int:
 def cycles_table(result: Mapping[str, Any]) -> None:
     """Print two tables of a run's cycles: by the array's activity, and by engine.
 
-    The first table has a line for each activity, with its cycles from the result's entry ``where``.
-    The cycles of some activities are divided among several counters (entry ``counters``). Each of
-    these counters that is not 0 has a line too. :class:`celosia.sim.report.Report` describes both
-    entries. The second table is printed only if the result has the entry ``engines``. Nothing is
-    printed if ``--json`` is given, or if the machine counts no cycles, such as the golden machine.
+    The first table has a line for each activity in the result's entry ``where``. Some activities
+    are divided into several counters (entry ``counters``); each counter that is not 0 has a line
+    too. The second table is printed if the result has the entry ``engines``.
+    :class:`celosia.sim.report.Report` describes the entries. Nothing is printed with ``--json``, or
+    for a machine without cycles, such as the golden machine.
     """
     if as_json() or not result.get("where"):
         return

@@ -13,9 +13,9 @@ _LONGEST = 4095  # bytes; of a whole path
 
 
 def check_name(text: str) -> str:
-    """Return the end of an error message if ``text`` is not a valid path, otherwise an empty text.
+    """Return the fault of the path ``text`` as the end of a sentence, or "" if the path is valid.
 
-    This end begins with a verb. The caller puts the subject, such as "The path", before it.
+    The text begins with a verb. The caller puts a subject, such as "The path", before the verb.
     """
     parts = [part.encode("utf-8", "surrogateescape") for part in text.split(os.sep)]
     if not text:

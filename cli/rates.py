@@ -53,13 +53,13 @@ def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
     """Return the inferences and tokens per second of a machine on a board, and their cycles.
 
     The result is a dictionary with the entries of :func:`inference_rates` and :func:`token_rates`.
-    The entry ``configuration`` is the hash by which :func:`celosia.arch.link.fingerprint`
-    identifies the machine's configuration, in hexadecimal.
+    Its entry ``configuration`` is the hash of the machine's configuration in hexadecimal
+    (:func:`celosia.arch.link.fingerprint`).
 
-    The machine's counters count the cycles, in a simulation of the board's complete top level at
-    ``clock_mhz``. External memory is block RAM of the FPGA, or a chip with the timing of its data
-    sheet. The simulated board has no flash. A real board runs the model in its flash only at
-    power-on, so the flash does not change these cycles.
+    Cycles are counted in a simulation of the board's top level. ``clock_mhz`` is the clock
+    frequency. External memory is block RAM, or a chip with the timing of its data sheet. The
+    simulated board has no flash; a real board reads its flash only at power-on, which these cycles
+    do not include.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """
@@ -101,15 +101,17 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 
 
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return a dictionary of the rates at which a machine on a board decodes stories260K.
+    """Return the speed at which a machine on a board continues a text with the model stories260K.
 
-    The entries ``cycles_per_token`` and ``tokens_per_second`` are for the token after
-    :data:`POSITION` earlier tokens. The entries named in :data:`PAIR_RATES` are for two texts that
-    are continued together: each run processes one token of each text. A run's cycles are then
-    divided by 2. Machines that cannot continue two texts do not have these entries. ``text_model``
-    and ``token_position`` are the model's name and :data:`POSITION`. Weights are random, since
-    cycles do not depend on them. The dictionary is empty if the model does not fit the machine, or
-    the array has no weight slots (on-chip storage of weights) in which weights stay between runs.
+    The result is a dictionary. ``cycles_per_token`` and ``tokens_per_second`` are for one text, and
+    the token after :data:`POSITION` earlier tokens. The entries named in :data:`PAIR_RATES` are for
+    two texts at once, if the machine can continue two. A run processes one token of each text, and
+    half of the run's cycles count for each token. ``text_model`` and ``token_position`` are the
+    model's name and :data:`POSITION`. The weights are random, since cycles do not depend on
+    weights.
+
+    The dictionary is empty if the model does not fit the machine. It is also empty if the array has
+    no weight slots (on-chip storage of weights) whose weights stay from one run to the next.
 
     Raises :class:`RunError` if a token's scores differ from the golden model's scores.
     """

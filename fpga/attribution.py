@@ -20,10 +20,10 @@ GROUPS = 16
 
 
 class Units:
-    """The instances in a flattened netlist, and the name of each instance's module.
+    """The module instances in a flattened netlist.
 
-    ``kinds`` is a dictionary from an instance's path to the module's name, without the top module's
-    name as prefix.
+    ``kinds`` is a dictionary from an instance's path to the name of its module. The prefix that the
+    top module's name adds to module names is removed.
     """
 
     def __init__(self, netlist: Path, top: str):
@@ -45,10 +45,10 @@ class Units:
         return ""
 
     def unit(self, cell: str) -> str:
-        """Return the text "PATH (MODULE)" of the innermost instance that contains a cell.
+        """Return the innermost instance that contains a cell, as the text "PATH (MODULE)".
 
-        MODULE is the module's name in ``kinds``. The result is "the top" for a cell of the top
-        module itself.
+        PATH is the path of the instance, and MODULE the name of its module. The text is "the top"
+        if only the top module contains the cell.
         """
         path = self.path(cell)
         return f"{path} ({self.kinds[path]})" if path else "the top"
@@ -59,14 +59,15 @@ def _plain(name: str) -> str:
 
 
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
-    """Return a dictionary from the path of each instance to the path of its group.
+    """Return a dictionary from the path of each instance to the path of its group in a report.
 
-    A report lists the resources of each group. ``paths`` has an element for each cell: the path of
-    the instance that contains the cell. The ``limit`` instances with the most cells, including the
-    cells of inner instances, are groups. Other instances belong to the innermost group that
-    contains them, or to "" if no group does. An instance whose name ends in a number, such as
-    ``column_3``, is never a group, nor are instances inside it. Thus all elements of an array are
-    in the group of the array.
+    A group is a large instance with all instances inside it. Groups are the ``limit`` instances
+    with the most cells, cells of inner instances included. An instance belongs to the innermost
+    group that contains it, or to "" outside of groups. An instance whose name ends in a number,
+    such as ``column_3``, and instances inside it are never groups. Thus all elements of an array
+    are in one group.
+
+    ``paths`` has, for each cell, the path of the instance that contains the cell.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -117,13 +118,13 @@ def count_units(
 
 
 def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
-    """Return the slowest path in nextpnr's ``report`` that is within one clock domain.
+    """Return the slowest path in nextpnr's ``report`` whose ends are in the same clock domain.
 
-    The result is a dictionary, empty if there is no such path. ``from`` and ``to`` are the names of
-    the first and the last cell of the path; ``ns`` is the path's delay (ns). ``units`` has a
-    dictionary for each instance that the path crosses, in the order of the path. In such a
-    dictionary ``unit`` is the text of :meth:`Units.unit`, ``logic_ns`` the delay of the instance's
-    cells (ns), and ``routing_ns`` the delay of its wires (ns).
+    The result is a dictionary; it is empty if there is no such path. ``from`` and ``to`` are the
+    names of the path's first and last cell, and ``ns`` is the path's delay. ``units`` is a list
+    with a dictionary for each instance along the path. In this dictionary, ``unit`` is the text of
+    :meth:`Units.unit`. ``logic_ns`` and ``routing_ns`` are the delays of cells and of wires. All
+    delays are in nanoseconds.
     """
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:

@@ -17,15 +17,14 @@ RESOURCES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A family of devices: its cells, and the options that the tools need for it.
+    """A family of FPGA devices: its cells, and the options of its tools.
 
-    ``cells`` has a dictionary for each resource, such as ``luts``. The dictionary maps a cell type
-    in Yosys's netlist to the amount of the resource that one cell of this type uses. ``placed`` is
-    the same for the cell types that nextpnr reports after place-and-route. ``block_ram_shapes`` are
-    the pairs (width in bits, depth in words) that a block RAM can have. With these pairs, a build
-    counts each memory's block RAMs and chooses the memories that it makes of LUTs instead. The list
-    is empty for a family in which LUTs cannot replace block RAM. If ``output_registers`` is true,
-    nextpnr supports the output registers of block RAMs.
+    ``cells`` maps a resource, such as ``luts``, to a dictionary from cell type to the amount of the
+    resource in one cell. The cell types are those of Yosys's netlist; in ``placed`` they are those
+    of nextpnr's report. ``block_ram_shapes`` are the pairs (width in bits, depth in words) of a
+    block RAM. From these shapes, a build computes the block RAMs of each memory, to choose memories
+    that it makes of LUTs. The list is empty if LUTs of the family cannot replace block RAM. If
+    ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
     """
 
     name: str

@@ -112,11 +112,11 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 
 
 def memory_of(board: Board, needed: int) -> int:
-    """Return the size of the external memory that a board uses for a program's data (bytes).
+    """Return the size of the external memory that holds a program's data on a board, in bytes.
 
-    ``needed`` is the size of the program's data (bytes). External memory is block RAM of the FPGA,
-    or the board's memory chip. The chip is used if it is supported and the data exceed the block
-    RAM. The data do not fit the board if the result is less than ``needed``.
+    ``needed`` is the size of the data in bytes. External memory is block RAM of the FPGA. If the
+    data are larger than the block RAM, external memory is the board's memory chip, provided that
+    the chip is supported. If the result is less than ``needed``, the data do not fit.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes

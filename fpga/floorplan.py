@@ -23,9 +23,8 @@ def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None
     """Draw a device to file ``path``; each tile has the color of the unit with most cells in it.
 
     ``places`` has a tuple (column, row, unit) for each cell; the unit is "" for the top module. A
-    large unit's name is written where most of the unit's tiles are, unless another name is near
-    that position. The names of units with more cells are written first. The legend lists the units
-    by their number of cells, the largest first.
+    large unit's name is written where the unit's tiles are densest, unless a larger unit's name is
+    near. The legend lists the units, those with most cells first.
     """
     cells = Counter(name for _, _, name in places)
     names = [name for name, _ in cells.most_common()]

@@ -32,14 +32,16 @@ class Hierarchy:
         return self._below[name]
 
     def with_variants(self, variants: Mapping[str, tuple[int, str]]) -> str:
-        """Return the design's Verilog, in which variants replace the first copies of some modules.
+        """Return the design's Verilog, in which some instances of modules use a variant.
 
-        ``variants`` maps a module's name to (number of copies to replace, Verilog of the variant).
-        A variant is a module with the same name and ports; in the result ``_tables`` is appended to
-        its name. A module that contains replaced copies is duplicated, and the duplicate contains
-        the variants. Instances that contain no replaced copies use the original module. Instances
-        that contain equal numbers of each variant share one duplicate. The top module is not
-        duplicated but changed. The names of duplicates end in ``_tables``, ``_tables_2`` and so on.
+        A variant has the same ports as the module; ``_tables`` is appended to its name.
+        ``variants`` maps a module's name to (number of instances that use the variant, Verilog of
+        the variant). The first instances in the design use the variant.
+
+        The modules that contain these instances are duplicated; the names of duplicates end in
+        ``_tables``, ``_tables_2`` and so on. Instances of such a module share one duplicate if they
+        contain equal numbers of each variant. An instance without variants uses the original
+        module. The top module is changed without a duplicate.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

@@ -109,10 +109,11 @@ def share_block_rams(flat: str, device: Device) -> str:
 
 
 def table_style(parts: int) -> str:
-    """Return Yosys's ``ram_style`` for a memory made of LUTs: ``logic`` or ``distributed``.
+    """Return the value of ``ram_style`` with which Yosys makes a memory of LUTs.
 
-    ``parts`` is the number of separately written parts of a word. For a memory that is never
-    written, ``parts`` is 0 and the result is ``logic``.
+    The result is ``distributed`` (LUTs as RAM) or ``logic`` (a constant table of LUTs). ``parts``
+    is the number of separately written parts of a word. If it is 0, the memory is never written,
+    and the result is ``logic``.
     """
     return "distributed" if parts else "logic"
 
@@ -126,13 +127,13 @@ _LARGE = '(* no_rw_check, ram_style = "huge" *)'
 
 
 def place_memories(verilog: str, family: str) -> str:
-    """Return a design's Verilog with its :class:`ByteRam` memories adapted to an FPGA family.
+    """Return a design's Verilog, in which :class:`ByteRam` memories are adapted to an FPGA family.
 
-    A :class:`ByteRam` is a single-port memory with byte enables. For ``ice40`` and ``gowin``, the
-    initial contents of these memories are removed. Verilog for other families is not changed. For
-    ``ice40`` the memories become SB_SPRAM256KA, which cannot have initial contents. For ``gowin``
-    Yosys reads Verilog without initial contents in a tenth of the time. The circuit's results do
-    not change, since no circuit reads a word that was never written.
+    A :class:`ByteRam` is a single-port memory with byte enables. For ``ice40``, it becomes
+    SB_SPRAM256KA cells, which have no initial contents. For ``gowin``, its initial contents are
+    removed, since Yosys then reads the Verilog in a tenth of the time. For other families, Verilog
+    is returned unchanged. The circuit's results do not change: no circuit reads a word before the
+    word is written.
     """
     if family not in ("ice40", "gowin"):
         return verilog

@@ -23,11 +23,11 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Find the modules in which the output of a memory drives registers and nothing else.
+    """Return, for each module, the submodules between memories and the registers at their outputs.
 
-    The memory and the registers may be in submodules. The result maps a module's name to the names
-    of its submodules on the paths from the memory to the registers. The caller must merge these
-    submodules into the module. ``memories`` has the names of the memory modules.
+    Only memories whose outputs drive nothing but registers count. ``memories`` are the names of the
+    memory modules. The result maps the name of a module to the names of its submodules on the path
+    from memory to registers. The caller must merge these submodules into the module.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}

@@ -1,7 +1,7 @@
-"""Replaces two multiplier modules by an iCE40's hardware multipliers (SB_MAC16).
+"""Replaces the modules ``MultiplierPair`` and ``HalfProducts`` by SB_MAC16 cells of an iCE40.
 
-``MultiplierPair`` has two 8-bit multipliers. ``HalfProducts`` multiplies the halves of two 32-bit
-words, which gives four products.
+``MultiplierPair`` has two 8-bit multipliers. ``HalfProducts`` multiplies the 16-bit halves of two
+32-bit words, which gives four products.
 """
 
 import re
@@ -47,12 +47,12 @@ _HALVES = (("high", 1, 1), ("left", 1, 0), ("right", 0, 1), ("low", 0, 0))
 
 
 def place_pairs(verilog: str, family: str) -> str:
-    """Return a design's Verilog in which the multiplier modules instantiate an iCE40's SB_MAC16.
+    """Return a design's Verilog, in which SB_MAC16 cells of an iCE40 replace multiplier modules.
 
-    ``MultiplierPair`` becomes one SB_MAC16 in the mode of two 8-bit products. The inverse of ports
-    ``a_en`` and ``b_en`` is connected to AHOLD and BHOLD (Lattice, DSP Function Usage Guide for
-    iCE40 Devices, FPGA-TN-02007). ``HalfProducts`` becomes four SB_MAC16 in the 16-bit mode without
-    a register after the product. The Verilog for other families is not changed.
+    ``MultiplierPair`` becomes one SB_MAC16 with two 8-bit products. AHOLD and BHOLD are the inverse
+    of ``a_en`` and ``b_en`` (Lattice, DSP Function Usage Guide for iCE40 Devices, FPGA-TN-02007).
+    ``HalfProducts`` becomes four SB_MAC16 with 16-bit operands and no register after the product.
+    For other families, Verilog is returned unchanged.
     """
     return _MODULE.sub(_ice40, verilog) if family == "ice40" else verilog
 

@@ -44,15 +44,16 @@ def own_name(name: str) -> str:
 
 
 def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
-    """Find the :class:`Multiplier` modules that hardware multipliers can replace.
+    """Return the :class:`Multiplier` modules that hardware multipliers of the device can replace.
 
-    The result maps each such module's name to an :class:`OwnMultiplier`. It is empty for families
-    other than ``ecp5``. A module with operands of at most 18 bits becomes one MULT18X18D (Lattice,
-    ECP5 sysDSP Usage Guide, FPGA-TN-02205). The module's port ``en`` becomes the clock enable of
-    the operand registers. A port ``clear`` becomes the synchronous reset of the product register;
-    without this port, ``en`` also enables the product register. A narrower operand is connected to
-    the upper bits of the hardware multiplier's input, and the lower bits are 0. At the lower bits,
-    the operand would need wires for its sign extension.
+    The result maps the name of a module to an :class:`OwnMultiplier`, which has the Verilog of the
+    hardware multiplier. For families other than ``ecp5`` it is empty. A module with operands of at
+    most 18 bits becomes one MULT18X18D (Lattice, ECP5 sysDSP Usage Guide, FPGA-TN-02205). The
+    module's port ``en`` enables the operand registers. The port ``clear`` resets the product
+    register synchronously; without ``clear``, ``en`` also enables the product register.
+
+    An operand narrower than 18 bits is connected to the upper bits of the multiplier's input, and
+    the lower bits are 0. A connection to the lower bits would need extra wires for the sign.
     """
     multipliers = {}
     if family == "ecp5":
@@ -98,11 +99,12 @@ def _padded(shift: re.Match[str]) -> str:
 def with_table_product(text: str, name: str, a_width: int, b_width: int, family: str) -> str:
     """Return the Verilog of a :class:`Multiplier` module whose product is computed by LUTs.
 
-    ``text`` is the Verilog of the module ``name``. The result also contains a second module, which
-    computes the product. For ``ecp5`` the second module instantiates the module in the Verilog text
-    ``celosia.fpga.table_product.ROWS``, which the caller must add to the design. For other families
-    the product is a sum with one term for each bit of the narrower operand. The term is the shifted
-    wider operand if the bit is 1, otherwise 0; the sign bit's term is subtracted.
+    ``text`` is the Verilog of the module ``name``. The result also has a second module, which
+    computes the product. For ``ecp5``, the second module instantiates the module of
+    ``celosia.fpga.table_product.ROWS``; the caller must add this Verilog to the design. For other
+    families, the product is a sum with one term for each bit of the narrower operand. The term is
+    the shifted wider operand if the bit is 1, and 0 if the bit is 0. The sign bit's term is
+    subtracted.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.

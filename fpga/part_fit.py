@@ -109,11 +109,12 @@ def fit_part(
 
 
 def with_registers(config: Config, device: Device) -> Config:
-    """Return ``config`` with ``registered`` true, if a board with ``device`` sets this field.
+    """Return ``config``, with registers between distant units if the device is large.
 
-    For other devices, or if the machine is microcoded, ``config`` is returned unchanged. The field
-    ``registered`` adds registers between distant units. Without these registers, a machine that
-    fills a large device reaches only half the clock frequency.
+    The field ``registered`` adds these registers. A device is large if a board with this device
+    sets the field by default. Without these registers, a machine that fills a large device reaches
+    half the clock frequency. For other devices and for microcoded machines, ``config`` is returned
+    unchanged.
     """
     boards = [board for board in map(get_board, BOARDS) if board.device.name == device.name]
     if config.micro is None and any(board.config.control.registered for board in boards):

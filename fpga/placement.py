@@ -108,11 +108,11 @@ def place(
 
 
 def fills(device: Device, verilog: str) -> bool:
-    """Return whether a design has an array of adder trees, and the device's sites are known.
+    """Return whether a design has an array of adder trees on a device with known sites.
 
-    Sites are the positions of multipliers and block RAMs; they are known if ``device.blocks`` is
-    not empty. ``verilog`` is the Verilog of the design. For such a design a build uses router2, and
-    moves reset nets to the clock network.
+    ``verilog`` is the design. Sites (the positions of multipliers and block RAMs) are known if
+    ``device.blocks`` is not empty. If the result is true, a build uses nextpnr's router2, and moves
+    reset nets to the clock network.
     """
     return bool(device.blocks and _TREE.search(verilog))
 
@@ -164,13 +164,13 @@ def pack(board: Board, placement: Placement) -> Path:
 
 
 def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
-    """Return the frequency that the machine's clock has reached in place-and-route (MHz).
+    """Return the frequency that place-and-route reached for the machine's clock (MHz).
 
-    ``clocks`` maps the name of each clock to a dictionary with its target frequency ``constraint``
-    and its reached frequency ``achieved`` (MHz). The clock whose target is nearest to ``mhz`` is
-    the machine's clock. Clocks whose targets are farther from ``mhz`` by at most 0.1 % of ``mhz``
-    count too, since targets are rounded. The result is the lowest reached frequency of all these
-    clocks, or infinity if there is no clock.
+    ``clocks`` maps a clock's name to a dictionary with the target frequency ``constraint`` and the
+    reached frequency ``achieved`` (MHz). The machine's clock is the clock with the target nearest
+    to ``mhz``. As targets are rounded, a clock also counts if its target is farther from ``mhz`` by
+    at most 0.1 % of ``mhz``. The result is the lowest reached frequency of all these clocks, or
+    infinity if there is no clock.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

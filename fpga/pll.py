@@ -17,12 +17,11 @@ _GOWIN = template("pll_gowin")
 
 @dataclass(frozen=True)
 class Pll:
-    """A setting of a PLL: its output frequency, its oscillator's frequency (MHz), and its Verilog.
+    """A PLL's setting: its output frequency, its input frequency (MHz), and its Verilog.
 
-    ``verilog`` instantiates the PLL with the input clock ``clk`` and the output ``locked``. On
-    iCE40 and Gowin devices the PLL drives the machine's clock, the net ``fast``. On ECP5 the PLL
-    drives the net ``steady``, from which the top module makes ``fast``, and its feedback net
-    ``loop``.
+    ``verilog`` is an instance of the PLL with input clock ``clk`` and output ``locked``. On iCE40
+    and Gowin, the PLL's output is the net ``fast``, the machine's clock. On ECP5, the PLL's outputs
+    are the nets ``steady`` and ``loop`` (feedback); the top module makes ``fast`` from ``steady``.
     """
 
     mhz: float

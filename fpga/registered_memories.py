@@ -85,15 +85,16 @@ class _Text:
 
 
 def with_output_registers(verilog: str, family: str) -> str:
-    """Return a design's Verilog in which block RAMs include the registers at memory outputs.
+    """Return a design's Verilog in which block RAMs contain the registers at memory outputs.
 
-    Verilog for a family other than ``ecp5`` is returned unchanged. A memory is changed only if its
-    outputs drive nothing but registers. These registers must have the memory's clock, a common
-    enable, a common reset to 0, and an initial value of 0 or none. Furthermore, block RAMs with
-    output registers must suffice to build the whole memory (:mod:`celosia.fpga.output_registers`).
-    A changed memory is replaced by block RAM cells (DP16KD) in a separate module. Modules between a
-    memory and its registers are merged into the module that contains them all. Gates after the
-    output registers apply the reset, so the design's outputs are the same as before in every cycle.
+    For families other than ``ecp5``, Verilog is returned unchanged. A memory is changed if its
+    outputs drive only registers with the memory's clock, a common enable, and a common reset to 0.
+    The registers' initial value must be 0, or they have none. Moreover, block RAMs with output
+    registers must be able to form the whole memory (:mod:`celosia.fpga.output_registers`).
+
+    A changed memory becomes a module of block RAM cells (DP16KD). Modules between a memory and its
+    registers are merged into the module that contains them all. Gates after the output registers
+    apply the reset. The design's outputs are the same in every cycle.
 
     Raises :class:`InputError` if a design has memories and Yosys is not installed.
     """

@@ -38,18 +38,17 @@ _BLOCK_ENABLES = 4
 def seat(netlist: Path, top: str, device: Device) -> int:
     """Assign device sites to multipliers and block RAMs; return the number of assigned sites.
 
-    ``netlist`` is a file with Yosys's JSON netlist, and ``top`` the name of its top module. The
-    function writes the assigned sites into this file; nextpnr then uses them.
+    ``netlist`` is the file of Yosys's JSON netlist with the top module ``top``. The function writes
+    the sites into the file, and nextpnr uses them.
 
-    In a systolic array each element has one multiplier. Column c of the array gets the device's
-    column c of multiplier blocks, with four multipliers in each block. An array of adder trees gets
-    sites only if its weights are in block RAM. Half of its columns are then placed from the
-    device's left side inwards, the other columns from the right side inwards. The multipliers of
-    the vector engine are placed between these halves, grouped by unit.
+    In a systolic array, the multipliers of column c get the device's column c of multiplier blocks;
+    a block has four multipliers. In an array of adder trees with weights in block RAM, half of the
+    columns are placed from the device's left side inwards. The other columns are placed from the
+    right side inwards, and the vector engine's multipliers between the halves, grouped by unit.
 
-    The function returns 0, and nextpnr chooses all sites, if the array does not fit the device's
-    sites or the sites are not known. The same is true if the array's multipliers have separate
-    enables, for which a block has too few inputs.
+    The result is 0, and nextpnr chooses all sites, if sites are unknown or the array does not fit
+    them. The result is also 0 if weights of adder trees are not in block RAM. Multipliers with
+    separate enables get no sites either, since a block has too few inputs.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     cells = design["modules"][top]["cells"]

@@ -66,7 +66,7 @@ class SpiPort:
     def read(self, size: int = 1) -> bytes:
         """Return ``size`` bytes from the board.
 
-        A byte is 0 (``FILL``) if the board had no data to send at that time.
+        If the board has no data to send when a byte is read, the byte is 0 (``FILL``).
         """
         time.sleep(self._pause)
         data = self._wires.exchange(bytes(size))

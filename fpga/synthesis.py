@@ -67,20 +67,18 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 
 
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
-    """Return a design's Verilog, adapted to plain synthesis by Yosys for a family.
+    """Return a design's Verilog for runs of Yosys outside this project's build.
 
-    Plain synthesis (:func:`plain_needs`) is Yosys's command for the family, such as ``synth_ecp5``.
-    From the adapted Verilog it makes a circuit with the same numbers of multipliers and RAMs as in
-    this project's bitstream of ``verilog``.
+    ``verilog`` is the design. From the result, Yosys's command for the family, such as
+    ``synth_ecp5``, makes a circuit (:func:`plain_needs`). The circuit has as many multipliers and
+    RAMs as this project's build.
 
-    For ``ecp5`` the result instantiates multipliers, and block RAMs with output registers. For
-    ``ice40`` it instantiates SB_MAC16 for pairs of products, and large memories become
-    SB_SPRAM256KA. For ``gowin`` the result has no initial contents of memories, and Yosys itself
-    infers multipliers.
+    For ``ecp5``, the result instantiates multipliers, and block RAMs with output registers. For
+    ``ice40``, it instantiates SB_MAC16 for pairs of products, and SB_SPRAM256KA for large memories.
+    For ``gowin``, memories have no initial contents, and Yosys infers the multipliers.
 
-    If ``device`` has too few multipliers or block RAMs for the design, LUTs replace the missing
-    ones (:mod:`celosia.fpga.part`). If ``device`` is None, multipliers and block RAMs are not
-    limited.
+    If ``device`` has too few multipliers or block RAMs, LUTs replace the missing ones
+    (:mod:`celosia.fpga.part`). If ``device`` is None, their number is not limited.
     """
     verilog = _placed(verilog, family)
     if device is None:

@@ -34,14 +34,13 @@ class ClockError(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3:
-    """A board's DDR3 chip and the wiring between the chip and the FPGA.
+    """A board's DDR3 chip, and the wiring between the chip and the FPGA.
 
-    ``termination`` is the chip's nominal termination (RTT_NOM). Each byte of the chip's data has a
-    group of FPGA pins. If ``swapped_masks`` is true, the data-mask pin of byte 0 is in the group of
-    byte 1, and the data-mask pin of byte 1 in the group of byte 0. To reduce noise, the board
-    connects some FPGA outputs to its supply or to ground. ``high`` is the number of outputs that
-    are connected to the supply and driven to 1. ``low`` is the number of outputs that are connected
-    to ground and driven to 0.
+    ``termination`` is the chip's nominal termination (RTT_NOM). If ``swapped_masks`` is true, the
+    board swaps the data masks of bytes 0 and 1: each is connected to the FPGA's pin group of the
+    other byte. To reduce noise, the board connects some FPGA outputs to its supply or to ground.
+    ``high`` is the number of outputs at the supply, which drive 1; ``low`` is the number of outputs
+    at ground, which drive 0.
     """
 
     chip: Ddr3Chip

@@ -35,10 +35,10 @@ class ModelClock(LiteXModule):
 
 
 class ModelPhy(Module, AutoCSR):
-    """A simulation model of a DDR3 chip and its PHY, with the interface of an ECP5's PHY.
+    """A simulation model of a DDR3 chip with its PHY; the model replaces an ECP5's PHY.
 
-    LiteDRAM's model is inside. The control registers and settings, such as latencies, are those of
-    an ECP5's PHY.
+    The ports, control registers and settings (such as latencies) are those of an ECP5's PHY.
+    LiteDRAM's model simulates the chip.
     """
 
     @classmethod
