@@ -39,10 +39,10 @@ def bench_boards(
 ) -> None:
     """Build machines for FPGA boards, and write a report of each build and tables of all reports.
 
-    With TEXT, the command builds the machines with TEXT in their names; without TEXT, it builds
-    all, and some units without their machine. Reports are written to docs/reports, tables to
-    docs/boards/placements.md and README.md. A machine is not built again if its existing report has
-    the same design, tools and seed. The command can therefore be interrupted and repeated.
+    With TEXT, the command builds only machines with TEXT in their names. Some units are also built
+    without their machine. Reports are written to docs/reports, tables to docs/boards/placements.md
+    and README.md. A machine is not built again if its existing report has the same design, tools
+    and seed. The command can therefore be interrupted and repeated.
 
     For a machine that is not built again, the command simulates the board, and updates the report's
     cycles per inference and per token. With --kept the command builds nothing, and only updates

@@ -37,7 +37,7 @@ _SIZE = "DIMxFFNxPOSITIONS"
 
 @dataclass(frozen=True)
 class Format:
-    """A number format of weights and activations in the benchmark of formats.
+    """A number format of weights and activations that ``celosia bench formats`` measures.
 
     ``config`` is the configuration of the machine that runs the model in this format. The model is
     a decoder with ``layers`` layers.

@@ -115,8 +115,8 @@ def memory_of(board: Board, needed: int) -> int:
     """Return the size of the external memory that holds a program's data on a board, in bytes.
 
     ``needed`` is the size of the data in bytes. External memory is block RAM of the FPGA. If the
-    data are larger than the block RAM, external memory is the board's memory chip, provided that
-    the chip is supported. If the result is less than ``needed``, the data do not fit.
+    data exceed the block RAM and the board has a supported memory chip, the chip is used instead.
+    If the result is less than ``needed``, the data do not fit.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes

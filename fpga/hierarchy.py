@@ -32,7 +32,7 @@ class Hierarchy:
         return self._below[name]
 
     def with_variants(self, variants: Mapping[str, tuple[int, str]]) -> str:
-        """Return the design's Verilog, in which some instances of modules use a variant.
+        """Return the design's Verilog, in which some instances use a variant of their module.
 
         A variant has the same ports as the module; ``_tables`` is appended to its name.
         ``variants`` maps a module's name to (number of instances that use the variant, Verilog of

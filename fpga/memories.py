@@ -130,7 +130,7 @@ def place_memories(verilog: str, family: str) -> str:
     """Return a design's Verilog, in which :class:`ByteRam` memories are adapted to an FPGA family.
 
     A :class:`ByteRam` is a single-port memory with byte enables. For ``ice40``, it becomes
-    SB_SPRAM256KA cells, which have no initial contents. For ``gowin``, its initial contents are
+    SB_SPRAM256KA cells, which cannot have initial contents. For ``gowin``, its initial contents are
     removed, since Yosys then reads the Verilog in a tenth of the time. For other families, Verilog
     is returned unchanged. The circuit's results do not change: no circuit reads a word before the
     word is written.
