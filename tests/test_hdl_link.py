@@ -46,7 +46,7 @@ def run_case(config, simulator, seed, case=None, **parameters):
             "config": config.fields(),
             "identity": dataclasses.asdict(IDENTITY),
             "timeout": timeout,
-            "requests": 120,
+            "requests": 100,
             "stall": 0.3,
             "latency": 10,
         }
@@ -62,8 +62,13 @@ def test_requests(simulator, width):
     run_case(config, simulator, width, "requests_are_answered")
 
 
-def test_starts():
-    run_case(PRESETS["tiny"], "icarus", 1, "a_start_is_not_repeated")
+def test_starts_pauses_and_long_answers():
+    cases = [
+        "a_start_is_not_repeated",
+        "a_pause_of_the_timeout_ends_a_request",
+        "a_long_answer_is_complete",
+    ]
+    run_case(PRESETS["tiny"], "icarus", 1, cases)
 
 
 def test_the_crc_is_that_of_the_catalogue():

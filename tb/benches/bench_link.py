@@ -9,6 +9,8 @@ the number of requests; ``stall``, the probability in each cycle that a channel 
 pauses; ``latency``, the largest latency of external memory (cycles).
 """
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import cocotb
@@ -21,9 +23,6 @@ from celosia.arch.registers import REGISTER_MAP
 from celosia.sim.link import LinkModel, answers
 from celosia.tb.benches.common import parameters, rng, start_clock
 from celosia.tb.benches.slow_memory import ExternalMemory
-
-LIMIT = 40_000
-"""Cycles within which a request is answered."""
 
 STATUS = REGISTER_MAP["STATUS"].addr
 
@@ -56,11 +55,12 @@ class Registers:
 class Line:
     """Test environment of the host link: its byte streams, register bus and external memory.
 
-    ``sent`` are the bytes that the link has sent.
+    ``sent`` are the bytes that the link has sent. In each cycle a byte is accepted with the
+    probability ``accepts``.
     """
 
-    def __init__(self, dut: Any, memory: ExternalMemory):
-        self._dut, self._memory = dut, memory
+    def __init__(self, dut: Any, memory: ExternalMemory, accepts: float = 0.3):
+        self._dut, self._memory, self._accepts = dut, memory, accepts
         self.registers = Registers()
         self.sent = b""
         self._addr = 0
@@ -74,12 +74,13 @@ class Line:
         dut = self._dut
         dut.i__valid.value = int(byte is not None)
         dut.i__payload.value = (byte or 0) | broken << 8
-        accepted = self._random.random() < 0.3
+        accepted = self._random.random() < self._accepts
         dut.o__ready.value = int(accepted)
         dut.host__read_data.value = self.registers.read(self._addr)
         self._memory.drive()
         await FallingEdge(dut.clk)
         self._memory.sample()
+        assert not self._memory.owes or int(dut.owns.value), "memory is left too early"
         assert not (self._busy() and int(dut.owns.value)), "memory is the run's"
         if accepted and int(dut.o__valid.value):
             self.sent += bytes([int(dut.o__payload.value)])
@@ -96,16 +97,27 @@ class Line:
         for _ in range(cycles):
             await self.cycle()
 
-    async def answered(self, length: int) -> None:
-        """Run clock cycles until the link has sent ``length`` bytes, then 30 more cycles.
+    async def answered(self, length: int, limit: int, rest: int) -> None:
+        """Run clock cycles until the link has sent ``length`` bytes, then ``rest`` more cycles.
 
-        After ``LIMIT`` cycles the method stops waiting for these bytes, and runs the 30 cycles.
+        After ``limit`` cycles the method stops waiting for these bytes, and runs the other cycles.
         """
-        for _ in range(LIMIT):
+        for _ in range(limit):
             if len(self.sent) >= length:
                 break
             await self.cycle()
-        await self.quiet(30)
+        await self.quiet(rest)
+
+
+def places(command: int, config: Config, identity: Identity) -> int:
+    """Return the number of addresses of a command; an unknown command has those of memory."""
+    return {
+        Command.HELLO: 5,
+        Command.READ_REGISTERS: 256,
+        Command.WRITE_REGISTERS: 256,
+        Command.LOAD_PROGRAM: config.control.program_depth,
+        Command.START: config.control.program_depth,
+    }.get(command, identity.memory)
 
 
 def random_request(random: np.random.Generator, config: Config, identity: Identity) -> bytes:
@@ -115,24 +127,18 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
     or a length that the command does not allow.
     """
     command = int(random.choice([*Command, *Command, 0, 8, 255]))
-    places = {
-        Command.HELLO: 5,
-        Command.READ_REGISTERS: 256,
-        Command.WRITE_REGISTERS: 256,
-        Command.LOAD_PROGRAM: config.control.program_depth,
-        Command.START: config.control.program_depth,
-    }.get(command, identity.memory)
+    most = places(command, config, identity)
     if command in (Command.READ_MEMORY, Command.WRITE_MEMORY):
         amount = int(random.choice([0, 1, *random.integers(0, 40, 4), identity.payload]))
         length = amount
     else:
-        amount = int(random.integers(0, min(9, places)))
+        amount = int(random.integers(0, min(9, most)))
         length = 4 * amount
     if command == Command.START:
         amount, length = 1, 0
     # Up to the end, one past it, or anywhere.
-    addr = int(random.choice([0, 1, *-random.integers(0, places - amount + 1, 4)]))
-    addr += places - amount
+    addr = int(random.choice([0, 1, *-random.integers(0, most - amount + 1, 4)]))
+    addr += most - amount
     if random.random() < 0.1:
         addr += int(random.choice([4, identity.memory, 1 << 31]))
     if random.random() < 0.1:
@@ -160,6 +166,97 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
     return frame[:place] + random.bytes(int(random.integers(1, 4))) + frame[place:], None
 
 
+def directed_requests(config: Config, identity: Identity) -> Iterator[tuple[bytes, int]]:
+    """Yield pairs (frame, status): short requests, and the value of STATUS at each.
+
+    Addresses have each bit, and are the last one of each command and the next one. STARTs have each
+    bit of a tag. Commands differ from a known one in one bit, or come during a run. Some payloads
+    are too long.
+    """
+    for bit in range(32):
+        yield request(Command.READ_REGISTERS, bit, 0, 1 << bit), 0
+    for command in Command:
+        in_bytes = command in (Command.READ_MEMORY, Command.WRITE_MEMORY)
+        length = 0 if command == Command.START else 1 if in_bytes else 4
+        payload = b"abcd"[:length]
+        carried = b"" if command in READS else payload
+        last = places(command, config, identity) - 1
+        yield request(command, 97, length, last, carried), 0
+        yield request(command, 98, length, last + 1, carried), 0
+        yield request(command, 99, length, 1, carried), 1
+        for bit in range(3, 8):
+            yield request(command | 1 << bit, bit, length, 1, payload), 0
+    tag = 0
+    for bit in range(8):
+        yield request(Command.START, tag, 0, 2), 0
+        tag ^= 1 << bit
+    for length in (identity.payload + 1, 2 * identity.payload):
+        yield request(Command.WRITE_MEMORY, 1, length, 0, bytes(length)), 0
+
+
+class Session:
+    """Requests to the link, one after another, each with the answer of the golden model.
+
+    ``settings`` are the bench's parameters. ``statuses`` is the set of statuses of all answers.
+    """
+
+    def __init__(self, dut: Any, settings: dict[str, Any], random: np.random.Generator):
+        self._dut, self._settings, self._random = dut, settings, random
+        self.config = Config.of(**settings["config"])
+        self.identity = Identity(**settings["identity"])
+        stall, latency = settings["stall"], settings["latency"]
+        self._memory = ExternalMemory(dut, self.config, random, stall, latency)
+        self._line = Line(dut, self._memory)
+        self._expected = Registers()
+        self._golden = LinkModel(
+            self.identity,
+            self.config.control.program_depth,
+            self._expected.read,
+            self._expected.write,
+        )
+        # Twice the time in which memory takes each byte of a payload.
+        self._limit = self.identity.payload * round(2 * latency + 20 / (1 - stall))
+        self.statuses: set[int] = set()
+
+    async def ask(self, frame: bytes, status: int, broken: int | None = None) -> None:
+        """Send a request while STATUS is ``status``, and compare the link with the golden model.
+
+        The answer, the register writes and memory must be equal. The byte at the index ``broken``
+        has a wrong stop bit.
+        """
+        line, golden, timeout = self._line, self._golden, self._settings["timeout"]
+        line.registers.values[STATUS] = self._expected.values[STATUS] = status
+        wanted = b""
+        for place, byte in enumerate(frame):
+            wanted += golden.receive(byte, place == broken)
+            await line.cycle(byte, place == broken)
+            if wanted:
+                break  # bytes after an answered request would arrive during its execution
+            await line.quiet(int(self._random.integers(1, 4)))
+        if not wanted:
+            corrupt = answers(golden.quiet())
+            await line.quiet(timeout)
+            await line.answered(7 * len(corrupt), self._limit, 30)
+            replies = answers(line.sent)
+            assert [status for status, _, _ in replies] == [status for status, _, _ in corrupt]
+        else:
+            rest = int(self._random.choice([8, timeout + 1]))
+            await line.answered(len(wanted), self._limit, rest)
+            assert line.sent == wanted, f"{frame.hex()} was answered {line.sent.hex()}"
+            golden.quiet()
+            replies = answers(wanted)
+        self.statuses |= {status for status, _, _ in replies}
+        line.sent = b""
+        self._memory.stray = True
+        await line.quiet(2)
+        self._memory.stray = False
+        assert line.registers.writes == self._expected.writes
+        assert int(self._dut.status.value) == status
+        memory, size = self._memory.bytes, self.identity.memory
+        assert memory[:size].tobytes() == bytes(golden.memory)
+        assert not memory[size:].any()
+
+
 @cocotb.test()
 async def requests_are_answered(dut: Any) -> None:
     """The link answers each request, intact or damaged, as the golden model does.
@@ -167,14 +264,11 @@ async def requests_are_answered(dut: Any) -> None:
     The register writes and the contents of memory also equal those of the golden model.
     """
     settings, random = parameters(), rng()
-    config, identity = Config.of(**settings["config"]), Identity(**settings["identity"])
     await start_clock(dut)
-    memory = ExternalMemory(dut, config, random, settings["stall"], settings["latency"])
-    line = Line(dut, memory)
-    expected = Registers()
-    golden = LinkModel(identity, config.control.program_depth, expected.read, expected.write)
-    timeout = settings["timeout"]
-    statuses = set()
+    session = Session(dut, settings, random)
+    config, identity = session.config, session.identity
+    for frame, status in directed_requests(config, identity):
+        await session.ask(frame, status)
     previous = b""
     for _ in range(settings["requests"]):
         frame, broken = random_request(random, config, identity), None
@@ -188,34 +282,8 @@ async def requests_are_answered(dut: Any) -> None:
             frame = noise + frame
         else:
             previous = frame
-        status = int(random.choice([0, 0, 0, 1, 2, 12]))
-        line.registers.values[STATUS] = expected.values[STATUS] = status
-        wanted = b""
-        for place, byte in enumerate(frame):
-            wanted += golden.receive(byte, place == broken)
-            await line.cycle(byte, place == broken)
-            if wanted:
-                break  # bytes after an answered request would arrive during its execution
-            await line.quiet(int(random.integers(1, 4)))
-        if not wanted:
-            corrupt = answers(golden.quiet())
-            await line.quiet(timeout)
-            await line.answered(7 * len(corrupt))
-            replies = answers(line.sent)
-            assert [status for status, _, _ in replies] == [status for status, _, _ in corrupt]
-        else:
-            await line.answered(len(wanted))
-            assert line.sent == wanted, f"{frame.hex()} was answered {line.sent.hex()}"
-            await line.quiet(timeout + 1)
-            golden.quiet()
-            replies = answers(wanted)
-        statuses |= {status for status, _, _ in replies}
-        line.sent = b""
-        assert line.registers.writes == expected.writes
-        assert int(dut.status.value) == status
-        assert memory.bytes[: identity.memory].tobytes() == bytes(golden.memory)
-    assert not memory.bytes[identity.memory :].any()
-    assert statuses == set(Status), f"of all statuses only {statuses} were seen"
+        await session.ask(frame, int(random.choice([0, 0, 0, 1, 2, 12])), broken)
+    assert session.statuses == set(Status), f"of all statuses only {session.statuses} were seen"
 
 
 @cocotb.test()
@@ -239,7 +307,7 @@ async def a_start_is_not_repeated(dut: Any) -> None:
             await line.cycle(byte)
             await line.quiet(2)
         await line.quiet(settings["timeout"])
-        await line.answered(7)
+        await line.answered(7, 1000, 30)
         (reply,) = answers(line.sent)
         assert reply[0] == (Status.CORRUPT if frame == broken else Status.OK)
         runs.append(len(line.registers.writes))
@@ -248,3 +316,37 @@ async def a_start_is_not_repeated(dut: Any) -> None:
         (REGISTER_MAP["PC"].addr, 3),
         (REGISTER_MAP["CONTROL"].addr, 1),
     ]
+
+
+@cocotb.test()
+async def a_pause_of_the_timeout_ends_a_request(dut: Any) -> None:
+    """A request whose bytes pause for ``timeout`` cycles is corrupt; a shorter pause is allowed."""
+    settings = parameters()
+    config, timeout = Config.of(**settings["config"]), settings["timeout"]
+    await start_clock(dut)
+    line = Line(dut, ExternalMemory(dut, config, rng(), 0.0, 0))
+    frame = request(Command.WRITE_REGISTERS, 7, 4, 3, b"abcd")
+    for place, pause in itertools.product((1, 10, len(frame) - 1), (timeout - 1, timeout)):
+        line.sent = b""
+        for index, byte in enumerate(frame):
+            await line.quiet(pause if index == place else 1)
+            await line.cycle(byte)
+        await line.quiet(timeout)
+        await line.answered(7, 1000, 30)
+        (reply,) = answers(line.sent)
+        assert reply[0] == (Status.CORRUPT if pause == timeout else Status.OK), (place, pause)
+
+
+@cocotb.test()
+async def a_long_answer_is_complete(dut: Any) -> None:
+    """The link answers with all registers, more bytes than a request can have."""
+    settings = parameters()
+    await start_clock(dut)
+    line = Line(dut, ExternalMemory(dut, Config.of(**settings["config"]), rng(), 0.0, 0), 1.0)
+    registers = line.registers.values
+    for byte in request(Command.READ_REGISTERS, 7, 4 * len(registers), 0):
+        await line.cycle(byte)
+        await line.quiet(1)
+    payload = b"".join(value.to_bytes(4, "little") for value in registers.values())
+    await line.answered(7 + len(payload), 20 * len(payload), 30)
+    assert answers(line.sent) == [(Status.OK, 7, payload)]

@@ -85,7 +85,7 @@ LINK_BENCHES = {
         ),
         changes={"program_depth": 100},
         settings={
-            **{"identity": asdict(_IDENTITY), "timeout": _TIMEOUT, "requests": 120},
+            **{"identity": asdict(_IDENTITY), "timeout": _TIMEOUT, "requests": 100},
             **{"stall": 0.3, "latency": 10},
         },
     ),
