@@ -38,6 +38,8 @@ from celosia.tb.machine.packing import pack, unpack
 Ints = NDArray[np.int64]
 COMMAND = command_layout(Engine.VECTOR)
 MOST_ROWS, MOST_MATRICES = 7, 4
+FARTHEST = 1 << 14
+"""Largest step from row to row of a softmax's first and last column."""
 FACTOR_CYCLES = 60
 """Most cycles from a row's last value to its factor."""
 
@@ -122,20 +124,23 @@ class Drawn:
         """
         random, lanes, factors = self.random, self.config.beat_lanes, self.config.row_factors
         drains = ["drain"] * int(self.config.fused is not None and random.random() < 0.5)
-        several = int(random.integers(1, MOST_MATRICES + 1))
+        several = int(random.choice([1, random.integers(1, MOST_MATRICES + 1)]))
         diagonal = [] if several > 1 else list(self._flags("diagonal"))
         work = Work("softmax", (*drains, *diagonal))
-        steps = {name: int(random.integers(-3, 4)) for name in ("start_step", "limit_step")}
+        # Far apart, the rows' windows reach all bits of a column's number.
+        most = int(random.choice([4, FARTHEST]))
+        start_step, limit_step = (int(random.integers(-most, most)) for _ in range(2))
         place, value = int(random.integers(-4, 20)), int(random.integers(-(1 << 27), 1 << 27))
         for _ in range(several):
             n = int(random.integers(1, self.config.vector.longest_row + 1))
             n = min(n, int(random.choice([2 * lanes, 6 * lanes])))
             m = int(random.integers(1, MOST_ROWS + 1))
-            start, limit = int(random.integers(-6, n)), int(random.integers(1, n + 6))
+            start = int(random.integers(-6, n)) - start_step * int(random.integers(m))
+            limit = int(random.integers(1, n + 6)) - limit_step * int(random.integers(m))
             number = int(random.integers(factors)) if factors else 0
             work.fields.append(
                 {
-                    **steps,
+                    **{"start_step": start_step, "limit_step": limit_step},
                     **{"start": start, "limit": limit, "n": n, "params": number << FACTOR_SHIFT},
                     **{"diagonal": place, "diagonal_value": value},
                 }
@@ -143,9 +148,7 @@ class Drawn:
             span = int(random.choice([8, 500, 32768]))
             scores = random.integers(-span, span, (m, n))
             row, column = np.ogrid[:m, :n]
-            keep = (column >= start + steps["start_step"] * row) & (
-                column < limit + steps["limit_step"] * row
-            )
+            keep = (column >= start + start_step * row) & (column < limit + limit_step * row)
             p, mantissa, right = (
                 row_weights(scores, keep) if factors else (softmax(scores, keep), None, None)
             )
