@@ -348,5 +348,5 @@ async def a_long_answer_is_complete(dut: Any) -> None:
         await line.cycle(byte)
         await line.quiet(1)
     payload = b"".join(value.to_bytes(4, "little") for value in registers.values())
-    await line.answered(7 + len(payload), 20 * len(payload), 30)
+    await line.answered(7 + len(payload), 8 * len(payload), 30)
     assert answers(line.sent) == [(Status.OK, 7, payload)]

@@ -115,7 +115,10 @@ def simulate(
         "CELOSIA_SEED": str(seed),
         "CELOSIA_PARAMETERS": json.dumps(dict(parameters or {})),
         "CELOSIA_INPUTS": json.dumps(_inputs(component)),
-        **({} if mutants is None else {"CELOSIA_MUTANTS": str(mutants)}),
+        # cocotb reads the limit before it imports the module that forks.
+        **(
+            {} if mutants is None else {"CELOSIA_MUTANTS": str(mutants), "COCOTB_MAX_FAILURES": "1"}
+        ),
         **({} if coverage is None else {"CELOSIA_COVERAGE": str(coverage)}),
     }
     try:

@@ -65,7 +65,6 @@ def _run_alone(results: Path, seconds: float, *, silent: bool) -> None:
     os.environ["COCOTB_RESULTS_FILE"] = str(results)
     if not silent:
         return
-    os.environ["COCOTB_MAX_FAILURES"] = "1"
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     nothing = os.open(os.devnull, os.O_WRONLY)
