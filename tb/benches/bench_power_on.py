@@ -11,7 +11,7 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from celosia.sim.power_on import power_on
-from celosia.tb.benches.common import StreamMonitor, noise, rng, start_clock
+from celosia.tb.benches.common import StreamMonitor, noise, reset, rng, start_clock
 from celosia.tb.benches.power_on_images import SIZE, images
 from celosia.tb.devices.linked_host import ADDR, IDENTITY, Host
 from celosia.tb.machine.toolchain import PERIOD_NS
@@ -95,11 +95,12 @@ async def images_are_carried_out(dut: Any) -> None:
     exactly the images that the golden model refuses.
     """
     random = rng()
+    await start_clock(dut, random)
     for image, status, answers in images(random):
         contents = image[: SIZE - ADDR].ljust(SIZE - ADDR, b"\0")
         golden, host = Host(status, answers), Host(status, answers)
         wanted = power_on(contents, SIZE - ADDR, IDENTITY.configuration, golden.ask, status.__int__)
-        await start_clock(dut, random)
+        await reset(dut)
         board = _Board(dut, contents, host, random)
         tasks = [cocotb.start_soon(board.flash()), cocotb.start_soon(board.link())]
         text: list[int] = []

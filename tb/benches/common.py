@@ -60,7 +60,16 @@ async def start_clock(
                 port = getattr(dut, name)
                 port.value = 0 if name in still else noise(disturbed, port)
             await RisingEdge(dut.clk)
-    for name in names:
+    await reset(dut)
+
+
+async def reset(dut: Any) -> None:
+    """Set every input to 0, and hold ``rst`` for two cycles; return just after a rising edge.
+
+    The clock must run. A component without ``rst`` keeps its state.
+    """
+    has_reset = hasattr(dut, "rst")
+    for name in json.loads(os.environ.get("CELOSIA_INPUTS", "[]")):
         getattr(dut, name).value = 0
     if has_reset:
         dut.rst.value = 1
