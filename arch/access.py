@@ -20,5 +20,5 @@ class Access:
     """Addresses are multiples of this size (bytes)."""
 
     def lines(self, size: int) -> int:
-        """Return the fewest accesses of ``line_bytes`` bytes that move ``size`` bytes."""
+        """Return how many accesses of ``line_bytes`` bytes move ``size`` bytes, rounded up."""
         return -(-size // self.line_bytes)

@@ -56,13 +56,13 @@ EARLIER_PATHS = {f"{RECORDS[choice]}.{name}": name for name, choice in EARLIER.i
 
 
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration's field values, with the older fields converted to the newer ones.
+    """Return the field values of a configuration, with older fields replaced by newer fields.
 
-    ``values`` and the result are dictionaries from short names of configuration fields to values.
-    ``values`` has every newer field. If it also has older fields, their values replace those that
-    the newer field's option stands for. The result has the option that stands for the combined
-    values (see :data:`CHOICES`), and no older field. Raises :class:`InputError` if no option does,
-    and :class:`InputTypeError` if an older field's value has the wrong type.
+    ``values`` maps short names of configuration fields to values. It has all newer fields, and may
+    have older fields. Each option of a newer field stands for values of older fields (see
+    :data:`CHOICES`). An older field in ``values`` replaces one of the option's values. The result
+    has the option that stands for all of them. Raises :class:`InputError` if there is no such
+    option, and :class:`InputTypeError` if an older field's value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():
@@ -74,11 +74,11 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_agreement(changes: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if ``changes`` sets an older and a newer field to different values.
+    """Raise :class:`InputError` if an older and a newer field of ``changes`` contradict each other.
 
-    ``changes`` maps short names of configuration fields to values. An option of a newer field, such
-    as ``multiplier`` (see :data:`CHOICES`), stands for values of the older fields. The error is
-    raised if ``changes`` gives one of these older fields another value.
+    ``changes`` maps short names of configuration fields to values. Each option of a newer field,
+    such as ``multiplier``, stands for values of older fields (see :data:`CHOICES`). The fields
+    contradict each other if the older field has a value other than the option's.
     """
     for name, value in changes.items():
         choice = EARLIER.get(name, "")

@@ -103,10 +103,10 @@ class Config(Fields):
         ]
 
     def fields(self) -> dict[str, Any]:
-        """Return a dictionary from each record's name to a dictionary of the record's fields.
+        """Return the configuration as nested dictionaries, by record name and field name.
 
-        A record of a unit that the machine lacks is None. The dictionary also has the
-        configuration's ``name``. ``Config.of(**fields)`` makes an equal configuration from it.
+        A record's entry is None if the machine lacks the record's unit. The entry ``name`` is the
+        configuration's name. ``Config.of(**fields)`` makes an equal configuration from the result.
         """
         return dataclasses.asdict(self)
 

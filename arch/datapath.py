@@ -4,7 +4,7 @@ from celosia.arch.records import Accumulators, Array, Control
 
 
 class Datapath:
-    """Sizes that are derived from the records ``array``, ``accumulators`` and ``control``."""
+    """Pipeline stages and latencies of a configuration's scratchpad and accumulators."""
 
     array: Array
     accumulators: Accumulators
@@ -30,7 +30,7 @@ class Datapath:
 
     @property
     def weight_latency(self) -> int:
-        """Cycles from a scratchpad request for a tile's line of weights until the line arrives."""
+        """Cycles from a scratchpad request for a line of a weight tile to the line's arrival."""
         return self.sram_latency + self.stages
 
     @property
@@ -48,7 +48,7 @@ class Datapath:
 
     @property
     def acc_settle(self) -> int:
-        """Fewest cycles from the accumulation of a row to a request that reads the new sums."""
+        """Fewest cycles from an accumulation to a row to a request that reads the new sums."""
         return 3 + self.stages + self.acc_corrected
 
     @property

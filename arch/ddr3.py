@@ -57,7 +57,7 @@ class Ddr3Chip:
 
 
 class Kind(Enum):
-    """Register access of a start-up step: a write, or a read that tests byte lanes."""
+    """Kind of a start-up step: a register write, or a register read that tests the byte lanes."""
 
     WRITE = 0
     """Write the step's data."""

@@ -55,7 +55,10 @@ class Fields(MatrixSizes, VectorSizes):
     micro: Micro | None = None
 
     def part(self, kind: type[Part]) -> Part:
-        """Return an instance of ``kind``, an engine's configuration class, with these values."""
+        """Return an instance of ``kind``, filled with this configuration's values.
+
+        ``kind`` is a class with the records of one engine.
+        """
         return kind(**{each.name: getattr(self, each.name) for each in dataclasses.fields(kind)})
 
     @property
@@ -65,9 +68,9 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def sparse_depth(self) -> int:
-        """Longest activation row that the unit for sparse weights accepts (elements).
+        """Length of the longest activation row that the unit for sparse weights accepts (elements).
 
-        If the machine lacks the unit, it is the default value of ``Sparse.longest_row``.
+        If the machine lacks this unit, the length is the default of ``Sparse.longest_row``.
         """
         return self.sparse.longest_row if self.sparse else Sparse.longest_row
 
@@ -83,9 +86,9 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def sum_width(self) -> int:
-        """Signed width that holds any sum of ``accumulators.longest_sum`` products (bits).
+        """Width of a signed sum of ``accumulators.longest_sum`` products without overflow (bits).
 
-        It is the smallest such width for operands with their zero points subtracted.
+        The factors of the products are operands minus their zero points.
         """
         largest = (
             (1 << self.array.operand_width) - 1 if self.array.zero_points else -self.operand_min
@@ -120,10 +123,10 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def param_lines(self) -> int:
-        """Number of scratchpad lines that hold one requantization parameter word for all lanes."""
+        """Number of scratchpad lines for one word: the requantization parameters of all lanes."""
         return self.access.lines(PARAM_BYTES * self.vector.lanes)
 
     @property
     def word_bytes(self) -> int:
-        """Size of a requantization parameter word, padded to whole scratchpad lines (bytes)."""
+        """Bytes of scratchpad lines for one word: the requantization parameters of all lanes."""
         return self.param_lines * self.line_bytes

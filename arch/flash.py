@@ -105,12 +105,11 @@ class FlashChip:
 
 @dataclass(frozen=True)
 class FlashStep:
-    """A start-up command of a flash chip: the levels of the four data lines for ``clocks`` clocks.
+    """A start-up command of a flash chip, as the levels of four data lines for ``clocks`` clocks.
 
-    ``line`` is a text of the levels of line 0: a character 0 or 1 for each clock, the first clock
-    first. A text of a single character gives the level in all clocks. ``others`` has the constant
-    levels of lines 1 to 3; its lowest bit is line 1. If ``quad`` is false, the machine does not
-    drive line 1, which is the chip's output, and its level is ignored.
+    ``line`` has the levels of line 0 as characters 0 and 1, one for each clock in order. A single
+    character is the level in all clocks. ``others`` has the constant levels of lines 1 to 3, line 1
+    in the lowest bit. If ``quad`` is false, the chip drives line 1, and the lowest bit is ignored.
     """
 
     line: str
@@ -120,13 +119,13 @@ class FlashStep:
 
 
 def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
-    """Return the commands that set a flash chip from any mode to its power-on state.
+    """Return the commands, in order, that set a flash chip from any mode to its power-on state.
 
-    The result is a tuple of steps in the order of sending. After them the chip accepts the read
-    commands :data:`READS`. Before them it may be in a continuous read, in power-down, in a mode of
-    4-byte addresses, or in a mode of four-line commands (QPI). Its number of dummy clocks, wrapped
-    bursts and upper address half may also differ from those at power-on. ``lanes`` is the number of
-    data lines on which the machine reads. The commands end QPI only if ``lanes`` is 4.
+    Before the commands, the chip may be in continuous read, power-down, 4-byte addressing or
+    four-line commands (QPI). It may also have another number of dummy clocks, wrapped bursts, or
+    another upper half of the address. After the commands, the chip accepts the read commands
+    :data:`READS`. ``lanes`` is the number of data lines on which the machine reads. If ``lanes`` is
+    not 4, the commands do not end QPI.
     """
     ones = ONES[32 if chip.exit_4byte else 24]
     steps = [FlashStep("1", clocks, quad=lanes == 4) for clocks in ones]

@@ -1,13 +1,13 @@
 """Weight formats: codes of 2 to 8 bits that a decoder expands to 8-bit operands.
 
-A matrix of codes [k, n] is stored as rows of n bytes. Byte j of each row holds codes of column j.
-The first code of a column begins at the highest bit of the column's byte in row 0. The next codes
-are in the bits below it, then in the byte of the next row. A byte holds five ternary codes: the
-first five base-3 digits of the fraction byte / 256, the first code in the first digit.
+A matrix of codes [k, n] is stored as rows of n bytes; byte j of each row belongs to column j. A
+column's codes follow each other from the highest bit of its byte in row 0 down, and continue in the
+next row's byte. In the ternary format, a byte holds five codes. The codes are the first five base-3
+digits of the fraction byte / 256, the first code first.
 
-Codes of a column may be divided into groups of ``weight_group`` codes that share a scale. Each
-group begins in a new row. The row before the group holds the group's unsigned scales, one byte for
-each column. See equations (11) and (12) of ``docs/formats.md``.
+A column may be divided into groups of ``weight_group`` codes that share a scale. Each group begins
+in a new row. A row of unsigned 8-bit scales, one for each column, precedes the group's codes. See
+equations (11) and (12) of ``docs/formats.md``.
 """
 
 from dataclasses import dataclass
@@ -67,12 +67,11 @@ class WeightFormat:
         return -half <= min(self.values) and max(self.values) < half and not self.fraction
 
     def passes(self, width: int) -> int:
-        """Return the number of passes in which the array multiplies an operand of this format.
+        """Return the number of passes in which the array multiplies by an operand of this format.
 
-        Each pass multiplies by ``width`` bits of the operand. The highest bits are a signed number,
-        those of the other passes are unsigned. If all operands of the format are -1, 0 or 1, one
-        pass is enough at any width. The operands are those of :attr:`values`, before a group's
-        scale is applied.
+        In each pass the array multiplies by ``width`` bits of the operand. The part with the
+        highest bits is signed, the others are unsigned. If the format's operands (:attr:`values`)
+        are only -1, 0 and 1, the result is 1 at any width.
         """
         if set(self.values) <= {-1, 0, 1}:
             return 1

@@ -54,7 +54,7 @@ class Engine(enum.IntEnum):
 
 
 class Opcode(enum.IntEnum):
-    """Opcodes: one member for each instruction; its value is the header's field ``opcode``."""
+    """Opcodes of the instructions: values of the field ``opcode`` in an instruction's header."""
 
     HALT = 0
     LOOP = 1

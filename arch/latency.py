@@ -69,7 +69,10 @@ def queue_latency(depth: int) -> int:
 
 
 def requests_latency(stages: int) -> int:
-    """Return the cycles from an engine's scratchpad read request, granted at once, to its data."""
+    """Return the cycles from an engine's scratchpad read request to the arrival of its data.
+
+    The request is granted in its first cycle.
+    """
     return 2 + 2 * stages
 
 
@@ -117,19 +120,19 @@ def requantizer_latency(*, registered: bool) -> int:
 
 
 def intake_latency(config: VectorSizes) -> int:
-    """Return the cycles from a beat of accumulator sums to its INT16 elements.
+    """Return the cycles in which the vector engine requantizes a beat of sums to INT16 elements.
 
-    The vector engine requantizes the sums to these elements as inputs of a softmax or a norm.
+    The sums are read from accumulators. The elements are inputs of a softmax or a norm.
     """
     registered = config.control.registered
     return requantizer_latency(registered=registered) + 2 * registered
 
 
 def epilogue_latency(config: VectorSizes) -> int:
-    """Return the cycles from a beat at the requantizer's input to its write to the scratchpad.
+    """Return the cycles from a beat at the requantizer to the scratchpad write of its results.
 
-    The requantizer is the first unit of the vector engine's back end. The result excludes the
-    cycles of the rotary unit and the further cycles of activation functions by polynomials.
+    The cycles of the rotary unit, and the additional cycles of activation functions that use
+    polynomials, are not included.
     """
     registered = config.control.registered
     table = TABLE_LATENCY * bool(config.activation)
@@ -168,31 +171,31 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the width of the multiplier operand that holds ``width`` bits of a weight (bits).
+    """Return the width of a multiplier's operand that holds ``width`` bits of a weight (bits).
 
-    A weight has 8 bits, including its sign. If ``width`` is below 8, the operand has an additional
-    sign bit.
+    A weight has 8 bits. If ``width`` is less, the operand has an additional sign bit, and the
+    result is ``width + 1``.
     """
     return width + (width < OPERAND_BITS)
 
 
 def row_width(config: MatrixSizes) -> int:
-    """Return the width of an activation at a multiplier (bits).
+    """Return the width of an activation at a multiplier's input (bits).
 
-    A weight slot is the array's storage for one tile of weights. If the configuration has
-    ``block_exponents``, a row of the slot may have an exponent: the activation is shifted left by
-    up to ``SHIFTS`` bits, which the width includes.
+    If the configuration has ``block_exponents``, each row of a weight tile may have an exponent.
+    The activation of the row is shifted left by up to ``SHIFTS`` bits, and the width includes the
+    shift.
     """
     return config.element_width + (SHIFTS if config.block_exponents else 0)
 
 
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
-    """Return whether products ``a * b[0]`` and ``a * b[1]`` overlap in one multiplier's result.
+    """Return whether two products ``a * b[0]`` and ``a * b[1]`` of one multiplier overlap.
 
-    The multiplier's second operand contains ``b[1]`` shifted left, and ``b[0]``. A shift by the
-    width of ``a * b[0]`` keeps the products apart. If the operand would then be wider than
-    ``factor_width`` bits, the shift is smaller and the products overlap. ``a`` has ``width`` bits,
-    and each ``b[i]`` has ``b_width`` bits.
+    The multiplier's second operand is ``b[0] + (b[1] << shift)``. If ``shift`` is the width of
+    ``a * b[0]``, the products do not overlap. If the operand would be wider than ``factor_width``
+    bits with this shift, a smaller shift is used, and the products overlap. ``a`` has ``width``
+    bits, and each ``b[i]`` has ``b_width`` bits.
     """
     return width + 2 * b_width + (width == b_width) > factor_width
 
@@ -209,10 +212,10 @@ def product_latency(config: MatrixSizes) -> int:
 
 
 def weights_latency(config: Datapath) -> int:
-    """Return the cycles from a slot number at an adder-tree array to that slot's weights.
+    """Return the cycles from a weight slot's number at the array's input to the slot's weights.
 
-    A slot holds one tile of weights. In a ``registered`` machine, a weight memory of more than four
-    slots has an output register, which adds one cycle.
+    A weight slot is an adder-tree array's storage for one tile. If the machine is ``registered``
+    and has more than four slots, the weight memory's output register adds one cycle.
     """
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 
@@ -229,11 +232,11 @@ def array_latency(config: MatrixSizes, kind: str = "") -> int:
 
 
 def dispatch_cycles(config: Datapath) -> int:
-    """Return the cycles from a command's end to the first request of another engine's command.
+    """Return the cycles from the end of a command to the first request of a waiting command.
 
-    The second command waits for the token that the first sends at its end. One cycle passes until
-    the token is counted, and one until the second engine has accepted its command. In a
-    ``registered`` machine this engine starts one cycle later.
+    The waiting command is another engine's, and waits for the token that the first command sends at
+    its end. One cycle passes until the token is counted, one until the waiting command is accepted,
+    and in a ``registered`` machine one more until the first request.
     """
     return 2 + config.stages
 
@@ -244,13 +247,13 @@ def load_bytes(access: Access) -> int:
 
 
 def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
-    """Return the cycles of a SPARSE instruction that multiplies ``m`` rows of ``k`` activations.
+    """Return the fewest cycles of a SPARSE instruction, which multiplies ``m`` rows of activations.
 
-    The sparse matrix has ``n`` columns, and ``beats`` entries (``celosia.arch.sparse``) for each of
-    the ``lanes`` lanes. The first row is loaded before its products, each further row during the
-    products of the previous row. The lanes' column sums are added to accumulators one at a time.
-    All lanes stall if one would finish a column before its previous sum has been added. The result
-    is exact if no lane stalls, otherwise the instruction takes more cycles.
+    Each row has ``k`` activations. The sparse matrix has ``n`` columns. Each of ``lanes`` lanes
+    processes ``beats`` entries of the matrix (``celosia.arch.sparse``). The first row is loaded
+    before its products, each further row during the products of the previous row. The sums of the
+    lanes' columns are added to the accumulators one at a time. If a lane finishes a column before
+    its previous sum has been added, all lanes stall, and the instruction can take more cycles.
     """
     load = -(-k // load_bytes(config.access))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

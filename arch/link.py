@@ -111,16 +111,17 @@ _LATER = {"scratchpad_align": 1, "softmax_lanes": 0, "row_factors": 0}
 
 
 def fingerprint(config: Config) -> int:
-    """Return 32 bits that identify a configuration, apart from its name.
+    """Return a 32-bit hash that identifies a configuration; the configuration's name is not hashed.
 
-    They are the first four bytes of the SHA-256 of a text with a line ``NAME = VALUE`` for each
-    field, where NAME is the field's short name. The fingerprint of a machine never changes, so the
-    text keeps the form of the oldest configuration files:
+    The hash is the first four bytes of the SHA-256 of a text. The text has a line ``NAME = VALUE``
+    for each field, with the field's short name. A machine's fingerprint must never change, so the
+    text keeps the format of the oldest configuration files:
 
-    - constant lines give an empty name, and 50 MHz as the clock;
-    - if a field has replaced older ones (``celosia.arch.choices``), the older ones have the lines;
-    - some fields that the first machines lacked have a line only if they change the circuit;
-    - in the text of a microcoded machine, a field with a fixed value has no line.
+    - it has an empty configuration name, and a clock of 50 MHz;
+    - it has older fields in place of the newer fields that replaced them
+      (``celosia.arch.choices``);
+    - it has some fields that the first machines lacked only if they change the circuit;
+    - it lacks the fields of a microcoded machine that have a fixed value.
     """
     left_out = {"requantizer"}
     if config.micro is not None:
@@ -167,10 +168,10 @@ def request(command: int, tag: int, length: int, addr: int, payload: bytes = b""
 
 
 def answer(status: int, tag: int, payload: bytes = b"") -> bytes:
-    """Return the bytes of an answer frame, which the machine sends.
+    """Return the bytes of an answer frame, which the machine sends to the host.
 
-    ``tag`` is that of the answered request; ``status`` is its result (:class:`Status`). ``payload``
-    has the data that the request asks for, if any.
+    ``tag`` is the tag of the answered request. ``status`` is the request's result
+    (:class:`Status`). ``payload`` has the data that the request reads, or is empty.
     """
     body = bytes([status, tag]) + len(payload).to_bytes(2, "little")
     return _frame(ANSWER_SYNC, body + payload)

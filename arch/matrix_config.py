@@ -16,11 +16,11 @@ class MatrixSizes(Datapath):
 
     @property
     def low_rows(self) -> int:
-        """Number of the last rows of a weight slot that hold the lower bits of attention keys.
+        """Number of last rows of a weight slot that hold the lower four bits of attention keys.
 
-        A weight slot is the array's storage for one tile of weights. Key elements have 8 bits, of
-        which a packed KV cache may store only the upper four. Each of these rows holds the lower
-        four bits of one element. The number is 0 without a packed KV cache.
+        A weight slot is the array's storage for one tile of weights or keys. A packed KV cache
+        stores the upper four bits of each key element, and of a key's first elements also the lower
+        four. The number is 0 without a packed KV cache.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
@@ -82,10 +82,10 @@ class MatrixSizes(Datapath):
 
     @property
     def paired(self) -> bool:
-        """True if a byte of a weight slot can hold two 4-bit operands, one of each of two tiles.
+        """True if a byte of a weight slot can hold two 4-bit operands, from two tiles.
 
-        It is true with ``packed_slots``, for weights, or with a packed KV cache, for keys and
-        values.
+        A weight slot is the array's storage for one tile. The operands are weights with
+        ``packed_slots``, and keys or values of attention with a packed KV cache.
         """
         return self.packed_slots or self.packed_cache is not None
 
@@ -109,26 +109,26 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Number of the first rows of a weight slot that hold the upper bits of attention keys.
+        """Number of first rows of a weight slot that hold the upper four bits of attention keys.
 
-        Each of these rows holds the upper four bits of one key element. The number is a power of
-        two.
+        A weight slot is the array's storage for one tile. Each row holds the bits of one key
+        element. The number is a power of two.
         """
         return max(1, next_power_of_two(self.array.rows) // 2)
 
     @property
     def slot_scales(self) -> int:
-        """Number of scale bits stored with each byte of a weight slot; 0 if slots have no scales.
+        """Scale bits stored with each byte of a weight slot (storage for one tile); 0 if none.
 
-        The scale bits stored with the bytes of a column form the 8-bit scale of its weights.
+        The 8-bit scale of a column is divided among the bytes of the column.
         """
         return -(-SCALE_BITS // self.array.rows) if self.packed_slots and self.weight_group else 0
 
     @property
     def slot_exponents(self) -> int:
-        """Largest number of exponent bits stored with a byte of a weight slot; 0 if none are.
+        """Most exponent bits stored with a byte of a weight slot (storage for one tile); 0 if none.
 
-        The exponent bits stored with the bytes of a row form the row's 2-bit exponent.
+        The 2-bit exponent of a row is divided among the bytes of the row.
         """
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 
@@ -158,7 +158,10 @@ class MatrixSizes(Datapath):
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixConfig(MatrixSizes):
-    """Configuration records that the matrix engine uses; ``access`` has its scratchpad accesses."""
+    """The part of a configuration that the matrix engine uses.
+
+    ``access`` describes the matrix engine's scratchpad accesses.
+    """
 
     access: Access
     array: Array

@@ -68,10 +68,10 @@ def missing(module: str, subject: str, package: str = "", extra: str = "") -> In
 
 
 def remedy(extra: str) -> str:
-    """Return a clause for an error message: how to install an extra of Celosia with pip.
+    """Return a clause for an error message that says how to install an extra of Celosia with pip.
 
-    It gives the argument of ``pip install`` for a checkout of the repository, and the argument for
-    a wheel file.
+    The clause names the argument of ``pip install`` in a checkout of the repository, and with a
+    wheel file.
     """
     return f"install it with: pip install '.[{extra}]' in a checkout, or 'FILE.whl[{extra}]'"
 

@@ -78,13 +78,12 @@ def check_bits(columns: Sequence[int]) -> int:
 
 
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
-    """Return, for each data bit, the check bits that show that this data bit is wrong.
+    """Return, for each data bit, the pattern of check bits that shows an error of this data bit.
 
-    ``columns`` are the masks of :func:`code_columns`. The result has a pair of masks ``(failing,
-    holding)`` for each data bit. The stored check bits are compared with those
-    computed from the data. A single wrong bit is this data bit if the check bits in ``failing``
-    differ and those in ``holding`` are equal. If several bits are wrong, the masks may match
-    several data bits or none.
+    ``columns`` are the masks of :func:`code_columns`. The pattern of a data bit is a pair of masks
+    ``(failing, holding)``. If only this data bit is wrong, the stored check bits in ``failing``
+    differ from those computed from the data, and those in ``holding`` are equal to them. If several
+    bits are wrong, several patterns may match, or none.
     """
     patterns = []
     for column in columns:

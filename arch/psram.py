@@ -92,10 +92,11 @@ class PsramChip:
 
     @property
     def fixed(self) -> bool:
-        """True if there are several dies, so that every access takes ``2 * latency`` clock periods.
+        """True if every access has the longer latency of ``2 * latency`` clock periods.
 
-        Parallel dies refresh at different times, but must return their data at the same time. A
-        single die takes ``2 * latency`` only during a refresh.
+        The longer latency gives time for a refresh. A single die needs it only during a refresh.
+        Parallel dies refresh at different times but must return data together, and always have the
+        longer latency.
         """
         return self.dies > 1
 

@@ -76,7 +76,7 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCache:
-    """KV cache of 4-bit keys and values: each byte of a weight slot holds elements of two heads."""
+    """KV cache of 4-bit keys and values: each byte in the array holds elements of two heads."""
 
     low_rows: int = 0
     """Last rows of key slots, which hold the other four bits of the first ``low_rows`` elements of
@@ -169,9 +169,9 @@ class Activation:
 
 @dataclass(frozen=True, kw_only=True)
 class Fused:
-    """SOFTMAX and NORM can read accumulators, whose sums the vector engine requantizes first.
+    """SOFTMAX and NORM can read accumulators; the vector engine first requantizes the sums.
 
-    Without this option, these instructions read only the scratchpad.
+    Without this option, SOFTMAX and NORM read only the scratchpad.
     """
 
     words: int = 0
@@ -181,9 +181,9 @@ class Fused:
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
-    """Memory of normalization factors of softmax and RMS norm rows.
+    """Memory of one normalization factor per softmax or RMS norm row.
 
-    The DRAIN of a later product multiplies the product's rows by these factors.
+    DRAIN multiplies each row of a later product by the row's factor.
     """
 
     rows: int

@@ -161,10 +161,10 @@ MAX_PROGRAM_DEPTH = 1 << 16
 
 
 def value_width(register: Register, program_depth: int) -> int:
-    """Return the width of the value in the low bits of a register without fields (bits).
+    """Return the width of the value of a register that is not divided into fields (bits).
 
-    The register's other bits read as 0. The values of PC and PROGRAM_ADDR are word addresses of the
-    program memory; their width is that of the largest address in ``program_depth`` words.
+    The value is in the register's low bits; the other bits read as 0. The registers PC and
+    PROGRAM_ADDR hold word addresses of a program memory of ``program_depth`` words.
     """
     if register.name in ("PC", "PROGRAM_ADDR"):
         return (program_depth - 1).bit_length()

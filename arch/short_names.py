@@ -130,11 +130,11 @@ def value(config: Fields, short: str) -> Any:
 
 
 def switch(record: str) -> str:
-    """Return the short name of the field that determines whether an optional unit is present.
+    """Return the short name of the field that determines whether the machine has an optional unit.
 
-    ``record`` is the name of the unit's record. The field is a Boolean with the record's name if
-    there is one, such as ``softmax``; otherwise the record's first field, such as ``sparse_lanes``.
-    The unit is absent if the field's value is false, 0 or an empty text.
+    ``record`` is the name of the unit's record. If a Boolean field has the record's name, such as
+    ``softmax``, the result is this name, otherwise the short name of the record's first field, such
+    as ``sparse_lanes``. The machine lacks the unit if the field is false, 0 or an empty text.
     """
     if record in SHORT:
         return SHORT[record]
@@ -219,13 +219,13 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all fields after ``changes`` are applied to ``values``.
+    """Return the field values of a configuration after ``changes``.
 
-    The result and both arguments are dictionaries from short names to values; ``values`` has every
-    field. If a change removes a unit, the unit's fields get their values from :data:`ABSENT`,
-    except those that ``changes`` sets. Older fields in ``changes`` are converted to the fields that
-    replaced them (:mod:`celosia.arch.choices`). Raises :class:`InputError` if ``changes`` has both,
-    and their values contradict each other.
+    ``values``, ``changes`` and the result map short names of fields to values; ``values`` has all
+    fields. Older fields in ``changes`` are converted to the newer fields that replaced them
+    (:mod:`celosia.arch.choices`). If a change removes a unit, the unit's other fields get their
+    values from :data:`ABSENT`, unless ``changes`` sets them. Raises :class:`InputError` if an older
+    and a newer field in ``changes`` contradict each other.
     """
     check_agreement(changes)
     after = chosen({**values, **changes})

@@ -1,19 +1,19 @@
 """The storage format of a sparse matrix in external memory and scratchpad.
 
-A matrix [k, n] is coded column by column, and each column from row 0 on. Its code is a list of
-entries of :data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the field ``run`` in the
-upper 4 bits. An entry with a nonzero value encodes ``run`` zeros followed by this value. An entry
-with value 0 encodes ``16 * (run + 1)`` zeros, at most ``k``. An entry with value 0 and run
-:data:`NOTHING` encodes no element.
+A matrix [k, n] is coded column after column, each from row 0. The code is a list of entries of
+:data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the field ``run`` in the upper 4
+bits. If the value is not 0, the entry stands for ``run`` zeros and the value. If the value is 0,
+the entry stands for ``16 * (run + 1)`` zeros, but not more than ``k``. An entry with the value 0
+and the run :data:`NOTHING` stands for no element.
 
-The sparse unit multiplies in several lanes at once. Each lane reads the entries of a range of
-consecutive elements, which may begin and end within a column. Entries that encode no element pad
-the lanes to equal numbers of entries. The entries are stored in beats. A beat is a word with the
-next entry of every lane, lane 0 in the lowest bits, rounded up to whole bytes.
+The elements are divided among the lanes of the sparse unit. Each lane multiplies a range of
+consecutive elements, which may begin and end within a column. Entries that stand for no element
+fill the lanes up to equal numbers of entries. A beat is a word with one entry for each lane, lane 0
+in the lowest bits, padded to whole bytes.
 
-Before the entries, :data:`HEADER_BEATS` beats give the position of each lane's first element: its
-tile (``column // cols``) in beat 0, its column in that tile in beat 1, and its row in beat 2.
-``cols`` is the number of columns of the array.
+Before the entries, :data:`HEADER_BEATS` header beats hold the position of each lane's first
+element: the tile (``column // cols``) in beat 0, the column in the tile in beat 1, and the row in
+beat 2. ``cols`` is the number of columns of the array.
 """
 
 VALUE_WIDTH = 8

@@ -39,20 +39,19 @@ class VectorSizes(Datapath):
 
     @property
     def wide_functions(self) -> bool:
-        """True if an activation table can store polynomials, which approximate a function.
+        """True if activation tables can approximate a function of 16-bit arguments by polynomials.
 
-        The argument of the polynomials has 16 bits. A table without polynomials has one entry for
-        each 8-bit argument.
+        A table without polynomials has one entry for each 8-bit argument.
         """
         return self.activation is not None and self.activation.polynomials
 
     @property
     def pre_depth(self) -> int:
-        """Number of requantization parameter words that SOFTMAX and NORM can use; 0 for all words.
+        """Number of words of the parameter memory that SOFTMAX and NORM can use; 0 for all words.
 
-        SOFTMAX and NORM requantize sums that they read from accumulators. They can use only the
-        first words of the parameter memory. The value is also 0 if they cannot read accumulators
-        (the configuration has no record ``fused``).
+        SOFTMAX and NORM use the parameters to requantize sums from accumulators. They can use the
+        first words only. If the configuration has no record ``fused``, SOFTMAX and NORM cannot read
+        accumulators, and the number is 0.
         """
         return self.fused.words if self.fused else 0
 
@@ -76,10 +75,9 @@ class VectorSizes(Datapath):
 
     @property
     def lane_groups(self) -> int:
-        """Number of groups into which the ``cols`` accumulators of a row are divided.
+        """Number of groups of accumulators in a row of ``cols`` accumulators, rounded up.
 
-        Each group has one accumulator for each lane of the vector engine; the last group may have
-        fewer.
+        A group has one accumulator for each lane of the vector engine.
         """
         return -(-self.array.cols // self.vector.lanes)
 

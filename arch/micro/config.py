@@ -52,12 +52,12 @@ MAX_ROW = 1 << 12
 
 
 def check_micro(config: Fields, values: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if a microcoded machine cannot have this configuration.
+    """Raise :class:`InputError` if a configuration is not valid for a microcoded machine.
 
-    ``values`` maps short names of the configuration's fields to their values. The fields in
-    :data:`CONSTANTS` must have the values listed there. Three sizes must not exceed the limits in
-    this module: the width of external memory, the longest row, and the data memory's words for
-    program, row and activation tables together.
+    ``values`` maps short names of the configuration's fields to values. The fields in
+    :data:`CONSTANTS` must have the values listed there. The width of external memory, the longest
+    row, and the size of data memory must not exceed the limits in this module. Data memory holds
+    the program, a row, and the activation tables.
     """
     for name, constant in CONSTANTS.items():
         if values[name] != constant:

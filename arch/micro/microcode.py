@@ -25,7 +25,7 @@ _NUMBERS_A_WORD = 4
 
 @functools.cache
 def assemble(config: Config) -> Microcode:
-    """Return the :class:`Microcode` of a configuration; equal configurations share one object."""
+    """Return the microcode of a microcoded machine; equal configurations share one object."""
     names = [name for name in _FILES if _needed(name, config)]
     files = [Path(__file__).parent / "code" / f"{name}.s" for name in (*names, *_ENDS)]
     modules = (vars(module) for module in (functions, isa, norm, polynomial, memory))

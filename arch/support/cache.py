@@ -100,8 +100,8 @@ def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
 def run_folder(name: str) -> Path:
     """Return a new folder for the temporary files of a run, such as a simulation's log.
 
-    The folder's name begins with ``name``. The caller deletes the folder. Run folders of processes
-    that were killed are deleted.
+    The folder's name begins with ``name``. The caller deletes the folder after the run. The
+    function deletes the folders that killed processes have left.
     """
     if _spare is None:
         try:

@@ -18,9 +18,9 @@ _starting = False  # in the main thread, where an exception would lose the progr
 def starting() -> bool:
     """Return whether the main thread is starting a subprocess at this moment.
 
-    A signal handler must not raise an exception then, as :func:`end_processes` does not know the
-    new subprocess yet and could not kill it. The handler can call :func:`end_processes` instead:
-    :func:`run_process` then raises KeyboardInterrupt once the subprocess has started.
+    A signal handler must not raise an exception during the start: nothing could kill the new
+    subprocess afterwards. The handler can call :func:`end_processes` instead. After the start,
+    :func:`run_process` raises KeyboardInterrupt.
     """
     return _starting
 
