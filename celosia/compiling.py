@@ -140,12 +140,12 @@ def compile_encoder(
     fixed: bool = False,
     show: Show = quiet,
 ) -> Program:
-    """Compile an encoder, and calibrate its integer scales on ``inputs``.
+    """Compile an encoder, with integer scales calibrated on ``inputs``; return the program.
 
-    ``inputs`` are preprocessed, like the result of :func:`calibration_inputs`. ``show`` reports
-    progress: ``show(title)`` is called for each step of the compilation, and returns a context
-    manager. Its value is a function ``update(done, total)``, which is called with the numbers of
-    finished parts and of all parts of the step. The other arguments are those of :func:`compile`.
+    ``inputs`` are preprocessed like the result of :func:`calibration_inputs`. ``show(title)`` is
+    called for each step of the compilation, and returns a context manager. The context manager's
+    value is a function ``update(done, total)``, which is called with the numbers of finished parts
+    and of all parts of the step. The other arguments are those of :func:`compile`.
     """
     source = model.source
     assert isinstance(source, Source)

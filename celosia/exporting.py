@@ -42,20 +42,23 @@ def files(
     bits: int = OPERAND_BITS,
     origin: Mapping[str, Any] | None = None,
 ) -> Files:
-    """Return the exported files of a program: a dictionary from file names to contents.
+    """Return a dictionary from file names to contents: the files of an exported program.
 
-    The files are those of :meth:`celosia.Program.export`, which explains ``verilog``, ``c`` and
-    ``testbench``. ``made`` is a dictionary of facts about the model's quantization. ``inputs`` are
-    the inputs of the driver and the test bench. For an encoder they are matrices of the machine's
-    input; for a language model they are prompts, each continued by ``steps`` tokens. ``names`` are
-    the names of the columns of an encoder's output.
+    The files, and the arguments ``verilog``, ``c`` and ``testbench``, are those of
+    :meth:`celosia.Program.export`.
 
-    ``attachment`` selects the bus protocols of the accelerator's ports, and ``top`` is the name of
-    the accelerator's Verilog module. The manifest (``model.json``) has the cycles predicted for an
-    external memory with ``timing``. ``bits`` is for nested weights (weights that can be read at
-    several widths): runs read only the upper ``bits`` bits of each weight. ``origin`` is copied to
-    the manifest: the result of :meth:`celosia.Model.origin` for an encoder's float model, or None
-    if it is unknown.
+    - ``made``: facts about the model's quantization.
+    - ``inputs``: inputs of the driver and the test bench: matrices for an encoder, prompts for a
+      language model.
+    - ``steps``: number of tokens that continue each prompt.
+    - ``names``: names of an encoder's output columns.
+    - ``attachment``: bus protocols of the accelerator's ports.
+    - ``top``: name of the accelerator's Verilog module.
+    - ``timing``: timing of the external memory for which the manifest (``model.json``) predicts
+      cycles.
+    - ``bits``: number of upper bits of each weight that runs read, for nested weights (weights that
+      can be read at several widths).
+    - ``origin``: the result of :meth:`celosia.Model.origin`, for the manifest; None if unknown.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = package(code, source, made, names, origin=origin, **memory)

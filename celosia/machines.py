@@ -11,20 +11,21 @@ from celosia.arch.presets import PRESETS, load
 
 
 def config(source: str | Path = "small", **fields: Any) -> Config:
-    """Return the configuration of a preset, board or TOML file, changed by keyword arguments.
+    """Return the configuration of a preset, a board or a TOML file, with changed fields.
 
-    ``fields`` has the new values of fields, by the fields' short names: ``rows=12`` changes
-    ``array.rows``. Raises :class:`InputError` if the name, file or field is unknown or a value is
-    invalid.
+    ``fields`` has the new values by the fields' short names: ``rows=12`` sets ``array.rows`` to 12.
+    Raises :class:`InputError` if no preset, board or file is found, a field is unknown, or a value
+    is invalid.
     """
     return machine(str(source)).replace(**fields)
 
 
 def machine(source: str, changes: Sequence[str] = ()) -> Config:
-    """Return the configuration of a preset, board or TOML file, changed by texts ``FIELD=VALUE``.
+    """Return the configuration of a preset, a board or a TOML file, with changed fields.
 
-    ``changes`` lists these texts. A board's name selects the board's default machine, with block
-    RAM as its external memory. Raises :class:`InputError` as :func:`config`.
+    ``changes`` is a list of texts ``FIELD=VALUE``. A board's configuration is that of its default
+    machine, with block RAM as external memory. Raises :class:`InputError` in the same cases as
+    :func:`config`.
     """
     if source not in PRESETS and not Path(source).suffix:
         try:

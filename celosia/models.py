@@ -96,10 +96,10 @@ class Model(Shown):
         ]
 
     def origin(self, folder: str | Path) -> dict[str, Any]:
-        """Return the name or path by which :func:`open` finds the float model of a saved program.
+        """Return where :func:`open` finds the float model of a saved program, as a dictionary.
 
-        The result is a dictionary. Its entry ``model`` is the model's name, or its path relative to
-        ``folder``, where the program is saved. The entry ``tokens`` is the length of the longest
+        The entry ``model`` is the model's name, or its path relative to ``folder``. ``folder`` is
+        the folder in which the program is saved. The entry ``tokens`` is the length of the longest
         input, or 0 for the model's default.
         """
         name = self.name if is_named(self.name) else os.path.relpath(self.name, folder)

@@ -375,11 +375,12 @@ class Program(Shown):
             raise RunError(f"{wrong} tensors on {on} differ from those of the golden machine")
 
     def compare(self, inputs: Inputs) -> Comparison:
-        """Return each layer's quantization error, and the quantization option that reduces it most.
+        """Return each layer's quantization error and the option that would reduce the error most.
 
-        A layer's error is that of its output on ``inputs``, relative to the float model's output.
-        The model is quantized again with each option, such as INT16 activations or INT8 weights. A
-        layer's option is None if no option reduces its error by more than 5 %.
+        The error is that of the layer's output on ``inputs``, relative to the float model's output.
+        To find the option, the function quantizes the model again with each option, such as INT16
+        activations or INT8 weights. If no option reduces the error by more than 5 %, the layer's
+        option is None.
         """
         model = self.with_model
         assert self.options is not None, "a compiled program has its options"
@@ -435,13 +436,13 @@ class Program(Shown):
     ) -> Path:
         """Write the program, and files to use it in other projects, to a folder; return the folder.
 
-        The saved program is always written. If ``verilog`` is true, the accelerator's Verilog is
-        added. If ``c`` is true, a driver in C and the model as C arrays are added. If ``testbench``
-        is true, the Verilog and a test bench are added. The driver and the test bench run the model
-        on ``inputs``; if these are None, an encoder runs on example inputs of its model. For a
-        language model ``inputs`` are prompts, and each prompt is continued by ``steps`` tokens.
+        The saved program is always written. ``verilog`` adds the accelerator's Verilog. ``c`` adds
+        a driver in C and the model as C arrays. ``testbench`` adds the Verilog and a test bench.
+        The driver and the test bench run the model on ``inputs``. For an encoder, None means
+        example inputs of the model. For a language model, ``inputs`` are prompts, and each prompt
+        is continued by ``steps`` tokens.
 
-        If a file cannot be written, no file is written. Raises :class:`InputError` if an input does
+        If one file cannot be written, none is written. Raises :class:`InputError` if an input does
         not fit the model, or if the folder cannot be written.
         """
         rows: Sequence[Any] = ()
