@@ -90,7 +90,7 @@ def test_a_count_of_labels_that_differs_is_refused(tmp_path, source, labels, ran
 def test_labels_that_are_no_class_are_refused(tmp_path: Path, source, label: str) -> None:
     path = write(tmp_path / "labels", f"1\n{label}\n")
     with pytest.raises(
-        InputError, match=r"in .*labels must be a class's number, 0 to 9"
+        InputError, match=r"in .*labels must be a class's number, 0 to 9, as the model names none"
     ) as refusal:
         read_labels(path, source)
     assert len(str(refusal.value)) < 300
