@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from celosia.generators.frontend.onnx.inputs import Place
 from celosia.generators.frontend.onnx.node import Node
+from celosia.generators.frontend.onnx.nodes import evaluate
 from celosia.generators.frontend.onnx.norms import kept_rows, shared_mean
 from celosia.generators.frontend.onnx.values import Input, Kept, Made, Mask, UnsupportedError, View
 
@@ -45,3 +47,18 @@ def test_a_sum_is_divided_by_the_tokens_that_are_there(full, cut) -> None:
     else:
         with pytest.raises(UnsupportedError, match="something else than the number of tokens"):
             shared_mean(node(), view, mask)
+
+
+@pytest.mark.parametrize("kind", ["mask", "padding", "places", "types", "length", "past"])
+def test_inputs_that_follow_from_others_have_their_type(kind: str) -> None:
+    made = Place("input", (1, ROWS), kind, np.dtype(np.int32)).given(2)
+    right = {"mask": [1, 1, 0], "padding": [0, 0, 1], "places": [0, 1, 2], "length": [2, 2, 2]}
+    assert (made.dtype, made.tolist()) == (np.int32, [right.get(kind, [0, 0, 0])])
+
+
+def test_the_size_of_data_is_a_constant() -> None:
+    def fold(inputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [np.array(inputs[0].size)]
+
+    view = View(SOURCE, (ROWS, COLUMNS))
+    assert evaluate(Node("n", "Size", [view], {}, fold, 17, Made())) == [ROWS * COLUMNS]
