@@ -349,10 +349,11 @@ def test_the_layers_behind_the_first_may_have_a_window(tmp_path, used, full_laye
         load_hugging_face_text(tmp_path)
 
 
-def test_a_model_of_the_package_is_loaded_by_its_name() -> None:
-    source = load_text("tales")
-    assert source.description.name == "tales"
-    assert source.tokenizer.decode(source.tokenizer.encode("a cat")) == "a cat"
+def test_models_of_the_package_are_loaded_by_their_names() -> None:
+    tales, numerals = (load_text(name) for name in ("tales", "numerals"))
+    assert (tales.description.name, numerals.description.name) == ("tales", "numerals")
+    assert tales.tokenizer.decode(tales.tokenizer.encode("a cat")) == "a cat"
+    assert numerals.sources[0] == "MMCXXI"
 
 
 @needs_tokenizers
