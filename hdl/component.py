@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 
 @runtime_checkable
 class Placer(Protocol):
-    """An Amaranth platform that decides how to elaborate a component, for example as a module."""
+    """An Amaranth platform that decides for each component whether it becomes a module."""
 
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
         """Return the circuit that replaces a component, for example an instance of a module.

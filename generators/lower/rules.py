@@ -75,12 +75,13 @@ class Rules(ABC):
         source: View | None = None,
         tiles: Part | None = None,
     ) -> Iterator[Draft]:
-        """Yield an instruction for each product, which multiplies ``m`` rows by the weights.
+        """For each product, yield the instruction that multiplies ``m`` rows by its weights.
 
         ``source`` is the view (address and stride) of the rows. By default, the rows are those of
         each product's source tensor, from row ``row`` on. ``sums`` is the view of the accumulators
         to which the products are added. ``tiles`` (first, count) are the tile columns of the
-        weights to multiply, by default all. Products with none of these columns are omitted.
+        weights to multiply, by default all. Products whose weights have none of these columns are
+        omitted.
         """
         for part in products:
             first, count = tiles or (0, -(-part.held.n // self.config.array.cols) + part.held.tile)

@@ -67,10 +67,10 @@ class TextProgram(TextHost):
 def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
     """Return a plan's programs with scratchpad addresses, and their predicted cycles.
 
-    The cycles are those of runs whose tokens are in the last slots of the cache. If ``search`` is
-    true, several assignments of buffers to banks are tried, and the one with the fewest cycles is
-    used. If ``search`` is false, the first assignment is used. Raises :class:`FitError` if the
-    programs have too many words, or if the buffers exceed the scratchpad.
+    The cycles are those of runs that fill the last slots of the cache with their tokens. If
+    ``search`` is true, several assignments of buffers to banks are tried, and the one with the
+    fewest cycles is used. If ``search`` is false, the first assignment is used. Raises
+    :class:`FitError` if the programs have too many words, or if the buffers exceed the scratchpad.
     """
     # Scores are behind all other data.
     _, programs = plan.scores, text_entries(plan)

@@ -108,13 +108,13 @@ class TokenAttention:
         The first list has one function, for the scores and their softmax. The other lists have one
         function for each range of key heads in ``self.parts``. A function of the second list adds
         the products of probabilities and values (V). A function of the third list adds the
-        requantization of the sums of these products, which are the results of the attention. The
-        query heads that share a key head are rows of one product.
+        requantization of these products' sums to the results of the attention. The query heads that
+        share a key head are rows of one product.
 
         ``drain`` is a function that adds the requantization of the new token's values (V). If
-        ``self.ahead`` is true, the products of the scores of all heads precede the first softmax,
-        and ``drain`` is called after the first of these products. If ``self.ahead`` is false,
-        ``drain`` is not called.
+        ``self.ahead`` is true, the products that compute the scores of all heads precede the first
+        softmax, and ``drain`` is called after the first of these products. If ``self.ahead`` is
+        false, ``drain`` is not called.
 
         A softmax that reads sums from the accumulators may be split into two instructions for
         different heads. The first instruction overlaps with the scores of the other heads, and the

@@ -152,11 +152,11 @@ class Traffic(Rules):
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
         """Return a list with the LOAD of one block of a tensor's columns, or an empty list.
 
-        ``column`` is the first column of the block. If ``choices.reloads`` is true, the input and
-        the tensors between two products are never wholly in the scratchpad. Each part of a product
-        loads the blocks that it reads. The list is empty for all other tensors, if
-        ``choices.reloads`` is false, if columns are not divided into blocks, or if no block begins
-        at ``column``.
+        ``column`` is the first column of the block. If ``choices.reloads`` is true, the program's
+        input and the tensors between two products are never wholly in the scratchpad: each part of
+        a product loads the blocks that it reads. The list is empty if ``choices.reloads`` is false,
+        if the tensor is none of these, if columns are not divided into blocks, or if no block
+        begins at ``column``.
         """
         if tensor.buffer not in self.arriving:
             return []

@@ -92,11 +92,12 @@ def tiles_held(
 ) -> list[Held]:
     """Return the parts of a layer's weights that are stored; tiles of zeros are omitted.
 
-    ``used`` [k, n] is False for weights that are zero. If ``used`` is None, the only part is
-    ``whole``. Parts are rectangles of tiles, and each part needs one product instruction. A
-    rectangle of zeros is omitted only if this saves enough cycles of a product of ``height`` rows:
-    at least ``ratio`` cycles per program word of the additional instruction. A whole tile column of
-    zeros is always omitted. If groups of weights share scales, only whole groups are omitted.
+    ``used`` [k, n] is False for weights that are zero. ``whole`` is the range of the layer's
+    weights to store, and the only part if ``used`` is None. Parts are rectangles of tiles, and each
+    part needs one product instruction. A rectangle of zeros is omitted only if this saves a product
+    of ``height`` rows at least ``ratio`` cycles per program word of the additional instruction. A
+    whole tile column of zeros is always omitted. If groups of weights share scales, only whole
+    groups are omitted.
     """
     if used is None:
         return [whole]
@@ -186,8 +187,8 @@ def stored_parts(
 ) -> Iterator[tuple[Held, Bytes]]:
     """Yield (part, its bytes in external memory) for each stored part of a layer's weights.
 
-    Usually these are the dense parts ``held``, which are ``whole`` without tiles of zeros. The only
-    part is ``whole`` as a sparse matrix under three conditions:
+    Usually these are the dense parts ``held`` of the range ``whole``, which omit tiles of zeros.
+    The only part is all of ``whole``, coded as a sparse matrix, under three conditions:
 
     - the zero-skip unit supports the matrix;
     - the sparse matrix is not larger than the dense parts;

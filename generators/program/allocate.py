@@ -72,12 +72,12 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
     """Return the :class:`Use` of each buffer, by name, of a program that repeats its last part.
 
-    ``used`` is the result of :func:`uses` for the program with the last part once. ``before`` is
-    the result for the program without the last part. The repeated program executes the part 1 +
-    ``times`` times.
+    ``used`` is the result of :func:`uses` for the program with one execution of the last part.
+    ``before`` is the result for the program without the last part. The repeated program executes
+    the part 1 + ``times`` times.
 
-    Each execution adds the same counts to :attr:`Use.beside`. Lifetimes are those in ``used``,
-    because the same buffers overlap in every execution.
+    In :attr:`Use.beside`, each further execution adds ``used`` minus ``before``. Lifetimes are
+    those in ``used``, because the same buffers overlap in every execution.
     """
     grown = {}
     for name, use in used.items():

@@ -85,7 +85,7 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """All parts of tensors that the instruction writes: this part and those in ``below``."""
+        """All parts of tensors that the instruction writes: this object and those in ``below``."""
         return [replace(self, below=()), *self.below]
 
 

@@ -14,8 +14,8 @@ A decoder has these entry points:
 - ``scores``, if a run has two texts, computes the logits of the second text after ``step``.
 - ``logits`` stores the logits after the last token in external memory, for a host that samples the
   next token.
-- ``words`` and ``chunk``, if several tokens of a prompt are processed at once, look up the tokens'
-  embeddings and then process the tokens.
+- ``words``, if several tokens of a prompt are processed at once, looks up the tokens' embeddings;
+  ``chunk`` then processes the tokens.
 - ``step.4``, ``step.2`` and variants of ``chunk`` and ``scores``, if weights are nested, read only
   the upper 4 or 2 bits of each weight.
 

@@ -8,9 +8,9 @@ Barriers ensure these two conditions. A barrier is a cheap instruction of the ve
 only makes engines wait. A loop with barriers has three:
 
 - The barrier before the loop waits for all earlier instructions of the loop's engines.
-- Every other engine begins an iteration after the barrier at the start of the loop's body. The last
-  instruction of the body, of the vector engine, waits for all other engines.
-- After the loop, the loop's engines wait for the barrier that follows the loop.
+- The barrier at the start of the loop's body begins each iteration: all other engines wait for it.
+  The body's last instruction, of the vector engine, waits for all other engines.
+- The barrier after the loop makes the loop's engines wait until the loop has ended.
 
 A loop needs no barriers if consecutive iterations need the same tokens. An engine may then begin
 the next iteration while other engines are still in the current iteration (:func:`words`).

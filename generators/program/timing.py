@@ -128,7 +128,7 @@ def parts(step: Step, config: Config) -> int:
 
     A pass multiplies some bits of each weight by the elements of the vector. Weights with more bits
     than one pass handles need several passes. Vectors of INT16 elements also need several passes.
-    The products with the low bytes of INT16 weights need only one pass.
+    INT16 weights take two products; the product with their low bytes needs only one pass.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -340,7 +340,8 @@ class MatrixTiming:
     line delays the activations by one cycle.
 
     Weights in a format of fewer than 8 bits have fewer lines. Weights in weight slots have no lines
-    to load. A PRELOAD only loads weights: each tile takes one cycle in place of its activations.
+    to load. A PRELOAD only loads weights: each tile takes one cycle instead of its activations'
+    cycles.
     """
 
     def __init__(self, config: Config):

@@ -120,8 +120,8 @@ class Observer:
     def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
         """Return a :class:`Calibration` with the ranges over all batches so far.
 
-        ``rows`` is the field ``rows`` of the result. ``others`` are its fields ``tokens`` and
-        ``sources``; both may be omitted.
+        ``rows`` is the field ``rows`` of the result. The keyword arguments ``others`` are its
+        optional fields ``tokens`` and ``sources``.
         """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}

@@ -47,8 +47,7 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
 def is_nested(weights: Floats) -> bool:
     """Return whether weights [n, k] are nested already (readable with fewer bits).
 
-    Weights are nested if each output's weights are integers after scaling their largest magnitude
-    to 127.
+    Weights are nested if each output's weights, scaled to a largest magnitude of 127, are integers.
     """
     exact, _ = _in_steps(weights)
     return bool(np.abs(exact - np.rint(exact)).max() < _WHOLE)

@@ -123,9 +123,9 @@ def parting(
 
     ``inputs`` has at least one input. For a decoder, an input is token numbers [n]. For an encoder,
     an input has the form that the encoder's description requires. For an encoder-decoder, an input
-    is the decoder's tokens, and ``sources`` has the encoder's tokens for each input. After
-    :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows and :data:`ENOUGH_PRODUCTS` products in
-    linear layers (all three), the remaining inputs are skipped. ``progress`` is called with the
+    is the decoder's tokens, and ``sources`` has the encoder's tokens for each input. The remaining
+    inputs are skipped once at least :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows and
+    :data:`ENOUGH_PRODUCTS` products in linear layers are evaluated. ``progress`` is called with the
     number of evaluated inputs and the number of all inputs.
     """
     description = model.description

@@ -81,8 +81,8 @@ def calibration_texts(
     to each source. If ``texts`` is None, the sources are random. ``options`` sets the number of
     texts or sources to sample, the length of texts, and the seed of random numbers.
 
-    Raises :class:`InputError` if :func:`sample_answers`, :func:`given_texts` or
-    :func:`sample_texts` raises the error.
+    Raises :class:`InputError` in the cases of :func:`sample_answers`, :func:`given_texts` and
+    :func:`sample_texts`.
     """
     length, seed = min(options.length, model.positions), options.seed
     if model.source_layers:

@@ -146,9 +146,10 @@ class EncoderHost(Compiled):
         return self.output.rows // self.batch - missing
 
     def beside(self, rows: int) -> Request:
-        """Return the register values and constants that a host writes with ``rows`` input rows.
+        """Return memory contents and registers that a host writes with an input of ``rows`` rows.
 
-        There are constants only if the model averages rows and allows variable lengths.
+        There are memory contents (constants for the rows' average) only if the model averages rows
+        and allows variable lengths.
         """
         return self.requests[rows]
 

@@ -144,9 +144,9 @@ def polynomial_bound(
 
     The bound is the sum of three errors: of rounding, of interpolation, and of large outputs. The
     interpolation error is computed from the function's largest third derivative in the segments of
-    the range. The error of large outputs is proportional to the output steps by which the largest
-    output magnitude exceeds ``FUNCTION_BOUND``. The bound is valid only for functions without a
-    kink.
+    the range. The error of large outputs is proportional to the excess of the largest output
+    magnitude over ``FUNCTION_BOUND`` (output steps, at least 0). The bound is valid only for
+    functions without a kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)

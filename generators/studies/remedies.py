@@ -33,11 +33,11 @@ def remedies(
 
     The result has a dictionary for each layer: ``layer`` is the layer's name, ``error`` the error,
     ``option`` the best option, and ``error with it`` the error with the best option. If no option
-    reduces the error by more than 5 %, the last two are None.
+    reduces the error by more than 5 %, ``option`` and ``error with it`` are None.
 
-    A layer's error compares its outputs in the quantized and in the float model for the same
-    ``inputs``. The error is the root mean square of the differences, divided by the root mean
-    square of the float outputs. The model is quantized with ``options`` and calibrated on
+    A layer's error compares its outputs in the quantized and in the float model, which both
+    evaluate ``inputs``. The error is the root mean square of the differences, divided by the root
+    mean square of the float outputs. The model is quantized with ``options`` and calibrated on
     ``samples`` (prepared inputs or token numbers). The model is quantized again for each change of
     one option to another value. Options that the model or the configuration refuses are skipped.
     """

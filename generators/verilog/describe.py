@@ -43,9 +43,9 @@ def parameters(component: wiring.Component) -> dict[str, str]:
 
 
 def configuration(component: wiring.Component) -> list[str]:
-    """Return the configuration that a component stores, as a list of lines of TOML text.
+    """Return a component's attribute ``config`` as a list of lines of TOML text.
 
-    If the component stores only a part of a configuration, the lines are those of this part.
+    If the attribute is only a part of a configuration, the lines are those of this part.
     """
     config = getattr(component, "config", None)
     if isinstance(config, Config):

@@ -1,4 +1,4 @@
-"""Conversion of a Verilog module that Yosys wrote to readable text."""
+"""Conversion of a Verilog module in Yosys's output to readable text."""
 
 import itertools
 import re
