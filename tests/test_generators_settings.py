@@ -76,6 +76,8 @@ def test_half_a_character_is_no_text(tmp_path: Path, base) -> None:
          "a number above 0 and up to 1e12, not 'x'"),
         ({**LLAMA, "model_type": "granite"}, {"embedding_multiplier": 2e12},
          "a number above 0 and up to 1e12, not 2000000000000.0"),
+        ({"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "vocab_size": 9}, {"hidden_size": "x"},
+         f"{SIZE}, not 'x'"),
         ({"model_type": "gpt_neo", "hidden_size": 8, "vocab_size": 9, "num_layers": 1},
          {"attention_types": 3}, "a list of pairs, each a list of global and local and how often "
          "it is repeated, not 3"),
