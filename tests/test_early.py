@@ -123,6 +123,7 @@ def _quantized(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     def noting(model, weights, inputs, *more):
         seen.append((model.layers, len(inputs)))
+        assert isinstance(more[1], Options)
         return plain(model, weights, inputs, *more)
 
     monkeypatch.setattr(compiler, "quantize_model", noting)

@@ -77,6 +77,13 @@ def test_a_product_takes_its_passes(multiplier, passes) -> None:
     assert cycles([matmul()] * 2, config) - cycles([matmul()], config) == passes * 16 * 4 * 3
 
 
+def test_a_product_of_codes_takes_a_pass_for_each_of_their_bits() -> None:
+    config = TEXT.replace(multiplier="adders", operands="int8", gating="none")
+    for index, bits in ((1, 4), (2, 3), (3, 1)):
+        codes = [Instruction(Opcode.MATMUL, matmul().operands, chosen(index))] * 2
+        assert cycles(codes, config) - cycles(codes[1:], config) == bits * 16 * 4 * 3
+
+
 def test_lines_of_codes_and_of_scales_are_waited_for() -> None:
     """Operands in one bank wait for the bytes of codes; a group has one line more."""
     for index in (1, 4):
@@ -93,6 +100,9 @@ def test_lines_of_codes_and_of_scales_are_waited_for() -> None:
     )
     # Two groups of sixteen rows in each of three columns of tiles.
     assert grouped - single == 2 * 3
+    # Where there are formats, all weights pass the decoder.
+    decoded = SMALL.replace(weight_formats="int4")
+    assert cycles([matmul()], decoded) == cycles([matmul()]) + 1
 
 
 def test_a_sparse_product_takes_its_beats() -> None:
@@ -185,6 +195,9 @@ def test_a_registered_machine_answers_later() -> None:
     assert cycles([matmul()], registered) == cycles([matmul()]) + 5
     move = Instruction(Opcode.MAP, {"m": 4, "n": 16, "i_stride": 16, "o_stride": 16})
     assert cycles([move], registered) == cycles([move]) + 8
+    # Products of two rows wait for their eight lines of weights alone.
+    short = [matmul(m=2)] * 3
+    assert cycles(short, registered) - cycles(short[1:], registered) == 8 * (4 * 3)
 
 
 def test_sums_that_are_corrected_from_registers_are_drained_a_cycle_later() -> None:
