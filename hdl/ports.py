@@ -191,7 +191,7 @@ class HostPort(wiring.Signature):
 
 
 class TracePort(wiring.Signature):
-    """The vector engine's scratchpad writes, as a trace: outputs ``o``; input sums ``s`` of NORM.
+    """Traces the vector engine's scratchpad writes: results ``o``, sums ``s`` that NORM normalizes.
 
     ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
     """
@@ -219,7 +219,7 @@ class EventPort(wiring.Signature):
     of the commands, in program order. ``engines`` has one field per engine (``ENGINE_EVENT``). The
     field has bits for an offered, an accepted and a completed command, and the engines whose tokens
     the next command awaits. ``array`` has one bit per counter ``ARRAY_...``, in the order of
-    ``celosia.arch.registers``. At most one bit is 1: the class of the previous cycle
+    ``celosia.arch.registers``. At most one bit is 1: that of the activity in the previous cycle
     (:class:`celosia.hdl.control.account.ArrayAccount`).
     """
 

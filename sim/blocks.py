@@ -55,10 +55,10 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
     consists of three fields, from the lowest bits on:
 
     - A byte with the mantissa of ``first`` in the low half and that of ``second`` in the high half.
-      In
-      columns from ``size`` on, the byte is 0.
+      In columns from ``size`` on, the byte is 0.
     - ``scale_bits`` bits, all 0.
-    - ``above`` bits of the number e - 1. Column 0 has the lowest bits of e - 1, column 1 the next.
+    - ``above`` bits of e - 1, which is distributed over the columns: column 0 has its lowest bits,
+      column 1 the next.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]

@@ -28,7 +28,7 @@ _ENGINES = len(Engine)
 
 
 class Memories:
-    """Records the last step of each engine that read or wrote each cell of every memory.
+    """Records each engine's last steps that read and that wrote each cell of every memory.
 
     Steps are numbered per engine from 1. To save space, a unit of several consecutive cells has one
     record. A unit is a word in external memory. In another memory a unit is the number of cells in

@@ -25,8 +25,8 @@ class Counters(Component):
     cycle after. ``settled`` becomes 0 one cycle after ``hold`` rises, and 1 when ``hold`` is 0 and
     all counters are complete. ``clear`` sets all counters to 0.
 
-    ``value`` is the content of the counter at ``index`` of the previous cycle, or 0 at an index
-    without a counter. ``places`` lists the counters' indices in the order of ``widths``; the
+    ``value`` is the content of the counter that ``index`` selected in the previous cycle, or 0 if
+    it selected no counter. ``places`` lists the counters' indices in the order of ``widths``; the
     default is 0, 1 and so on.
     """
 

@@ -10,7 +10,7 @@ PAUSE_WIDTH = 16
 
 
 class Span(Component):
-    """Computes increments for a counter of the cycles from an activity's first to its last cycle.
+    """Computes the increments of a counter of all cycles from an activity's first to its last.
 
     Pauses (cycles with ``active`` at 0) within the activity count too. ``grows`` is the number to
     add to the counter in a cycle. If ``active`` is 0, ``grows`` is 0. If ``active`` is 1, ``grows``

@@ -49,11 +49,12 @@ class PowerOn(Component):
     the image (``celosia.arch.power_on``). ``status`` is the value that the host link has last read
     from the register STATUS; the record WAIT waits until ``status`` reports the end of a run.
 
-    ``o`` outputs the image's text to the serial line. ``o_read`` requests bytes from the flash
-    reader, and ``i`` receives the bytes. ``request`` sends requests to the host link, and
-    ``i_answer`` receives the link's answers. ``active`` is 1 until the image is executed or
-    refused; afterwards the link is free for the host. If the image is refused, ``refused`` is 1
-    from then on, and ``o`` outputs the reason (``celosia.arch.power_on.REFUSALS``).
+    ``o`` outputs the text of the image's records TEXT and LABEL to the serial line. ``o_read``
+    requests bytes from the flash reader, and ``i`` receives the bytes. ``request`` sends requests
+    to the host link, and ``i_answer`` receives the link's answers. ``active`` is 1 until the image
+    is executed or refused; afterwards the link is free for the host. If the image is refused,
+    ``refused`` is 1 from then on, and ``o`` outputs the reason
+    (``celosia.arch.power_on.REFUSALS``).
 
     ``configuration`` is the fingerprint of the machine's configuration, and ``size`` the number of
     readable bytes of the flash.

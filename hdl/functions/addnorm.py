@@ -55,12 +55,12 @@ def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
 
 
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
-    """Place a register that adds the rows of each beat of ``i``; return its valid bit and its beat.
+    """Place a register for the sums of the two rows in ``i``; return its valid bit and its beat.
 
     The valid bit is 1 while the register has a beat, in the layout of :func:`sum_layout`. ``moves``
     must be 1 in a cycle in which the next circuit accepts this beat. If ``add`` is 1, the sums are
-    ``x + r``, saturated to 16 bits. If ``add`` is 0, the sums are ``x``. In lanes whose bit of
-    ``mask`` is 0, the sums are 0.
+    ``x + r`` (the rows in ``i``), saturated to 16 bits. If ``add`` is 0, the sums are ``x``. In
+    lanes whose bit of ``mask`` is 0, the sums are 0.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))

@@ -23,7 +23,7 @@ def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayou
     """Return the layout of a decoder step: the decoder's control signals for one cycle.
 
     ``format`` is the number of the weight format; format 0 is INT8, which has no codes. ``have`` is
-    the number of code bits per column that earlier rows of bytes have left over. If ``fetch`` is 1,
+    the number of code bits per column that were read but are not yet decoded. If ``fetch`` is 1,
     the decoder reads a row of codes. If ``scale`` is 1, it reads a row of scales: one scale per
     column for a group of weight rows. If ``grouped`` is 1, the weights have such scales.
     """
@@ -38,8 +38,8 @@ class DecodeSteps(Component):
     is the number of the weight format, 0 for INT8. The input ``grouped`` is 1 if the weights have
     scales. ``reads`` is 1 if the current step reads a row of bytes from memory. ``scales`` is 1 if
     this row has scales. If the input ``advance`` is 1, the next step follows in the next cycle.
-    With ``advance``, ``tile`` must be 1 in the last step of a tile, and ``restart`` must be 1 in
-    the last step of the last of these tiles.
+    With ``advance``, ``tile`` must be 1 in a tile's last step, and ``restart`` too if the tile is
+    the last in its columns of the matrix.
     """
 
     def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):

@@ -25,12 +25,12 @@ class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD commands on a systolic array or an adder tree.
 
     A MATMUL multiplies A (m rows, read on port ``a``) by the weights B (read on port ``b``), tile
-    by tile of B. A tile of loaded weights takes m cycles if port ``a`` accepts a request in every
-    cycle. If ``pass_width`` splits weights into parts, each row of A takes one cycle for each part.
-    While one tile computes, the weights of the next tile are loaded, also those of the next
-    command. The load takes one cycle for each of the tile's L lines (rows, or columns if
-    transposed). Therefore a tile takes ``max(m, L)`` cycles. Weights that an earlier PRELOAD loaded
-    need no time. Port ``b`` must deliver the lines of a tile without a pause.
+    by tile of B. If its weights are loaded and port ``a`` accepts a request in every cycle, a tile
+    takes m cycles. If ``pass_width`` splits weights into parts, each row of A takes one cycle for
+    each part. While one tile computes, the weights of the next tile are loaded, even if it belongs
+    to the next command. The load takes one cycle for each of the tile's L lines (rows, or columns
+    if transposed). Therefore a tile takes ``max(m, L)`` cycles. Weights that an earlier PRELOAD
+    loaded need no time. Port ``b`` must deliver the lines of a tile without a pause.
 
     PRELOAD loads tiles into weight slots (storage for one tile each), one line per cycle. If two
     lines are packed into one line of a slot, they take two or three cycles

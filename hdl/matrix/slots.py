@@ -15,13 +15,13 @@ REGISTERED_AHEAD = 2
 class SlotGuard(Component):
     """Delays new weights for a weight slot (storage for one tile) until the last use of the old.
 
-    ``free`` is 1 if line ``line``, the first to load of a tile, may be requested for slot ``slot``.
-    ``hold`` is 1 in the cycle in which a tile in slot ``slot`` is sent to the streamer, which reads
-    its activations. ``freed`` is 1 in the cycle in which the last activations of the oldest tile
-    are requested; this may be the cycle of ``hold``. From the next cycle on, the tile's slot is
-    free if no other sent tile uses the slot. ``late`` is the number of register stages between
-    ``hold`` and the request of the tile's activations. At most ``2 + 2 * late`` tiles may be
-    between ``hold`` and ``freed``.
+    ``free`` is 1 if the load of a tile into slot ``slot`` may begin with the request of line
+    ``line``. ``hold`` is 1 in the cycle in which a tile in slot ``slot`` is sent to the streamer,
+    which reads its activations. ``freed`` is 1 in the cycle in which the last activations of the
+    oldest tile are requested; this may be the cycle of ``hold``. From the next cycle on, the tile's
+    slot is free if no other sent tile uses the slot. ``late`` is the number of register stages
+    between ``hold`` and the request of the tile's activations. At most ``2 + 2 * late`` tiles may
+    have had ``hold`` but not yet ``freed``.
 
     In a systolic array ``free`` has two more conditions. First, line r must wait r cycles longer
     after ``freed`` than line 0, because row r of the array uses its activations r cycles after row
@@ -52,7 +52,7 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Connect the inputs for the next tile, which only subclasses have, to ``tiles``.
+        """Connect the inputs that describe the next tile to ``tiles``; only subclasses have them.
 
         ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`.
         """

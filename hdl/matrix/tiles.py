@@ -32,8 +32,9 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
     from ``line`` to ``end - 1`` are loaded.
 
     If ``onward`` is 1, the lines of the next tile follow the lines of this tile in memory. A tile's
-    first line is at ``b_addr`` plus the bytes of all earlier tiles with ``onward`` at 1. If the
-    command is :func:`stacked`, only earlier tiles in the same columns of B count.
+    first line is at ``b_addr`` plus the bytes of all earlier tiles with ``onward`` at 1. If each
+    tile column is stored separately (:func:`stacked`), only earlier tiles in the same columns of B
+    count.
 
     The other fields are flags. ``last`` is 1 for the last tile of a command. ``parity`` is 0 and 1
     in alternate commands. ``product`` is 1 for a tile of a MATMUL. ``loads`` is 1 if the tile's

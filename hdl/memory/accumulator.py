@@ -39,9 +39,9 @@ class AccumulatorMemory(Component):
 
     A drain request must come at least ``acc_settle`` cycles (a value of the configuration) after
     the last accumulation to the row. Any access to a drained row must come at least ``ACC_SETTLE``
-    cycles (a constant) after the accepted drain request. The result of an earlier access is
-    undefined. The matrix engine's ``status.done`` and the program's dependency tokens prevent
-    earlier accesses.
+    cycles (a constant) after the accepted drain request. If a drain request or an access comes
+    sooner, its result is undefined. The matrix engine's ``status.done`` and the program's
+    dependency tokens prevent this.
 
     Raises :class:`InputError` if ``cols`` is not positive.
     """

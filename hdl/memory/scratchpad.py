@@ -69,8 +69,9 @@ class Scratchpad(Component):
     If several ports request the same bank, the first in the order of ``readers`` or ``writers`` is
     granted, in the same cycle (``ready`` depends on ``valid``). The reader ``b`` (weights) is
     first, because the weights of a tile must arrive without a gap. The reader ``a`` (activations)
-    is second. A port waits only until the commands of earlier ports end. If weights and activations
-    are in the same bank, each line of weights delays the array by one cycle.
+    is second. A port waits only until the commands of the ports before it in this order end. If
+    weights and activations are in the same bank, each line of weights delays the array by one
+    cycle.
 
     If the configuration has ``registered``, each access is made one cycle after its grant. A
     request of the first reader is then always accepted at once, and granted one cycle later. The

@@ -39,9 +39,9 @@ def outputs(**fields: Any) -> dict[str, Any]:
 
 
 def has(record: Any, name: str) -> bool:
-    """Return whether a payload has a field, or a component or interface a port, called ``name``.
+    """Return whether a payload has a field ``name``, or a component or interface a port ``name``.
 
-    Raises :class:`AttributeError` if it has not, and ``name`` was never an argument of
+    Raises :class:`AttributeError` if there is none, and ``name`` was never an argument of
     :func:`present`.
     """
     signature = getattr(record, "signature", None)

@@ -11,9 +11,8 @@ class OutputBounds(Component):
     """Computes the clamp bounds of a command's output elements, for all requantizers.
 
     Elements have 16 bits if ``wide`` is 1, otherwise ``operand_width`` bits. The bounds are the
-    smallest and largest number of this width. If ``relu`` is 1, the lower bound is the zero point
-    ``zero``, if this is larger. ``o`` has the bounds and the zero point, two cycles after the
-    inputs.
+    smallest and largest number of this width. If ``relu`` is 1, the lower bound is at least the
+    zero point ``zero``. ``o`` has the bounds and the zero point, two cycles after the inputs.
     """
 
     def __init__(self, *, operand_width: int):

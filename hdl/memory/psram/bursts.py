@@ -19,10 +19,11 @@ class Bursts(Component):
     burst, and ``writes`` is 1 for a write burst. ``place`` is the address of the next column to
     move; ``step`` increments it.
 
-    A burst is cut into pieces: the columns that one command to the chip moves. A piece ends before
-    a column address that is a multiple of ``columns`` (a power of two), or at the end of the burst.
-    ``ends`` is 1 if the next column is the last of a piece. ``final`` is 1 if the next column is
-    the last of the burst. ``ahead`` is the number of columns of the piece after the next column.
+    A burst is cut into pieces, each the columns that one command to the chip moves. A piece ends
+    before a column address that is a multiple of ``columns`` (a power of two), or at the end of the
+    burst. ``ends`` is 1 if the next column is the last of a piece. ``final`` is 1 if the next
+    column is the last of the burst. ``ahead`` is the number of columns that follow the next column
+    in its piece.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, columns: int):

@@ -31,9 +31,9 @@ class PsramController(Component):
     frequency of the chip's clock. The ``chip.dies`` dies work in parallel. In each cycle each die
     moves one byte. The lowest byte of a word moves first, on the first die. If both read and write
     bursts wait, they alternate. A burst is cut at multiples of ``timing.columns`` columns into
-    pieces, each moved by one command. The cuts keep a command in one row, and short enough for the
-    refresh. A write piece begins when all of its words are available. A read piece begins when
-    there is room for all of its words. The first data follow the first byte of a command by
+    pieces, each moved by one command. The cuts keep a command in one row, and short enough not to
+    delay refreshes. A write piece begins when all of its words are available. A read piece begins
+    when there is room for all of its words. The first data follow the first byte of a command by
     ``begin(latency)`` cycles (:func:`celosia.arch.psram.begin`). ``latency`` is ``chip.latency``,
     or twice as much if the chip requests it on its pin RWDS.
 
