@@ -84,6 +84,7 @@ class Line:
         assert not (self._busy() and int(dut.owns.value)), "memory is the run's"
         if accepted and int(dut.o__valid.value):
             self.sent += bytes([int(dut.o__payload.value)])
+            assert int(dut.status.value) == self.registers.values[STATUS]
         self._addr = int(dut.host__addr.value)
         if int(dut.host__write_en.value):
             self.registers.write(self._addr, int(dut.host__write_data.value))
@@ -186,10 +187,9 @@ def directed_requests(config: Config, identity: Identity) -> Iterator[tuple[byte
         yield request(command, 99, length, 1, carried), 1
         for bit in range(3, 8):
             yield request(command | 1 << bit, bit, length, 1, payload), 0
-    tag = 0
-    for bit in range(8):
+    # The first and the last START are repeated; the others differ in one bit of the tag.
+    for tag in (0, *((1 << bit) - 1 for bit in range(9)), 255):
         yield request(Command.START, tag, 0, 2), 0
-        tag ^= 1 << bit
     for length in (identity.payload + 1, 2 * identity.payload):
         yield request(Command.WRITE_MEMORY, 1, length, 0, bytes(length)), 0
 
