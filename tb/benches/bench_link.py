@@ -6,7 +6,8 @@ Parameters: ``config``, every field of the configuration; ``identity``, a dictio
 of ``celosia.arch.link.Identity``, which the link sends as its answer to the request HELLO;
 ``timeout``, the number of cycles without a byte after which the link drops a request; ``requests``,
 the number of requests; ``stall``, the probability in each cycle that a channel of external memory
-pauses; ``latency``, the largest latency of external memory (cycles).
+pauses; ``latency``, the largest latency of external memory (cycles); ``long``, lengths of further
+reads of memory (bytes), or absent.
 """
 
 import itertools
@@ -339,14 +340,23 @@ async def a_pause_of_the_timeout_ends_a_request(dut: Any) -> None:
 
 @cocotb.test()
 async def a_long_answer_is_complete(dut: Any) -> None:
-    """The link answers with all registers, more bytes than a request can have."""
-    settings = parameters()
+    """The link answers with all registers, and with parts of memory of the lengths ``long``."""
+    settings, random = parameters(), rng()
     await start_clock(dut)
-    line = Line(dut, ExternalMemory(dut, Config.of(**settings["config"]), rng(), 0.0, 0), 1.0)
+    memory = ExternalMemory(dut, Config.of(**settings["config"]), random, 0.0, 0)
+    memory.bytes[:] = random.integers(0, 256, memory.bytes.size)
+    line = Line(dut, memory, 1.0)
     registers = line.registers.values
-    for byte in request(Command.READ_REGISTERS, 7, 4 * len(registers), 0):
-        await line.cycle(byte)
-        await line.quiet(1)
     payload = b"".join(value.to_bytes(4, "little") for value in registers.values())
-    await line.answered(7 + len(payload), 8 * len(payload), 30)
-    assert answers(line.sent) == [(Status.OK, 7, payload)]
+    cases = [(Command.READ_REGISTERS, payload)]
+    cases += [
+        (Command.READ_MEMORY, memory.bytes[:length].tobytes())
+        for length in settings.get("long", ())
+    ]
+    for command, wanted in cases:
+        line.sent = b""
+        for byte in request(command, 7, len(wanted), 0):
+            await line.cycle(byte)
+            await line.quiet(1)
+        await line.answered(7 + len(wanted), 12 * len(wanted), 30)
+        assert answers(line.sent) == [(Status.OK, 7, wanted)]

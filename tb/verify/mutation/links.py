@@ -88,6 +88,7 @@ LINK_BENCHES = {
             **{"identity": asdict(_IDENTITY), "timeout": _TIMEOUT, "requests": 100},
             **{"stall": 0.3, "latency": 10},
         },
+        mutants={"long": [2100, 4200]},
     ),
     "kept_factors": LinkBench(
         module="celosia.tb.benches.bench_kept_factors",
