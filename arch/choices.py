@@ -60,9 +60,9 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
 
     ``values`` maps short names of configuration fields to values. It has all newer fields, and may
     have older fields. Each option of a newer field stands for values of older fields (see
-    :data:`CHOICES`). An older field in ``values`` replaces one of the option's values. The result
-    has the option that stands for all of them. Raises :class:`InputError` if there is no such
-    option, and :class:`InputTypeError` if an older field's value has the wrong type.
+    :data:`CHOICES`). An older field in ``values`` replaces the option's value for this field. The
+    result has the option for the values after this replacement. Raises :class:`InputError` if there
+    is no such option, and :class:`InputTypeError` if an older field's value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():

@@ -48,7 +48,7 @@ class Datapath:
 
     @property
     def acc_settle(self) -> int:
-        """Fewest cycles from an accumulation to a row to a request that reads the new sums."""
+        """Fewest cycles between an accumulation to a row and a request that reads the new sums."""
         return 3 + self.stages + self.acc_corrected
 
     @property

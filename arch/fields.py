@@ -123,10 +123,10 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def param_lines(self) -> int:
-        """Number of scratchpad lines for one word: the requantization parameters of all lanes."""
+        """Scratchpad lines of a word, which holds the requantization parameters of all lanes."""
         return self.access.lines(PARAM_BYTES * self.vector.lanes)
 
     @property
     def word_bytes(self) -> int:
-        """Bytes of scratchpad lines for one word: the requantization parameters of all lanes."""
+        """Size of a word (all lanes' requantization parameters) in whole lines (bytes)."""
         return self.param_lines * self.line_bytes

@@ -122,10 +122,10 @@ def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
     """Return the commands, in order, that set a flash chip from any mode to its power-on state.
 
     Before the commands, the chip may be in continuous read, power-down, 4-byte addressing or
-    four-line commands (QPI). It may also have another number of dummy clocks, wrapped bursts, or
-    another upper half of the address. After the commands, the chip accepts the read commands
-    :data:`READS`. ``lanes`` is the number of data lines on which the machine reads. If ``lanes`` is
-    not 4, the commands do not end QPI.
+    four-line commands (QPI). It may also have wrapped bursts, or dummy clocks or upper address bits
+    (above ``ADDR_WIDTH``) other than at power-on. After the commands, the chip accepts the read
+    commands :data:`READS`. ``lanes`` is the number of data lines on which the machine reads. If
+    ``lanes`` is not 4, the commands do not end QPI.
     """
     ones = ONES[32 if chip.exit_4byte else 24]
     steps = [FlashStep("1", clocks, quad=lanes == 4) for clocks in ones]

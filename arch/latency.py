@@ -236,7 +236,7 @@ def dispatch_cycles(config: Datapath) -> int:
 
     The waiting command is another engine's, and waits for the token that the first command sends at
     its end. One cycle passes until the token is counted, one until the waiting command is accepted,
-    and in a ``registered`` machine one more until the first request.
+    and with the option ``registered`` one more until the first request.
     """
     return 2 + config.stages
 

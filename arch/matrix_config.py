@@ -19,8 +19,8 @@ class MatrixSizes(Datapath):
         """Number of last rows of a weight slot that hold the lower four bits of attention keys.
 
         A weight slot is the array's storage for one tile of weights or keys. A packed KV cache
-        stores the upper four bits of each key element, and of a key's first elements also the lower
-        four. The number is 0 without a packed KV cache.
+        stores the upper four bits of each key element, and the lower four bits of a key's first
+        elements. The number is 0 without a packed KV cache.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
@@ -84,8 +84,8 @@ class MatrixSizes(Datapath):
     def paired(self) -> bool:
         """True if a byte of a weight slot can hold two 4-bit operands, from two tiles.
 
-        A weight slot is the array's storage for one tile. The operands are weights with
-        ``packed_slots``, and keys or values of attention with a packed KV cache.
+        A weight slot is the array's storage for one tile. With ``packed_slots`` the operands are
+        weights; with a packed KV cache, attention keys or values.
         """
         return self.packed_slots or self.packed_cache is not None
 

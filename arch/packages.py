@@ -70,7 +70,7 @@ def missing(module: str, subject: str, package: str = "", extra: str = "") -> In
 def remedy(extra: str) -> str:
     """Return a clause for an error message that says how to install an extra of Celosia with pip.
 
-    The clause names the argument of ``pip install`` in a checkout of the repository, and with a
+    The clause names two arguments of ``pip install``: for a checkout of the repository, and for a
     wheel file.
     """
     return f"install it with: pip install '.[{extra}]' in a checkout, or 'FILE.whl[{extra}]'"

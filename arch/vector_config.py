@@ -47,11 +47,11 @@ class VectorSizes(Datapath):
 
     @property
     def pre_depth(self) -> int:
-        """Number of words of the parameter memory that SOFTMAX and NORM can use; 0 for all words.
+        """Number of words of the parameter memory that SOFTMAX and NORM can use; 0 if not limited.
 
         SOFTMAX and NORM use the parameters to requantize sums from accumulators. They can use the
-        first words only. If the configuration has no record ``fused``, SOFTMAX and NORM cannot read
-        accumulators, and the number is 0.
+        first words only. Without the record ``fused``, SOFTMAX and NORM cannot read accumulators,
+        and the number is also 0.
         """
         return self.fused.words if self.fused else 0
 

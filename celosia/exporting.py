@@ -56,8 +56,8 @@ def files(
     - ``top``: name of the accelerator's Verilog module.
     - ``timing``: timing of the external memory for which the manifest (``model.json``) predicts
       cycles.
-    - ``bits``: number of upper bits of each weight that runs read, for nested weights (weights that
-      can be read at several widths).
+    - ``bits``: for nested weights (readable at several widths), the number of upper bits of each
+      weight that the accelerator reads.
     - ``origin``: the result of :meth:`celosia.Model.origin`, for the manifest; None if unknown.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}

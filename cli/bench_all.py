@@ -147,8 +147,8 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with one line for each benchmark: its command and its results.
 
-    ``rows`` are the lines that :func:`measure` returns. If the first line has the entry ``rows``,
-    the text has only the first benchmark: its command and its own table, which is that entry.
+    ``rows`` are the lines that :func:`measure` returns. If the first line has an entry ``rows``
+    (the command's own table), the text has only the first benchmark's command and this table.
     """
     lines = []
     if "rows" in rows[0]:

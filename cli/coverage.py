@@ -59,7 +59,7 @@ def coverage(
     There are three kinds of coverage points. A point of `line` is a block of Verilog, or one
     outcome of a condition or multiplexer. A point of `toggle` is a change of one bit, from 0 to 1
     or from 1 to 0. A point of `functional` combines an instruction, one of its flags (or none), a
-    value of a size (such as the largest), and a memory timing.
+    value of a size operand (such as the largest), and a memory timing.
 
     Without UNIT, the command runs all benches and the test programs, and counts points of all
     kinds. If UNIT is `functional`, it runs only the test programs, and counts only points of

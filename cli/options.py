@@ -96,9 +96,9 @@ def config_choice(defaults: str) -> Adder:
     """Return a decorator that adds ``--config`` and ``--set``; the default depends on the model.
 
     The command's function receives the argument ``configured``, a function from the name of a
-    default preset to a configuration. The configuration is that of ``--config``, or the preset
-    without ``--config``, changed by ``--set``. ``defaults`` is a part of the help of ``--config``:
-    it lists the default preset of each model.
+    default preset to a configuration. The configuration is that of ``--config`` (by default the
+    preset), changed by ``--set``. ``defaults`` is a part of the help of ``--config``: it lists the
+    default preset of each model.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:

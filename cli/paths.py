@@ -15,7 +15,7 @@ _LONGEST = 4095  # bytes; of a whole path
 def check_name(text: str) -> str:
     """Return the fault of the path ``text`` as the end of a sentence, or "" if the path is valid.
 
-    The text begins with a verb. The caller puts a subject, such as "The path", before the verb.
+    The returned text begins with a verb; the caller puts a subject, such as "The path", before it.
     """
     parts = [part.encode("utf-8", "surrogateescape") for part in text.split(os.sep)]
     if not text:

@@ -20,11 +20,11 @@ class Family:
     """A family of FPGA devices: its cells, and the options of its tools.
 
     ``cells`` maps a resource, such as ``luts``, to a dictionary from cell type to the amount of the
-    resource in one cell. The cell types are those of Yosys's netlist; in ``placed`` they are those
-    of nextpnr's report. ``block_ram_shapes`` are the pairs (width in bits, depth in words) of a
-    block RAM. From these shapes, a build computes the block RAMs of each memory, to choose memories
-    that it makes of LUTs. The list is empty if LUTs of the family cannot replace block RAM. If
-    ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
+    resource in one cell. The cell types are those of Yosys's netlist; ``placed`` is such a
+    dictionary for nextpnr's cell types. ``block_ram_shapes`` are the pairs (width in bits, depth in
+    words) of a block RAM. With these shapes, a build computes each memory's number of block RAMs,
+    and chooses memories to make of LUTs. The list is empty if LUTs of the family cannot replace
+    block RAM. If ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
     """
 
     name: str

@@ -69,9 +69,8 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
     """Return a design's Verilog for runs of Yosys outside this project's build.
 
-    ``verilog`` is the design. From the result, Yosys's command for the family, such as
-    ``synth_ecp5``, makes a circuit (:func:`plain_needs`). The circuit has as many multipliers and
-    RAMs as this project's build.
+    ``verilog`` is the design. Yosys's command for the family, such as ``synth_ecp5``, makes a
+    circuit from the result. This circuit has as many multipliers and RAMs as this project's build.
 
     For ``ecp5``, the result instantiates multipliers, and block RAMs with output registers. For
     ``ice40``, it instantiates SB_MAC16 for pairs of products, and SB_SPRAM256KA for large memories.

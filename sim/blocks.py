@@ -48,17 +48,16 @@ def rounded(values: Ints, count: int) -> Ints:
 
 
 def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
-    """Pack two arrays of 8-bit numbers as 4-bit mantissas; return words [n, cols] of weight slots.
+    """Pack two arrays of 8-bit numbers in words [n, cols], each with a 4-bit mantissa per array.
 
-    A weight slot is on-chip storage for one tile of weights. ``first`` and ``second`` have shape
-    [n, size]. Row i of both has one exponent e, by equation (22) of ``docs/formats.md``. A word
-    consists of three fields, from the lowest bits on:
+    The words are for weight slots (on-chip storage for one tile of weights each). ``first`` and
+    ``second`` have shape [n, size]. Row i of both has one exponent e, by equation (22) of
+    ``docs/formats.md``. A word consists of three fields, from the lowest bits on:
 
     - A byte with the mantissa of ``first`` in the low half and that of ``second`` in the high half.
       In columns from ``size`` on, the byte is 0.
     - ``scale_bits`` bits, all 0.
-    - ``above`` bits of e - 1, which is distributed over the columns: column 0 has its lowest bits,
-      column 1 the next.
+    - A slice of e - 1, ``above`` bits wide: column 0 has the lowest bits, column 1 the next.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]

@@ -19,8 +19,8 @@ def starting() -> bool:
     """Return whether the main thread is starting a subprocess at this moment.
 
     A signal handler must not raise an exception during the start: nothing could kill the new
-    subprocess afterwards. The handler can call :func:`end_processes` instead. After the start,
-    :func:`run_process` raises KeyboardInterrupt.
+    subprocess afterwards. The handler can call :func:`end_processes` instead; :func:`run_process`
+    then raises KeyboardInterrupt after the start.
     """
     return _starting
 

@@ -8,7 +8,7 @@ from celosia.generators.export.c_source import array
 
 @dataclass(frozen=True)
 class Sample:
-    """Tokens of a sample text: the host's source or prompt, and the likeliest continuation."""
+    """Tokens of a sample: the input (a source text or prompt), and the likeliest continuation."""
 
     tokens: Sequence[int]
     given: int

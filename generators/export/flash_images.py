@@ -70,7 +70,7 @@ class Script:
     def name(self, labels: Sequence[bytes]) -> None:
         """Append a record that makes the board send ``labels[i]`` over the serial line.
 
-        ``i`` is the index of the largest number, which the last :meth:`compare` found.
+        ``i`` is the index of the largest number in the last :meth:`compare`'s range.
         """
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
@@ -78,7 +78,7 @@ class Script:
     def choose_register(self, number: int, values: Sequence[int]) -> None:
         """Append a record that writes ``values[i]`` to sequencer register ``number``.
 
-        ``i`` is the index of the largest number, which the last :meth:`compare` found.
+        ``i`` is the index of the largest number in the last :meth:`compare`'s range.
         """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""
@@ -105,8 +105,8 @@ def power_on_image(
     Each element of ``inputs`` has the rows of one input, as :meth:`EncoderHost.request` accepts
     them. At power-on the board sends a line over the serial line: the model's name, then the class
     of each input. The class is the index of the output's largest score. It is sent as a label from
-    ``labels`` or, if ``labels`` is empty, as a number. ``payload`` is the longest payload of a link
-    request (bytes).
+    ``labels`` or, if ``labels`` is empty, as a number. ``payload`` is the largest data size of a
+    host link request (bytes).
 
     If there are inputs, the output must be one row of 2 to ``ENTRIES`` INT16 scores, and the model
     must run one input at a time. Otherwise :class:`InputError` is raised.
@@ -144,7 +144,7 @@ def text_image(
 
     At power-on, the board sends one line of text over the serial line: the model's name, the prompt
     and its continuation. Each step appends the token with the largest score. ``payload`` is the
-    greatest payload of a link request (in bytes).
+    largest data size of a host link request (bytes).
 
     The board chooses the tokens, so the image must provide for every token. For each step, the
     image has a table with the text of every token of the vocabulary. The board sends the text of

@@ -42,7 +42,7 @@ def package(
     - ``image.bin`` has the content of external memory, from address 0 on.
     - ``setup_N.bin``, only for decoders, is setup program N, which runs once and copies its image
       from external memory to the chip's memories.
-    - ``setup_N_image.bin`` is the image of setup program N. The last setup program has the image
+    - ``setup_N_image.bin`` is the image of setup program N, except for the last one, whose image is
       ``image.bin``.
     - A decoder's result also has the tokenizer's file, if there is one.
 

@@ -108,9 +108,9 @@ class TextSource:
         return self.calibrate(None, options, progress)[0]
 
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
-        """Return a quantized decoder that has only the first layers of the model.
+        """Return a quantized decoder that has only the first layers of the whole model.
 
-        ``model`` is the description of the decoder. The calibration uses one token. If the decoder
+        ``model`` describes this short decoder. The calibration uses one token. If the short decoder
         does not fit a machine, the whole model does not fit either.
         """
         few = replace(options, texts=1, length=1)

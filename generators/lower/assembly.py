@@ -151,8 +151,8 @@ def first_fit(
 
     ``series`` is a list of lists of choices, tried in order. If choices do not fit, ``make`` raises
     :class:`FitError`. If ``ends(choices, error)`` is true for this error, all smaller choices
-    (``is_smaller``) in the rest of the same list are skipped. Choices that are smaller than one of
-    ``known``, which do not fit, are skipped in all lists.
+    (``is_smaller``) in the rest of the same list are skipped. ``known`` are choices that do not
+    fit; smaller ones are skipped in all lists.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -197,8 +197,8 @@ def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
     ``words`` is the number of words of all programs. If ``least`` is true, ``words`` is a lower
-    bound without the SET instructions of loops. Other sizes of loads cannot help in this case, and
-    the error's ``hopeless`` is true.
+    bound without the SET instructions of loops. In this case, loads of other sizes cannot make the
+    programs fit, and the error's ``hopeless`` is true.
     """
     config = memory.config
     if words > config.control.program_depth:

@@ -68,7 +68,7 @@ def turn(index: int, count: int) -> int:
     """Return the number (0, 1 or 2) of the buffer that holds part ``index`` of ``count`` parts.
 
     Parts alternate between buffers 0 and 1. The first part follows the last one again, in another
-    buffer. If ``count`` is odd, the last part is therefore in buffer 2.
+    buffer: if ``count`` is odd, the last part is in buffer 2, not 0.
     """
     return 2 if count % 2 and index == count - 1 else index % 2
 

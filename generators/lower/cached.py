@@ -74,8 +74,8 @@ class Cached:
         """After a loop over layers, add loads of new keys and values that no instruction reads.
 
         Each iteration of the loop loads the next layer's cache after the stores of new keys and
-        values. The last layer has no next layer, and these loads replace the missing ones. With
-        them, instructions after the loop wait in the same way as those in an iteration.
+        values. The last layer has no next layer; the added loads replace the missing ones.
+        Instructions after the loop then wait like those in an iteration.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))

@@ -46,8 +46,8 @@ class Layers(Instructions):
         """Add instructions that load or copy the cosines and sines for a run's rotary positions.
 
         If the scratchpad does not keep the cosines and sines of all positions, those of the run are
-        loaded from external memory. These loads precede the data of all layers, so that all layers
-        wait in the same way and can be iterations of a loop.
+        loaded from external memory. These loads precede the instructions of all layers, so that all
+        layers wait in the same way and can be iterations of a loop.
 
         If the scratchpad keeps all cosines and sines, nothing is loaded. If the run has several
         texts, or if some layers do not rotate, the run's cosines and sines are copied to the rows

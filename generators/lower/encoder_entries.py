@@ -86,7 +86,7 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
 def assembly(
     placed: Placed, model: ModelDescription, layers: int | None = None
 ) -> Assembly[Placed]:
-    """Return an encoder's programs, and the runs by whose predicted cycles programs are compared.
+    """Return an encoder's programs, and the runs whose predicted cycles decide between programs.
 
     If ``layers`` is given, the programs have only that number of layers. In this case there are no
     programs that read fewer bits of nested weights.

@@ -241,9 +241,9 @@ class Instructions(Rules):
         that text is requantized. By default, all rows are.
 
         ``behind`` are the operations after the layer. If the first operation is a rotation or a
-        gate, the DRAIN also applies that operation. The instruction's operand ``table`` is a head's
-        key columns for a rotation, the zero point of the gate's source for a gate, and the table
-        slot for an activation table. In all other cases the operand is the argument ``table``.
+        gate, the DRAIN also applies that operation. The instruction's operand ``table`` is a key
+        head's number of columns for a rotation, the source's zero point for a gate, and the table
+        slot for an activation table. Otherwise the operand is the argument ``table``.
 
         A deferred norm stores one factor for each row, and the DRAIN after the next layer
         multiplies the row by the factor. The factor of the first row has number ``factor``. If

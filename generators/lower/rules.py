@@ -178,7 +178,8 @@ class Rules(ABC):
 
         ``rows`` and ``columns`` (first, count) select the part of the tensor ``target``. The part
         is written to the view ``place``, by default the tensor's buffer. If ``anew`` is true, the
-        instruction may destroy the other bytes of the buffer (:meth:`defines`).
+        buffer's other bytes are not needed: the first write to the buffer may destroy them
+        (:meth:`defines`).
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)

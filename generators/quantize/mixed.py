@@ -48,7 +48,7 @@ Look = Callable[[IntegerGraph], Mapping[str, Ints]]
 
 @dataclass(frozen=True)
 class Mixture:
-    """Weight formats of a model's matrices, the measured loss, and the bytes of all weights."""
+    """Weight formats of a model's matrices, the measured loss, and the weights' size in bytes."""
 
     chosen: dict[str, str]
     """Formats by the weights' names; weights that are not listed are in INT8."""

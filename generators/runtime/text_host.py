@@ -236,8 +236,8 @@ class TextHost(Compiled):
     ) -> Run:
         """Return the :class:`Run` (entry point and register values) of the token at ``position``.
 
-        The result is only for the prediction of the run's cycles, so registers that depend on token
-        numbers are omitted. If a run has several texts, each text has a token at ``position``. The
+        The result serves to predict cycles, so registers that depend on token numbers (vocabulary
+        indices) are omitted. If a run has several texts, each text has a token at ``position``. The
         arguments are those of :meth:`predict`.
         """
         registers = self.registers(position, rows, source)

@@ -24,9 +24,9 @@ class RowStatistics(Component):
 
     A beat enters in each cycle with ``valid_i`` at 1. ``s`` has the beat's ``lanes`` 16-bit
     elements, which must be 0 past the row's end; ``last`` is 1 for the last beat of a row. ``n`` is
-    the length of the row; it must be at least the number of elements that arrive. If ``rms`` is 1,
-    the unit uses and outputs 0 in place of the sum. ``n``, ``rms`` and ``eps`` must hold while a
-    row is in the unit.
+    the row's length in the formula, and at least the number of elements without zeros past the end.
+    If ``rms`` is 1, the unit uses and outputs 0 in place of the sum. ``n``, ``rms`` and ``eps``
+    must hold while a row is in the unit.
 
     The result leaves ``latency`` cycles after the last beat of a row. ``valid_o`` is then 1 for one
     cycle, ``total`` is the sum, and ``mantissa`` and ``right`` represent the inverse root. To

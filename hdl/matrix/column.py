@@ -29,12 +29,12 @@ class ElementColumn(Component):
     ``column_strobe_i`` moves down by one row per cycle. Each element that the strobe reaches writes
     ``row_data`` of its row to slot ``column_slot_i``.
 
-    If two columns share multipliers, ``side`` is ``left`` or ``right``. The ports ``beside``
-    (weights for the right column) and ``product`` (products for the left column) then have one
-    entry per row. If ``pass_width`` is below 8, ``part_i`` selects the group of weight bits to
-    multiply. If ``sleep`` is true, the bit ``awake_i`` moves down the column with the activations;
-    at 0, the activation registers hold. :class:`celosia.hdl.matrix.element.ProcessingElement`
-    describes the signals.
+    If two columns share multipliers, these are in the right one (``side`` is ``right``). The left
+    column outputs weights on ``beside`` and receives products on ``product``, one entry per row
+    each. If ``pass_width`` is below 8, ``part_i`` selects the group of weight bits to multiply. If
+    ``sleep`` is true, the bit ``awake_i`` moves down the column with the activations; at 0, the
+    activation registers hold. :class:`celosia.hdl.matrix.element.ProcessingElement` describes the
+    signals.
     """
 
     def __init__(

@@ -36,8 +36,8 @@ class MatrixEngine(Component):
     lines are packed into one line of a slot, they take two or three cycles
     (:class:`celosia.hdl.matrix.weights.WeightFetcher`). Products that use other slots continue
     meanwhile; each loaded tile delays them by one cycle. The load of a tile waits until no product
-    uses its slot. In a systolic array, a tile that starts at line r (flag ``append``) waits r
-    cycles more.
+    uses its slot. In a systolic array, a tile that starts at line r of its slot (flag ``append``)
+    waits r cycles more.
 
     A product of T tiles takes
     ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles from the
@@ -50,10 +50,11 @@ class MatrixEngine(Component):
     A drain (read of the accumulators) reads complete sums if it waits for the command's dependency
     token, or starts at least ``dispatch_cycles`` cycles after ``status.done``. ``status.stall`` is
     1 while a scratchpad request waits. ``sends`` is 1 in each cycle in which the scratchpad accepts
-    the request for a vector. Some cycles later, ``macs`` is the number of products of the vector in
-    the tile's used rows and columns. One cycle after ``macs``, ``gated`` is the number of zero
-    activations in the used rows. ``refused`` is 1 if the next vector waits because the scratchpad
-    does not accept a request. ``filling`` is 1 while the accepted commands have vectors to request.
+    the request for a row of A. Some cycles later, ``macs`` is the number of the row's products in
+    array rows and columns that the tile uses. One cycle after ``macs``, ``gated`` is the number of
+    zero activations in the used rows. ``refused`` is 1 if the next row of A waits because the
+    scratchpad does not accept a request. ``filling`` is 1 while the accepted commands have rows to
+    request.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -40,7 +40,7 @@ class DirectSums:
     def bank(self, depth: int) -> AccumulatorBank | StoredBank:
         """Return a memory bank of ``depth`` rows of sums.
 
-        Write data arrive ``later`` cycles after the write strobe.
+        ``later`` is the delay of write data after the write strobe (cycles).
         """
         return AccumulatorBank(depth, self._layout, self._level, later=self.later)
 

@@ -1,4 +1,4 @@
-"""The front ends of the vector engine, and the selection of one of them."""
+"""The front ends of the vector engine, which compute the inputs of its back end."""
 
 from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data, stream, wiring

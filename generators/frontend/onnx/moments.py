@@ -103,9 +103,9 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 def spread_shift(node: Node, view: View, number: Floats) -> View:
     """Return the sum or difference of a constant and a view of a :class:`Spread`.
 
-    A :class:`Spread` is a term in the formula of LayerNorm. ``view`` is the view, and ``number`` is
-    the constant. The result is a view of another :class:`Spread`, whose ``beta`` includes the
-    constant.
+    A :class:`Spread` is a term in a LayerNorm's formula, plus a constant ``beta``. ``view`` is the
+    view, and ``number`` is the constant. The result is a view of another :class:`Spread`, whose
+    ``beta`` includes the constant.
 
     Raises :class:`UnsupportedError` if the constant differs between rows (tokens), or if the view
     lacks a column of its tensor.

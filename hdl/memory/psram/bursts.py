@@ -15,8 +15,8 @@ class Bursts(Component):
     """Accepts read and write bursts, and generates the column addresses of each burst.
 
     If requests of both kinds wait, they are accepted alternately. A request is accepted when the
-    previous burst has ended; its columns are available one cycle later. ``busy`` is 1 during a
-    burst, and ``writes`` is 1 for a write burst. ``place`` is the address of the next column to
+    previous burst has ended; one cycle later the outputs describe its columns. ``busy`` is 1 during
+    a burst, and ``writes`` is 1 for a write burst. ``place`` is the address of the next column to
     move; ``step`` increments it.
 
     A burst is cut into pieces, each the columns that one command to the chip moves. A piece ends
