@@ -85,19 +85,18 @@ def held(
     """Return a matrix's tiles [nt, kt, rows, cols] from the weight slots that begin at ``slot``.
 
     The matrix has ``nt`` tile columns of ``kt`` tiles. ``slots`` [depth, rows, cols] has one word
-    for each element of a slot. From the lowest bits on, a word has a byte, ``scale_bits`` bits of
-    its column's scale, and ``exponent_bits`` bits of its row's exponent. The words of a column
-    together have the whole scale, and the words of a row have the whole exponent. Without options,
-    the bytes are 8-bit weights; scales and exponents are not used. Options (equations of
+    for each element of a slot. The low byte of a word holds weights; above it are ``scale_bits``
+    bits of the column's scale, then ``exponent_bits`` bits of the row's exponent. The words of a
+    slot's column together hold its scale, those of a row its exponent. Without options, the bytes
+    are 8-bit weights; scales and exponents are not used. Options (equations of
     ``docs/formats.md``):
 
     - ``paired``: each slot holds two consecutive tiles of 4-bit weights, the first tile in the low
       half of the bytes, equation (15).
-    - ``half``: each slot holds 4-bit tiles of two matrices. 0 selects the matrix in the low half of
-      the bytes, 1 the matrix in the high half.
-    - ``block``: weights are 4-bit mantissas. The result has their numbers with the row's exponent,
-      as
-      8-bit operands, equation (22).
+    - ``half``: each slot holds 4-bit tiles of two matrices; ``half`` is 0 for the matrix in the low
+      half of the bytes, 1 for that in the high half.
+    - ``block``: weights are 4-bit mantissas; they are combined with the row's exponent to 8-bit
+      operands, equation (22).
     - ``scaled``: the tiles are multiplied by the scales, equation (16).
     """
     _, rows, cols = slots.shape
@@ -154,9 +153,9 @@ def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
     Tiles are padded with zeros to ``cols`` columns. If ``transpose`` is true, they are also padded
-    to ``rows`` rows. If ``transpose`` is false, rows of a slot past the last row of b keep their
-    content. ``transpose`` must be true for a PRELOAD with the flag ``b_transpose``, but the
-    function does not transpose b.
+    to ``rows`` rows. If ``transpose`` is false, a slot's rows after the last row of b are not
+    written. ``transpose`` is true if the PRELOAD has the flag ``b_transpose``; b is already
+    transposed.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -175,11 +174,12 @@ def append(
     ``slots`` [depth, rows, cols] is changed in place. If ``transpose`` is true, column j of b is
     written to column ``line + j`` of the matrix. Each column of the matrix spans ceil(k / rows)
     consecutive slots. If ``transpose`` is false, row j of b is written to row ``line + j``, and n
-    may be at most cols. Columns and rows are counted from the first one in ``slot``, across slots.
-    The rest of a written column or row is filled with zeros.
+    may be at most cols. Column or row 0 is the first one in ``slot``; the count continues through
+    the next slots. The rest of a written column or row is filled with zeros.
 
-    ``lower`` [count, n] requires ``transpose``. Column j of ``lower`` is written in reverse order
-    to the last ``count`` elements of column ``line + j``.
+    ``lower`` [count, n], allowed only with ``transpose``, has the lower bits of the columns' first
+    elements: column j of ``lower``, in reverse order, fills the last ``count`` elements of column
+    ``line + j``.
     """
     _, rows, cols = slots.shape
     if transpose:

@@ -90,8 +90,8 @@ def times_factor(
     integer arrays, which are broadcast.
 
     The upper 16 bits of ``multiplier`` are multiplied by ``mantissa``. The new multiplier has the
-    upper 16 bits of the product; its lower bits are 0. The new multiplier's relative error is below
-    2**-14. The new shift is clamped to -31..30.
+    product's sign and 15 most significant bits; its lower 16 bits are 0. The new multiplier's
+    relative error is below 2**-14. The new shift is clamped to -31..30.
     """
     product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
     big = (np.abs(product) >> 31).astype(np.int64)

@@ -74,8 +74,8 @@ def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
     """Divide softmax weights by the sum of their row; return the probabilities in Q0.24.
 
     A weight is ``mantissa`` (Q1.16), shifted right by ``shift`` bits. ``inverse * 2**exponent``
-    must be the reciprocal of the row's sum, with the sum in units of ``2**-28``. Results are
-    rounded to nearest, ties up.
+    must be 1 / S for the row's sum S, an integer in units of ``2**-28``. Results are rounded to
+    nearest, ties up.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties
     scale = OCTAVE_MANTISSA - WEIGHT_FRACTION - PROBABILITY_FRACTION - exponent  # at least 8

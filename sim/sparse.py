@@ -47,9 +47,9 @@ def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
     """Return the bytes that encode a sparse matrix [k, n] of INT8 for tiles of ``cols`` columns.
 
     The matrix is read column by column and divided into ``lanes`` parts, one for each decoder lane.
-    A part is encoded as a list of entries: each entry encodes a number of zeros and usually the
-    nonzero value after them. All parts have the same number of entries, the smallest possible.
-    Shorter parts are padded with entries that encode nothing.
+    A part is encoded as a list of entries: each entry encodes a run of zeros and the nonzero value
+    after it, or only zeros of a run too long for one entry. The longest part has as few entries as
+    possible; the others are padded with empty entries.
 
     Raises :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more than
     ``PLACES`` rows or ``PLACES * cols`` columns.

@@ -38,7 +38,7 @@ class Sums:
 
         The configuration must support the instruction ``step``. MATMUL and SPARSE compute columns.
         DRAIN and instructions with the flag ``drain`` read columns. Raises :class:`ProgramError` if
-        a column is read that an earlier product into the same row has not computed.
+        a column is read that a product into its row, since the row's last read, has not computed.
         """
         if step.opcode in _PRODUCTS:
             self._add(step)

@@ -77,7 +77,7 @@ def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> 
     the part 1 + ``times`` times.
 
     In :attr:`Use.beside`, each further execution adds ``used`` minus ``before``. Lifetimes are
-    those in ``used``, because the same buffers overlap in every execution.
+    those in ``used``.
     """
     grown = {}
     for name, use in used.items():

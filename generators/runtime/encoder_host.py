@@ -148,8 +148,8 @@ class EncoderHost(Compiled):
     def beside(self, rows: int) -> Request:
         """Return memory contents and registers that a host writes with an input of ``rows`` rows.
 
-        There are memory contents (constants for the rows' average) only if the model averages rows
-        and allows variable lengths.
+        The memory contents, constants for the rows' average, are empty if the model averages no
+        rows or has a fixed length.
         """
         return self.requests[rows]
 

@@ -27,8 +27,8 @@ class SoftmaxUnit(Component):
     :func:`celosia.sim.softmax.softmax` bit for bit. They differ from float64 by at most ``2**-15``
     for rows of up to 512 elements.
 
-    Throughput is one beat per cycle for rows of any length, even of one beat. The first result of a
-    row of n beats appears ``latency + n - 1`` cycles after the row's last beat. ``latency`` is
+    Throughput is one beat per cycle for rows of any length. The first result of a row of n beats
+    appears ``latency + n - 1`` cycles after the row's last beat. ``latency`` is
     ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``. ``sum_width`` is 28 plus the
     number of bits of the integer ``max_row``, first rounded up to a multiple of ``lanes``. If
     ``parity`` is true, words of the row buffers have parity bits, and bit 1 of the output

@@ -31,7 +31,7 @@ class FrontEnds(Component):
     before the last beat of the previous SOFTMAX. In that case ``owes`` is 1 until the new SOFTMAX
     begins, and ``command`` must hold while ``owes`` is 1. In a ``registered`` machine the front
     ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` one cycle
-    later, through registers.
+    later.
     """
 
     def __init__(self, config: VectorConfig):

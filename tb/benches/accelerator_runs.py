@@ -137,8 +137,8 @@ class Runs:
 
         ``golden`` is the golden machine, by default a new one. The comparison is that of
         :meth:`run`. If the configuration has counters, VECTOR_READ must equal the number of lines
-        that PARAMS instructions read. The matrix, vector and load engines must not stall in all of
-        their busy cycles. Return the accelerator's counters, a dictionary from name to value.
+        that PARAMS instructions read. The matrix, vector and load engines must each have busy
+        cycles without a stall. Return the accelerator's counters, a dictionary from name to value.
         """
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)

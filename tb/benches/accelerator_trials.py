@@ -225,7 +225,8 @@ class Trials:
     async def reset(self) -> None:
         """Reset the accelerator (not external memory) during a run; check registers and memory.
 
-        STATUS must report the recovery; PC, INTERRUPT and INTERRUPT_ENABLE must be 0.
+        STATUS must show that the accelerator is recovering; PC, INTERRUPT and INTERRUPT_ENABLE must
+        be 0.
         """
         host, dut = self.host, self.dut
         await self.some(await self.begin())

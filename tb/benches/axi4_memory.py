@@ -22,9 +22,9 @@ class AxiMemory:
 
     ``bytes`` is the content of the RAM; bus addresses are taken modulo the RAM's size. In each
     cycle each channel pauses with probability ``stall``. Accesses at or above the address
-    ``broken`` are answered with errors; if ``broken`` is None, there are no errors. A bench that
-    changes ``broken`` during a test must begin with an address, not None. The bench calls
-    :meth:`sample` at each falling edge.
+    ``broken`` are answered with errors; if ``broken`` is None, there are no errors. If a bench
+    changes ``broken`` during a test, the initial value must be an address, not None. The bench
+    calls :meth:`sample` at each falling edge.
     """
 
     def __init__(

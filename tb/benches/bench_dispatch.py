@@ -353,14 +353,14 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 
 @cocotb.test()
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
-    """If a command consumes a token in the same cycle, a push to a full counter is no overflow.
+    """A push to a full counter is no overflow if a command consumes a token in the same cycle.
 
     A full counter has ``MAX_TOKENS`` tokens. In each trial the bench pushes one more token: before,
     in or after the cycle in which the command consumes a token. If the push comes before this
     cycle, the unit must report an overflow, and must not send the command to the engine.
 
-    If the configuration has ``registered`` (extra pipeline registers), and the push is early by
-    only one cycle, the unit reports the overflow and also sends the command.
+    If the configuration has ``registered`` (extra pipeline registers), a push exactly one cycle
+    before is reported as an overflow, but the command is sent, too.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

@@ -59,9 +59,8 @@ class Work:
     the lane's result. ``sums`` lists the expected beats of the output stream ``o_sum``; a beat is a
     list of sums.
 
-    ``factors`` lists the expected row factors, as triples (index, mantissa, right shift). A row is
-    normalized by multiplication with its factor. A SOFTMAX stores each factor at its index. The
-    factors of a NORM have the index None.
+    ``factors`` lists the expected row factors, as triples (index, mantissa, right shift). The index
+    is the place in the factor memory where a SOFTMAX stores the factor, or None for a NORM.
     """
 
     opcode: str

@@ -78,9 +78,10 @@ async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
     """The output ``softmaxes`` stays 1 until the unit has received all row factors of a softmax.
 
     The number of the softmax's rows, operand ``m``, is each power of two that ``m`` can hold. If
-    the softmax has at most ``2 * row_factors`` rows, the bench sends a factor for each row;
-    ``softmaxes`` must be 0 after the last factor. If the softmax has more rows, the bench sends
-    only the first ``2 * row_factors`` factors; ``softmaxes`` must still be 1 after these factors.
+    the softmax has at most ``2 * row_factors`` rows (twice the stored factors), the bench sends a
+    factor for each row; ``softmaxes`` must be 0 after the last factor. If the softmax has more
+    rows, the bench sends only the first ``2 * row_factors`` factors; ``softmaxes`` must still be 1
+    after these factors.
     """
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)

@@ -3,20 +3,21 @@
 Parameters: ``config`` has the fields that differ from the preset ``small``. ``stall`` is the
 probability in each cycle that a scratchpad port pauses. The port ``b``, which reads weights, pauses
 only before the first line of a tile. If ``alone`` is true, each command waits for the end of the
-previous command. The commands are the list ``products``, or ``random`` (a number) random commands.
+previous command. The commands are the list ``products``, or random commands; ``random`` is their
+number.
 
 A command is (opcode, m, k, n, flags[, slot, line]). ``slot`` is the command's first weight slot
 (storage in the array for one tile of weights). ``line`` is the first line (row of weights) of this
 slot that a PRELOAD with the flag ``append`` writes. Addresses and zero points are random.
 
 ``report`` is the path of a JSON file to which the bench writes two lists. For each command,
-``cycles`` has the cycles from the acceptance of the first command to the command's ``done``. If
-``alone`` is true, the cycles start at the command's own acceptance. ``working`` has the lengths, in
-cycles, of the intervals in which the output ``working`` is 1.
+``cycles`` has the cycles from the acceptance of the first of all commands to this command's
+``done``. If ``alone`` is true, the cycles start at the command's own acceptance. ``working`` has
+the lengths, in cycles, of the intervals in which the output ``working`` is 1.
 
 At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
-and counters are checked. With ``random`` and INT8 weights, products must take the cycles stated in
-the engine's docstring.
+and counters are checked. If the commands are random and the weights INT8, products must take the
+cycles stated in the engine's docstring.
 """
 
 import json

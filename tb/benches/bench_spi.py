@@ -186,9 +186,9 @@ def _bytes(bits: list[int]) -> bytes:
 async def a_link_answers(dut: Any) -> None:
     """A host link over SPI answers requests, and reports CORRUPT for damaged ones.
 
-    A request is incomplete, and reported as CORRUPT, if no byte arrives for ``timeout`` cycles.
-    ``identity`` lists the words in the answer to the request HELLO. ``half_ns``, ``wire_ns`` and
-    ``setup_ns`` are parameters of the bench of the SPI peripheral.
+    If no byte arrives for ``timeout`` cycles within a request, the link reports the request as
+    CORRUPT. ``identity`` lists the words in the answer to the request HELLO. ``half_ns``,
+    ``wire_ns`` and ``setup_ns`` are parameters of the bench of the SPI peripheral.
     """
     settings, random = parameters(), rng()
     await start_clock(dut)

@@ -45,8 +45,8 @@ async def start_clock(
 
     From the reset on, every input of the component is 0 until the bench drives this input. If the
     generator ``disturbed`` is given, inputs are random for some cycles before the reset, to test
-    that the reset removes their effects. In these cycles, inputs named in ``still`` are 0. Such
-    inputs would write a memory, which a reset does not clear.
+    that the reset removes their effects. In these cycles, inputs named in ``still`` are 0, because
+    random values there would write a memory, which a reset does not clear.
 
     If coverage is measured, ``disturbed`` is ignored.
     """

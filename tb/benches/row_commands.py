@@ -71,10 +71,10 @@ def random_command(
 def fixed_shapes(config: Config) -> list[tuple[int, int]]:
     """Return the sizes of test commands as pairs (number of rows, bytes of a row).
 
-    For each power of two p from 1 to ``2**(SIZES - 1)``, there are two commands of a single row:
-    one with p bytes, and one with p + 1 words of external memory. The last pairs are those in
-    ``MOST``: a single long row, and many short rows. Longer rows are cut to the length of a
-    scratchpad bank.
+    For each power of two p from 1 to ``2**(SIZES - 1)``, there are two commands of a single row: a
+    row of p bytes, and a row of p + 1 words of external memory. The last pairs are those in
+    ``MOST``: a single long row, and many short rows. Rows longer than a scratchpad bank are cut to
+    its length.
     """
     word, room = config.mem_bytes, config.bank_bytes
     sizes = [1 << bit for bit in range(SIZES)]

@@ -146,10 +146,10 @@ class WishboneMemory:
 class WishbonePackage:
     """A memory on a Wishbone bus that uses cocotbext-wishbone's slave, and checks the bus rules.
 
-    ``bytes`` is the memory's content. The slave answers each word separately, for any cycle type,
-    in two cycles. Each answer is delayed by one more cycle with probability ``stall``, repeatedly.
-    Accesses at or above the address ``broken`` are answered with ``err``. The bench may change
-    ``broken`` during a test.
+    ``bytes`` is the memory's content. The slave answers each word separately in two cycles, even in
+    a burst. An answer that is due waits in each cycle with probability ``stall``. Accesses at or
+    above the address ``broken`` are answered with ``err``. The bench may change ``broken`` during a
+    test.
     """
 
     def __init__(

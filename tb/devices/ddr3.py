@@ -13,7 +13,7 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 
 
 class Bus:
-    """Model of the registers of LiteDRAM's core and two byte lanes, which a circuit initializes.
+    """Model of two byte lanes and of LiteDRAM's registers, by which a circuit initializes them.
 
     For each lane, the circuit searches for a bit slip and a read delay at which the lane reads the
     right data. The final test checks the chosen bit slip and delay once more. ``windows`` has a
@@ -23,8 +23,8 @@ class Bus:
 
     ``late``, ``wrong`` and ``silent`` are tuples of lane indices. In the final test, a lane in
     ``late`` reads the right data at any delay, a lane in ``wrong`` returns a wrong byte, and a lane
-    in ``silent`` returns no strobe. If the search found no delay for a lane in ``late``, the
-    circuit must still reject the lane.
+    in ``silent`` returns no strobe. The circuit must reject a lane in ``late`` for which the search
+    found no delay, although the final test succeeds.
     """
 
     def __init__(

@@ -27,10 +27,10 @@ def kept_verilog(component: Component, top: str, prefix: str | None = None) -> s
     (default ``top``).
 
     The cache's key is made from the component's source files (see :func:`circuit_digest`) and
-    parameters. The parameters are the component's attribute ``inputs``. If a component has no
-    ``inputs``, all its attributes are parameters. The Verilog is not cached if the component's
-    class is not in ``celosia``, or if such an attribute is no integer, text, None, record of
-    ``celosia.arch`` or tuple of these.
+    parameters. The parameters are the component's attribute ``inputs`` or, if it has none, all its
+    attributes. In the second case, the Verilog is not cached if an attribute is no integer, text,
+    None, record of ``celosia.arch`` or tuple of these. It is never cached if the component's class
+    is not in ``celosia``.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)

@@ -61,7 +61,8 @@ class Trial:
 
     ``kind`` is the disturbance (a name in ``KINDS``), and ``cycle`` its cycle in the first run.
     ``cause`` is the error cause in register STATUS at the end of the first run, or NONE without an
-    error. ``mismatch`` describes the error of either run, and is empty without an error.
+    error. ``mismatch`` describes wrong behaviour of the machine in either run, and is empty without
+    any.
     """
 
     kind: str

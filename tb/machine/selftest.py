@@ -161,7 +161,7 @@ def selftest(
 def only(config: Config, unit: str) -> Config:
     """Return ``config`` with only one optional functional unit and the units that this unit needs.
 
-    Units that every machine has remain. If ``unit`` is ``core``, all optional units (``UNITS``) are
+    The units of every machine are kept. If ``unit`` is ``core``, all optional units (``UNITS``) are
     removed. If ``unit`` is ``all``, the result is ``config`` itself. A program for the reduced
     configuration gives the same results on a machine with ``config``.
     """

@@ -181,9 +181,9 @@ class Runtime:
         """Copy the library from the cache to the folder of a build; return the options for make.
 
         If the cache lacks the library, nothing is copied. The returned list contains the options
-        for the simulation's other C++ files. If ``verilog`` is short, the options compile all C++
-        of the circuit as one file, in half the processor time. If ``verilog`` is long, they compile
-        several files in parallel.
+        for the simulation's C++ files outside the library. If ``verilog``, the circuit's Verilog,
+        is short, they compile all its C++ as one file, in half the processor time. If it is long,
+        they compile several files in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)

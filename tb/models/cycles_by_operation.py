@@ -56,11 +56,11 @@ class Operation:
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
     """Return the operations of a recorded run with their cost, in the order of their first cycles.
 
-    A cycle counts for the operation of the matrix engine's command. If the matrix engine is idle,
-    the cycle counts for the operation of the vector engine's command. If both engines are idle, the
-    cycle counts for the operation of the next command, or for the last operation at the end of the
-    run. ``places`` has one :class:`Place` for each recorded command: the tensor that the command
-    helps to compute.
+    Each cycle is counted for one operation (:class:`Operation`): that of the command in the matrix
+    engine; if this engine is idle, that of the command in the vector engine; if both are idle, that
+    of the next command. Idle cycles after the last command are counted for the last operation.
+    ``places`` has one :class:`Place` for each recorded command: the tensor that the command helps
+    to compute.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

@@ -38,10 +38,10 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
     inputs are exported. If ``files`` contains only calibration inputs, the first of these are
     exported. The column names are the labels of the model, if any.
 
-    If ``files`` contains neither, the inputs depend on the model. An encoder of the package is
-    calibrated on training images of digits, test images are exported, and the default column names
-    are the class numbers. For any other model that reads text, sentences of the package serve as
-    both kinds of inputs.
+    If ``files`` contains no inputs of either kind, the inputs depend on the model. For an encoder
+    of the package, training images of digits are the calibration inputs, test images are exported,
+    and the default column names are the class numbers. For any other model that reads text,
+    sentences of the package serve as both kinds of inputs.
 
     Raises :class:`InputError` if a file or ``count`` cannot be used, or if there are no inputs for
     the model.

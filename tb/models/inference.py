@@ -76,7 +76,7 @@ class Inferences:
         dictionary of the engine's activities. The cycles in ``where`` and ``engines`` are sums over
         all inferences. Both dictionaries are empty if the machine has no counters or no clock.
 
-        These values are means per inference. ``predicted_cycles`` is the prediction of
+        The following values are means per inference. ``predicted_cycles`` is the prediction of
         ``celosia.generators.program.predict``, which ignores the refreshes of memory. ``macs`` is
         the number of useful products. ``ideal_cycles`` is ``macs`` divided by the number of array
         elements. ``read_bytes`` is the number of bytes read from external memory, and

@@ -34,8 +34,8 @@ def run_answers(
     likely token.
 
     An answer ends with an end token, or at the last position. The answer to a prompt also ends if
-    it has more characters than the right answer. If the tokenizer has no end token, as many
-    characters as in the right answer are enough.
+    it has more characters than the right answer. If the tokenizer has no end token, it ends as soon
+    as it has as many characters.
 
     ``accuracy`` is the share of answers that equal the right answer. For answers to prompts, spaces
     at both ends are ignored. ``float_accuracy`` is the accuracy of the float model ``source``, or

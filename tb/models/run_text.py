@@ -155,11 +155,11 @@ class TextRun:
     def figures(self) -> dict[str, Any]:
         """Return the text and the measurements of the run: a dictionary from name to value.
 
-        A step processes one token after the prompt. ``cycles`` lists the cycles of the steps, and
-        ``mean_cycles_per_token`` is their mean. ``cycles_per_token`` is the number of cycles of the
-        last step, and ``predicted_cycles`` is the compiler's prediction of ``cycles_per_token``.
-        ``last_position`` is the position of the last step's token. If the machine has no clock, or
-        if there was no step, the cycles are None.
+        Each step processes one token that follows the prompt. ``cycles`` lists the cycles of the
+        steps, and ``mean_cycles_per_token`` is their mean. ``cycles_per_token`` is the number of
+        cycles of the last step, and ``predicted_cycles`` is the compiler's prediction of
+        ``cycles_per_token``. ``last_position`` is the position of the last step's token. If the
+        machine has no clock, or if there was no step, all these cycles are None.
 
         ``external_bytes`` is the number of bytes that the last step reads from and writes to
         external memory, or None if the machine has no counters. ``where`` is a dictionary from an
@@ -209,8 +209,8 @@ def run_figures(
     ``turns`` lists the measurements of the steps in which every text got a token. ``where``,
     ``engines`` and ``counters`` in the result are sums over these steps. ``macs`` and
     ``external_bytes`` are those of the last step. If the machine has no counters, ``where`` and
-    ``engines`` are empty. ``tensors`` is the number of tensors compared in the runs ``compared``,
-    and ``mismatches`` the number that differ.
+    ``engines`` are empty. ``compared`` lists runs; ``tensors`` is the number of their compared
+    tensors, and ``mismatches`` the number that differ.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

@@ -62,8 +62,8 @@ class TextSession:
     (hashes) of all written tensors are also compared.
 
     If the machine is the golden machine, its chosen tokens are compared with the tokens of the
-    integer reference, :func:`celosia.generators.reference.integers.evaluate`. If ``program`` is not
-    a :class:`TextProgram`, it lacks the decoder for the reference, and nothing is compared.
+    integer reference, :func:`celosia.generators.reference.integers.evaluate`. This comparison needs
+    the decoder that a :class:`TextProgram` contains; with any other ``program`` it is omitted.
 
     ``turns`` lists the measurements (a :class:`Turn`) of each call of :meth:`step` and
     :meth:`take`.

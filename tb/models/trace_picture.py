@@ -120,10 +120,9 @@ def utilization(
 
     The horizontal axis is the cycle. The upper part shows an operation as one bar, or as several
     bars if the operation is interrupted. The width of a bar is a number of cycles, and its height
-    is the utilization in percent. An outline above the bar shows the array's products with padding
-    in partly used tiles. A dotted line shows ``total``, the utilization of the whole run. The lower
-    part shows, for each window of cycles, the share of cycles of each activity of the array, such
-    as computing or waiting for a memory.
+    is the utilization in percent. An outline above the bar shows the utilization if products with
+    padding are counted, too. A dotted line shows ``total``, the utilization of the whole run. The
+    lower part shows, for each window of cycles, the share of cycles of each activity of the array.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

@@ -22,8 +22,8 @@ CLEARED_ROW = 256
 def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
     """Return instructions that clear most on-chip memories, but not the accumulators.
 
-    These are the scratchpad, the vector engine's parameters and lookup tables, and the tiles of
-    resident weights. The instructions copy zeros from external memory: there must be
+    The cleared memories are the scratchpad, the vector engine's parameters and lookup tables, and
+    the tiles of resident weights. The instructions copy zeros from external memory: there must be
     ``CLEARED_ROW`` bytes of zeros at the address ``zeros``.
     """
     row = min(CLEARED_ROW, config.bank_bytes)

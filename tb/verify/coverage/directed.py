@@ -99,7 +99,7 @@ def build(
     """Return a random instruction with the given flags and sizes, or None if all attempts fail.
 
     ``asked`` is a dictionary from the name of a size, such as ``m``, to the required value. The
-    other sizes are random in up to 11 attempts, and the smallest allowed in the last attempt. If
+    other sizes are random in 11 attempts, and the smallest allowed in a 12th and last attempt. If
     ``least`` is true, only the last attempt is made. An attempt fails if the checker refuses the
     instruction, or if its matrices do not fit the memories.
     """

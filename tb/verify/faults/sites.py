@@ -137,7 +137,7 @@ def find_sites(verilog: str) -> list[Site]:
 
 
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
-    """Return a C++ header with the offsets of fault sites, and the list of these sites.
+    """Return (C++ header with the offsets of fault sites, list of these sites).
 
     ``sites`` are all registers and memories of the circuit in which a fault can be injected.
     ``header`` is the text that declares the C++ class of Verilator's model. The offset of a site is

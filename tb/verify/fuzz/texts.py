@@ -85,10 +85,9 @@ def random_options(
 def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str:
     """Run a prompt and ``STEPS`` further tokens; return the names of wrong tensors as one text.
 
-    ``session`` runs the decoder on a machine. ``numbers`` are token numbers. The first ``context -
-    STEPS`` numbers are the prompt, and the last ``STEPS`` numbers are the further tokens.
-    ``context`` is the number of all tokens. The source text of an encoder-decoder consists of the
-    first numbers, one for each position of the source.
+    ``session`` runs the decoder on a machine. The first ``context - STEPS`` of ``numbers`` (token
+    numbers) are the prompt, and the last ``STEPS`` are the further tokens. For an encoder-decoder,
+    the first ``numbers`` are also the source text, one for each position of the source.
 
     A tensor is wrong if it differs from the golden machine's tensor. If the session's machine is
     the golden machine, only logits and chosen tokens are compared, with the integer reference. The
