@@ -68,9 +68,9 @@ def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
     """Return a plan's programs with scratchpad addresses, and their predicted cycles.
 
     The cycles are those of runs that fill the last slots of the cache with their tokens. If
-    ``search`` is true, several assignments of buffers to banks are tried, and the one with the
-    fewest cycles is used. If ``search`` is false, the first assignment is used. Raises
-    :class:`FitError` if the programs have too many words, or if the buffers exceed the scratchpad.
+    ``search`` is true, the assignment of buffers to banks is the best of several (fewest cycles),
+    otherwise the first. Raises :class:`FitError` if the programs have too many words, or if the
+    buffers exceed the scratchpad.
     """
     # Scores are behind all other data.
     _, programs = plan.scores, text_entries(plan)

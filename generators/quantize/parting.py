@@ -126,7 +126,7 @@ def parting(
     is the decoder's tokens, and ``sources`` has the encoder's tokens for each input. The remaining
     inputs are skipped once at least :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows and
     :data:`ENOUGH_PRODUCTS` products in linear layers are evaluated. ``progress`` is called with the
-    number of evaluated inputs and the number of all inputs.
+    numbers of evaluated inputs and of all inputs.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

@@ -39,7 +39,7 @@ def remedies(
     evaluate ``inputs``. The error is the root mean square of the differences, divided by the root
     mean square of the float outputs. The model is quantized with ``options`` and calibrated on
     ``samples`` (prepared inputs or token numbers). The model is quantized again for each change of
-    one option to another value. Options that the model or the configuration refuses are skipped.
+    one option; refused options are skipped.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {

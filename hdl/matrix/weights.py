@@ -72,8 +72,7 @@ class WeightFetcher(Component):
 
     If a PRELOAD has the flag ``append``, it writes lines from the command's ``line`` on, and keeps
     the other lines of the slots. If two lines are packed into one line of a slot (four bits per
-    element), the pair takes two cycles. The pair takes three cycles if its elements share
-    exponents.
+    element), the pair takes two cycles, or three if its elements share exponents.
 
     The lines of a tile wait until no product needs their slot (:mod:`celosia.hdl.matrix.slots`);
     ``freed`` is 1 when the last vector of a tile is requested. The next command is accepted while

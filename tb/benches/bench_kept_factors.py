@@ -81,7 +81,7 @@ async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
     the softmax has at most ``2 * row_factors`` rows (twice the stored factors), the bench sends a
     factor for each row; ``softmaxes`` must be 0 after the last factor. If the softmax has more
     rows, the bench sends only the first ``2 * row_factors`` factors; ``softmaxes`` must still be 1
-    after these factors.
+    after these.
     """
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)

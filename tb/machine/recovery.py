@@ -61,8 +61,7 @@ class Trial:
 
     ``kind`` is the disturbance (a name in ``KINDS``), and ``cycle`` its cycle in the first run.
     ``cause`` is the error cause in register STATUS at the end of the first run, or NONE without an
-    error. ``mismatch`` describes wrong behaviour of the machine in either run, and is empty without
-    any.
+    error. ``mismatch`` describes wrong behaviour in either run, or is empty.
     """
 
     kind: str

@@ -34,9 +34,9 @@ class ExportInputs:
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
     """Return a model's calibration inputs, the inputs to export, and the output's column names.
 
-    The first ``count`` inputs of ``files`` are exported. If ``count`` is None, at most ``COUNT``
-    inputs are exported. If ``files`` contains only calibration inputs, the first of these are
-    exported. The column names are the labels of the model, if any.
+    The first ``count`` inputs of ``files`` are exported, at most ``COUNT`` if ``count`` is None. If
+    ``files`` contains only calibration inputs, the first of these are exported. The column names
+    are the labels of the model, if any.
 
     If ``files`` contains no inputs of either kind, the inputs depend on the model. For an encoder
     of the package, training images of digits are the calibration inputs, test images are exported,

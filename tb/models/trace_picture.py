@@ -119,10 +119,10 @@ def utilization(
     """Return a plot of each operation's utilization and of the array's activity during a run.
 
     The horizontal axis is the cycle. The upper part shows an operation as one bar, or as several
-    bars if the operation is interrupted. The width of a bar is a number of cycles, and its height
-    is the utilization in percent. An outline above the bar shows the utilization if products with
-    padding are counted, too. A dotted line shows ``total``, the utilization of the whole run. The
-    lower part shows, for each window of cycles, the share of cycles of each activity of the array.
+    bars if it is interrupted. The width of a bar is a number of cycles, and its height is the
+    utilization in percent. An outline above the bar shows the utilization if products with padding
+    are counted, too. A dotted line shows ``total``, the utilization of the whole run. The lower
+    part shows, for each window of cycles, the share of cycles of each activity of the array.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
