@@ -207,6 +207,8 @@ class _Buffer:
 
     tensor: Tensor
     """The largest tensor in the buffer."""
+    head: int
+    """Columns of a head, or of the addresses' alignment, which are never cut."""
     crosses: bool = False
     """True if the buffer is loaded or stored as a whole."""
     products: int = 0
@@ -215,8 +217,6 @@ class _Buffer:
     """True if other instructions read or write the buffer as well."""
     whole_rows: bool = False
     """True if an instruction reads or writes whole rows."""
-    head: int = 1
-    """Columns of a head, or of the addresses' alignment, which are never cut."""
     tile: int = 1
     """Columns that products read or write at once, which are cut only if necessary."""
 
@@ -270,9 +270,8 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
         source, target = note(op.source), note(op.target)
         for buffer in (source, target):
             buffer.products += isinstance(op, Linear)
-            added = isinstance(op, Linear) and (op.residual or op.row > 0)
-            added = added and (buffer is target or buffer.crosses)
-            buffer.others |= added or not isinstance(op, Linear)
+            added = buffer is target or buffer.crosses
+            buffer.others |= not isinstance(op, Linear) or (op.residual and added)
         if isinstance(op, Norm):
             source.whole_rows = target.whole_rows = True
         elif isinstance(op, Linear | Pool):

@@ -65,13 +65,13 @@ class CompiledModel(EncoderHost):
     """Number of loops in the program that are not inside another."""
     plan: Choices
     """The choices that made the program."""
-    spilled_bytes: int = 0
+    spilled_bytes: int
     """External memory after the image, for tensors' blocks that leave the scratchpad."""
-    passing_bytes: int = 0
+    passing_bytes: int
     """Bytes of the image for tensors whose blocks leave between two products."""
-    kept_bytes: int = 0
+    kept_bytes: int
     """Bytes in external memory of weights and parameters that stay on the chip between runs."""
-    left_out: int = 0
+    left_out: int
     """Tiles of zeros that are left out of all weights."""
 
     @property

@@ -83,9 +83,9 @@ class Rules(ABC):
         weights to multiply, by default all. Products whose weights have none of these columns are
         omitted.
         """
+        cols = self.config.array.cols
         for part in products:
-            first, count = tiles or (0, -(-part.held.n // self.config.array.cols) + part.held.tile)
-            product = part.within(first, first + count, self.config.array.cols)
+            product = part.within(tiles[0], sum(tiles), cols) if tiles else part
             if product is None:
                 continue
             tensor, column = product.op.source, product.held.rows.start

@@ -275,10 +275,7 @@ def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[
         accesses.append(access)
     if body:
         assert flat[0].engine == flat[-1].engine == Engine.VECTOR
-        end = len(flat) - 1
-        accesses[-1].after += [
-            at for engine, at in last.items() if engine != Engine.VECTOR and at != end
-        ]
+        accesses[-1].after += [at for engine, at in last.items() if engine != Engine.VECTOR]
     for line, tokens in zip(flat, order(accesses, config), strict=True):
         by_line[id(line)] = tokens
     return by_line

@@ -174,7 +174,7 @@ class _Machine:
             return False
         asked = max(load.visible, self._free[Engine.LOAD]) + _ASK
         end = self._arrived(load.step, max(self._data, asked + self._latency))
-        return max(vector[0].visible, self._free[Engine.VECTOR]) < end
+        return max(vector[0].visible, self._taken[Engine.VECTOR] + 1) < end
 
     def _arrived(self, step: Step, begin: int) -> int:
         """Return the cycle after a LOAD's last write, if its words arrive from ``begin`` on.
@@ -226,7 +226,7 @@ class _Machine:
                 if self._behind:
                     leaves = max(leaves, self._behind + _WRITTEN - 1)
                 behind = done
-            self._free[Engine.VECTOR], self._behind = leaves + 1, behind
+            self._behind = behind
             self._writes += self._vector.writes(step, ready, done)
             return ready, leaves, done
         words = self._words_of(step)
