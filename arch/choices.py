@@ -60,9 +60,10 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
 
     ``values`` maps short names of configuration fields to values. It has all newer fields, and may
     have older fields. Each option of a newer field stands for values of older fields (see
-    :data:`CHOICES`). An older field in ``values`` replaces the option's value for this field. The
-    result has the option for the values after this replacement. Raises :class:`InputError` if there
-    is no such option, and :class:`InputTypeError` if an older field's value has the wrong type.
+    :data:`CHOICES`). An older field in ``values`` overrides the value that an option stands for.
+    The result has the option that stands for the values after this change. Raises
+    :class:`InputError` if there is no such option, and :class:`InputTypeError` if an older field's
+    value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():
@@ -78,7 +79,7 @@ def check_agreement(changes: Mapping[str, Any]) -> None:
 
     ``changes`` maps short names of configuration fields to values. Each option of a newer field,
     such as ``multiplier``, stands for values of older fields (see :data:`CHOICES`). The fields
-    contradict each other if the older field has a value other than the option's.
+    contradict each other if the older field's value is not the one that the option stands for.
     """
     for name, value in changes.items():
         choice = EARLIER.get(name, "")

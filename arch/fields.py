@@ -55,9 +55,9 @@ class Fields(MatrixSizes, VectorSizes):
     micro: Micro | None = None
 
     def part(self, kind: type[Part]) -> Part:
-        """Return an instance of ``kind``, filled with this configuration's values.
+        """Return the part of this configuration that one engine uses, as an instance of ``kind``.
 
-        ``kind`` is a class with the records of one engine.
+        The fields of ``kind`` have names of fields or properties of a configuration.
         """
         return kind(**{each.name: getattr(self, each.name) for each in dataclasses.fields(kind)})
 
@@ -123,10 +123,10 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def param_lines(self) -> int:
-        """Scratchpad lines of a word, which holds the requantization parameters of all lanes."""
+        """Number of scratchpad lines that hold a word (all lanes' requantization parameters)."""
         return self.access.lines(PARAM_BYTES * self.vector.lanes)
 
     @property
     def word_bytes(self) -> int:
-        """Size of a word (all lanes' requantization parameters) in whole lines (bytes)."""
+        """Bytes of a word (all lanes' requantization parameters), rounded up to whole lines."""
         return self.param_lines * self.line_bytes

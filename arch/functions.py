@@ -1,4 +1,4 @@
-"""Nonlinear functions in float64, their 256-entry activation tables, and softmax's formats."""
+"""Nonlinear functions in float64, 256-entry activation tables, and number formats of softmax."""
 
 import functools
 import math

@@ -212,7 +212,7 @@ def product_latency(config: MatrixSizes) -> int:
 
 
 def weights_latency(config: Datapath) -> int:
-    """Return the cycles from a weight slot's number at the array's input to the slot's weights.
+    """Return the cycles from a weight slot's number at the array to its weights at the multipliers.
 
     A weight slot is an adder-tree array's storage for one tile. If the machine is ``registered``
     and has more than four slots, the weight memory's output register adds one cycle.

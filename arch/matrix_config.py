@@ -16,7 +16,7 @@ class MatrixSizes(Datapath):
 
     @property
     def low_rows(self) -> int:
-        """Number of last rows of a weight slot that hold the lower four bits of attention keys.
+        """Number of rows at the end of a weight slot that hold lower four bits of attention keys.
 
         A weight slot is the array's storage for one tile of weights or keys. A packed KV cache
         stores the upper four bits of each key element, and the lower four bits of a key's first
@@ -109,7 +109,7 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Number of first rows of a weight slot that hold the upper four bits of attention keys.
+        """Number of rows at the start of a weight slot that hold upper four bits of attention keys.
 
         A weight slot is the array's storage for one tile. Each row holds the bits of one key
         element. The number is a power of two.

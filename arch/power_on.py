@@ -44,7 +44,7 @@ class Op(enum.IntEnum):
 
 
 class Refusal(enum.IntEnum):
-    """Reasons for which a board does not start the power-on image in its flash, or stops it."""
+    """Reasons for which a board does not run the power-on image in its flash, or stops the run."""
 
     NONE = 0
     OTHER = 1

@@ -49,9 +49,9 @@ class VectorSizes(Datapath):
     def pre_depth(self) -> int:
         """Number of words of the parameter memory that SOFTMAX and NORM can use; 0 if not limited.
 
-        SOFTMAX and NORM use the parameters to requantize sums from accumulators. They can use the
-        first words only. Without the record ``fused``, SOFTMAX and NORM cannot read accumulators,
-        and the number is also 0.
+        SOFTMAX and NORM use the parameters to requantize sums from accumulators. They can use only
+        this number of words at the memory's start. The number is also 0 without the record
+        ``fused``, because SOFTMAX and NORM then cannot read accumulators.
         """
         return self.fused.words if self.fused else 0
 
@@ -75,7 +75,7 @@ class VectorSizes(Datapath):
 
     @property
     def lane_groups(self) -> int:
-        """Number of groups of accumulators in a row of ``cols`` accumulators, rounded up.
+        """Number of groups into which a row of ``cols`` accumulators is divided, rounded up.
 
         A group has one accumulator for each lane of the vector engine.
         """

@@ -94,8 +94,8 @@ def gemm(
 
     With --toggles, the command compares two machines. In the machine with the field `sleep`, the
     registers of unused columns and lanes keep their values. The other machine does not have this
-    field. The table counts the changes of register bits in a run; memory cells do not count. A row
-    is for the registers of one engine or memory. The row `engines` is the sum of matrix engine,
+    field. The table counts the changes of register bits in a run; memory cells do not count. Each
+    row counts the changes in one engine or memory. The row `engines` is the sum of matrix engine,
     vector engine and accumulators. The row `all` is the sum of the whole machine.
     """
     if not re.fullmatch("[-x0-9]+", words[0]):

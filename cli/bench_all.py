@@ -25,8 +25,9 @@ from celosia.tb.machine.toolchain import environment
 class Case:
     """A benchmark: a command of ``celosia``, and its results in the table of benchmarks.
 
-    If ``whole`` is true, all rows of the command's own table are shown. If ``whole`` is false, the
-    command's result ``figure`` is shown beside published results of others for the same shapes.
+    If ``whole`` is true, all rows of the command's own table are shown. If ``whole`` is false, only
+    the command's result named ``figure`` is shown, beside others' published results for the same
+    shapes.
     """
 
     words: str
@@ -148,7 +149,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with one line for each benchmark: its command and its results.
 
     ``rows`` are the lines that :func:`measure` returns. If the first line has an entry ``rows``
-    (the command's own table), the text has only the first benchmark's command and this table.
+    (the command's own table), the result has only this table and the first benchmark's command.
     """
     lines = []
     if "rows" in rows[0]:

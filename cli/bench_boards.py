@@ -125,9 +125,9 @@ def recount(case: Case, folder: Path) -> None:
     the digest of the build's inputs is the report's ``design``.
 
     The report's ``sources`` is the version of the source files of the build; :data:`TODAY` means
-    the present version. If the present digest is not ``design``, :data:`TODAY` in ``sources``
-    becomes the commit that added the report. For a unit alone, or a machine that does not fit its
-    device, only ``sources`` is updated. Without a report, the function does nothing.
+    the present version. If ``sources`` is :data:`TODAY`, but the present digest is not ``design``,
+    ``sources`` is set to the commit that added the report. For a unit alone, or a machine that does
+    not fit its device, only ``sources`` is updated. Without a report, the function does nothing.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

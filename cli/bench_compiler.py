@@ -55,10 +55,10 @@ def bench_compiler(names: tuple[str, ...]) -> None:
     """Compile models with the shapes of BERT, ViT and Llama and random weights.
 
     The table has the seconds of processor time that three steps take: drawing random weights,
-    quantization, and the compiler. The machine is medium, with a scratchpad of 1 MB for ViT and
-    Llama. cycles is the predicted number of cycles of one inference, or of the last token for which
-    Llama's cache has room. peak_bytes is the largest amount of memory that the command has used
-    since its start.
+    quantization, and the compiler. The machine is the preset `medium`; for ViT and Llama its
+    scratchpad has 1 MB. cycles is the predicted number of cycles of one inference, or of the last
+    token for which Llama's cache has room. peak_bytes is the largest amount of memory that the
+    command has used since its start.
     """
     known = {model.name: model for model in MODELS}
     for name in names:

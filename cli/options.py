@@ -21,7 +21,7 @@ Adder = Callable[[Command], Command]
 
 
 def added(options: Sequence[Adder], command: Command) -> Command:
-    """Return ``command`` with the options that click's decorators ``options`` add.
+    """Return ``command`` with the options that the decorators ``options`` (such as click's) add.
 
     The command's help lists the options in the order of ``options``.
     """
@@ -248,8 +248,8 @@ def check_unit(unit: str, config: Config) -> None:
     """Raise :class:`InputError` if a command uses a unit that the user has switched off.
 
     A unit is switched off if its field in the configuration is false. An error is raised only if
-    ``--set`` or the TOML file of ``--config`` sets the field. A preset whose field is false is no
-    error, since the command uses the unit without the preset's machine.
+    ``--set`` or the TOML file of ``--config`` sets the field. A preset may lack the unit, since the
+    command uses the unit alone, without the preset's machine.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))

@@ -13,7 +13,7 @@ _LONGEST = 4095  # bytes; of a whole path
 
 
 def check_name(text: str) -> str:
-    """Return the fault of the path ``text`` as the end of a sentence, or "" if the path is valid.
+    """Return the end of an error message about the path ``text``, or "" if the path is valid.
 
     The returned text begins with a verb; the caller puts a subject, such as "The path", before it.
     """

@@ -20,10 +20,10 @@ class Family:
     """A family of FPGA devices: its cells, and the options of its tools.
 
     ``cells`` maps a resource, such as ``luts``, to a dictionary from cell type to the amount of the
-    resource in one cell. The cell types are those of Yosys's netlist; ``placed`` is such a
-    dictionary for nextpnr's cell types. ``block_ram_shapes`` are the pairs (width in bits, depth in
-    words) of a block RAM. With these shapes, a build computes each memory's number of block RAMs,
-    and chooses memories to make of LUTs. The list is empty if LUTs of the family cannot replace
+    resource in one cell. The cell types are those of Yosys's netlist; ``placed`` has the same form,
+    with nextpnr's cell types. ``block_ram_shapes`` are the pairs (width in bits, depth in words) of
+    a block RAM. From these shapes, a build computes each memory's number of block RAMs, and decides
+    which memories are made of LUTs instead. The list is empty if LUTs of the family cannot replace
     block RAM. If ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
     """
 

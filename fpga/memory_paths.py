@@ -23,7 +23,7 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Return, for each module, the submodules between memories and the registers at their outputs.
+    """Return each module's submodules on paths from memories to the memories' output registers.
 
     Only memories whose outputs drive nothing but registers count. ``memories`` are the names of the
     memory modules. The result maps the name of a module to the names of its submodules on the path

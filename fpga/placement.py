@@ -168,9 +168,9 @@ def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
 
     ``clocks`` maps a clock's name to a dictionary with the target frequency ``constraint`` and the
     reached frequency ``achieved`` (MHz). The machine's clock is the clock with the target nearest
-    to ``mhz``. As targets are rounded, a clock also counts if its target's distance from ``mhz``
-    exceeds the nearest target's by at most 0.1 % of ``mhz``. The result is the lowest reached
-    frequency of all these clocks, or infinity if there is no clock.
+    to ``mhz``. As targets are rounded, a clock also counts if its target is further from ``mhz``
+    than the nearest by at most 0.1 % of ``mhz``. The result is the lowest reached frequency of all
+    these clocks, or infinity if there is no clock.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

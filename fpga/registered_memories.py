@@ -89,8 +89,8 @@ def with_output_registers(verilog: str, family: str) -> str:
 
     For families other than ``ecp5``, Verilog is returned unchanged. A memory is changed if its
     outputs drive only registers with the memory's clock, a common enable, and a common reset to 0.
-    The registers' initial value must be 0, or they have none. Moreover, block RAMs with output
-    registers must be able to form the whole memory (:mod:`celosia.fpga.output_registers`).
+    The registers' initial value must be 0 or undefined. Moreover, block RAMs with output registers
+    must be able to form the whole memory (:mod:`celosia.fpga.output_registers`).
 
     A changed memory becomes a module of block RAM cells (DP16KD). Modules between a memory and its
     registers are merged into the module that contains them all. Gates after the output registers

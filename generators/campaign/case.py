@@ -29,7 +29,7 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a campaign (many similar tests): the data that a job (a function) needs.
+    """One case of a campaign (many similar tests): the data from which a function (job) runs it.
 
     ``kind`` is the kind of job, for example ``fault``. ``seed`` is the random seed of the campaign,
     and ``index`` is the number of the case in the campaign, from 0 on. ``fields`` has the
