@@ -70,7 +70,7 @@ class Script:
     def name(self, labels: Sequence[bytes]) -> None:
         """Append a record that makes the board send ``labels[i]`` over the serial line.
 
-        ``i`` is the index of the largest number in the last :meth:`compare`'s range.
+        ``i`` is the index of the largest number in the range of the last :meth:`compare`.
         """
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
@@ -78,7 +78,7 @@ class Script:
     def choose_register(self, number: int, values: Sequence[int]) -> None:
         """Append a record that writes ``values[i]`` to sequencer register ``number``.
 
-        ``i`` is the index of the largest number in the last :meth:`compare`'s range.
+        ``i`` is the index of the largest number in the range of the last :meth:`compare`.
         """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""

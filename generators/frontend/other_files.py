@@ -36,9 +36,9 @@ def refuse_other(path: Path) -> None:
     """Raise :class:`InputError` for ``path``, a file that no loader of models accepts.
 
     If the file's suffix or first bytes show a known but unsupported format, the error message says
-    how to convert the model. For any other file, the message lists the supported forms of models. A
-    folder raises no error. A missing file raises an error only if its suffix is that of an
-    unsupported format.
+    how to convert the model. For any other file, the message lists the supported forms of models.
+    No error is raised for a folder. For a missing file, it is raised only if the file's suffix is
+    that of an unsupported format.
     """
     kind = path.suffix.lower()
     if path.is_dir():

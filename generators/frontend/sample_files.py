@@ -108,7 +108,7 @@ def read_answers(path: Path) -> list[tuple[str, str]]:
     """Return a list of pairs (source text, answer text) from a file.
 
     Each line has one pair, separated by a tab; blank lines are skipped. Raises :class:`InputError`
-    if the file cannot be read, or a line does not have one tab.
+    if the file cannot be read, or a line does not have exactly one tab.
     """
     pairs = []
     for line in read_sentences(path, blank=True):

@@ -155,8 +155,8 @@ class TextSource:
     ) -> Calibration:
         """Return the ranges of all tensors of the float model, measured on calibration texts.
 
-        The result, a :class:`Calibration`, also has the numbers in some tensors for some texts, one
-        row per token.
+        The result, a :class:`Calibration`, also has rows of some tensors for some texts, one row
+        per token.
 
         For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
         ``texts`` is None, the model samples the calibration texts.

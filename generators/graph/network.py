@@ -16,7 +16,7 @@ Description = ModelDescription | TextDescription
 
 
 class Home(enum.Enum):
-    """Memory of a value: residual stream, scratchpad, or cached keys and values for later runs."""
+    """Place of a value: residual stream, scratchpad, or cache of keys and values for later runs."""
 
     STREAM = "stream"
     """The residual stream: INT16 with the same step in the whole model."""

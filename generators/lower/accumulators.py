@@ -44,8 +44,8 @@ class Accumulators:
         first row is an even number.
 
         Sums with ``later`` true are computed after all sums with ``later`` false are requantized.
-        Rows of the former are allocated from the last row down, and rows of the latter from row 0
-        up. Rows of the two kinds may overlap. Raises :class:`FitError` if there are too few rows.
+        Rows for sums with ``later`` true are allocated from the last row down, the others from row
+        0 up. The two may overlap. Raises :class:`FitError` if there are too few rows.
         """
         if name not in self._named:
             before = self._taken[later]

@@ -197,8 +197,8 @@ def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
     ``words`` is the number of words of all programs. If ``least`` is true, ``words`` is a lower
-    bound without the SET instructions of loops. In this case, loads of other sizes cannot make the
-    programs fit, and the error's ``hopeless`` is true.
+    bound that omits the SET instructions of loops. No size of loads then makes the programs fit,
+    and the error's ``hopeless`` is true.
     """
     config = memory.config
     if words > config.control.program_depth:

@@ -67,8 +67,8 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 def turn(index: int, count: int) -> int:
     """Return the number (0, 1 or 2) of the buffer that holds part ``index`` of ``count`` parts.
 
-    Parts alternate between buffers 0 and 1. The first part follows the last one again, in another
-    buffer: if ``count`` is odd, the last part is in buffer 2, not 0.
+    Parts alternate between buffers 0 and 1. After the last part, part 0 follows in another buffer:
+    if ``count`` is odd, the last part is in buffer 2, not 0.
     """
     return 2 if count % 2 and index == count - 1 else index % 2
 

@@ -71,7 +71,7 @@ class Cached:
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
-        """After a loop over layers, add loads of new keys and values that no instruction reads.
+        """Add loads of new keys and values after a loop over layers; no instruction uses them.
 
         Each iteration of the loop loads the next layer's cache after the stores of new keys and
         values. The last layer has no next layer; the added loads replace the missing ones.

@@ -58,8 +58,8 @@ def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> 
 
     A word has the parameters of one column for each lane of the vector engine. Each item of
     ``rescales`` begins a new word. If ``by_tile`` is true, as DRAIN requires, each tile column (a
-    range of columns as wide as the array) also begins a new word. If all columns share their
-    parameters, the item is one word with the same parameters for every lane.
+    range of columns as wide as the array) also begins a new word. If all columns of an item share
+    their parameters, the item is one word with the same parameters for every lane.
     """
     words = []
     for rescale in rescales:

@@ -59,7 +59,7 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
-        """Return the products of one range of weight rows that compute some tile columns.
+        """Return the products that compute some tile columns from one range of weight rows.
 
         ``split`` is the index of the range in ``splits``, and ``tiles`` are the tile columns
         (first, count). If weights are in weight slots (storage in the array for one weight tile
@@ -270,7 +270,7 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Groups of successive layers, by whether they rotate queries and keys.
+        """Groups of successive layers that all rotate queries and keys, or all do not.
 
         Each group is (first layer, True if its layers rotate, number of layers). If all layers
         rotate, or if positions are not rotary, the list is empty.

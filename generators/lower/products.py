@@ -59,9 +59,10 @@ class Product:
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
         """Return the instruction that multiplies ``m`` rows of ``source`` by the product's weights.
 
-        ``source`` and ``sums`` are views (address and stride). ``sums`` is the accumulator row of
-        the layer's first tile column, with the distance between adjacent tile columns in rows. The
-        instruction writes only the tile columns of this product.
+        ``source`` and ``sums`` are views (address and stride). The address of ``sums`` is the
+        accumulator row of the layer's first tile column, and its stride is the distance between
+        adjacent tile columns (in rows). The instruction writes only the tile columns of this
+        product.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)

@@ -246,8 +246,8 @@ class Instructions(Rules):
         slot for an activation table. Otherwise the operand is the argument ``table``.
 
         A deferred norm stores one factor for each row, and the DRAIN after the next layer
-        multiplies the row by the factor. The factor of the first row has number ``factor``. If
-        ``text`` is given and not 0, it has number ``text``.
+        multiplies the row by the factor. The factor of the first row has number ``factor`` or, if
+        ``text`` is given and not 0, number ``text``.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None
@@ -339,7 +339,7 @@ class Instructions(Rules):
         normalized heads by an identity matrix, which writes the heads to the accumulators.
 
         The method returns the linear layer with the identity matrix, and the list of rotations. The
-        caller adds both.
+        caller adds the instructions of both.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"

@@ -48,8 +48,8 @@ def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors.
 
     An :class:`Affine` is a tensor ``gains * source + shifts``. The sum of an :class:`Affine` and a
-    tensor ``other`` is ``gains * (source + other / gains) + shifts``. The layer that computes
-    ``other`` gets the weights divided by ``gains``.
+    tensor ``other`` is ``gains * (source + other / gains) + shifts``. The weights of the layer that
+    computes ``other`` are therefore divided by ``gains``.
 
     Raises :class:`UnsupportedError` if a gain is 0, or if ``other`` does not come from a layer
     whose weights can be divided.
@@ -81,7 +81,7 @@ def scaled(node: Node, view: View, number: Floats) -> View:
     """Return ``view * number``: the elements of a view, multiplied by a constant.
 
     The constant may differ between columns of the view's tensor. Raises :class:`UnsupportedError`
-    if the constant differs between rows (tokens), or if the view lacks a column.
+    if the constant differs between rows (tokens), or if the view lacks a column of its tensor.
     """
     gains = per_column(view, number)
     if gains is None:

@@ -38,8 +38,8 @@ def explain(
     error.
 
     ``others`` are the errors of searches for encoders that end at earlier values of the graph. The
-    sentence contains one of them only if the operators, ``reasons`` and ``error`` show no specific
-    cause.
+    sentence contains one of them only if the graph's operators, ``reasons`` and ``error`` show no
+    specific cause.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

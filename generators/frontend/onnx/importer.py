@@ -1,8 +1,8 @@
 """Import of Transformer encoders from ONNX graphs, such as those of PyTorch's exporter.
 
 The modules ``graph`` and ``nodes`` recognize the tensor that each node of a graph computes. The
-module ``match`` finds the blocks of a model description in these tensors. A graph may have nodes
-before the first block or after the last block that a model description cannot express. The host
+module ``match`` finds the blocks of a model description in these tensors. Before the first block
+and after the last block, a graph may have nodes that a model description cannot express. The host
 runs these nodes with ONNX Runtime or ONNX's reference implementation. Finally, the importer
 compares the model's outputs with the graph's outputs. If ``quick`` is true, large graphs are not
 compared.

@@ -325,7 +325,7 @@ class View:
         matrix column.
 
         Raises :class:`UnsupportedError` if a matrix row contains elements from several tensor rows,
-        or if two matrix rows have different tensor columns or another order of columns.
+        or if the matrix rows do not all contain the same tensor columns in the same order.
         """
         flat = self.index.reshape(-1, self.index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)
@@ -352,7 +352,7 @@ Value = View | Mask | NDArray[np.generic]
 
 @dataclass
 class Made:
-    """Cache of computed tensors: one object for each pair of a function and a source tensor."""
+    """Cache of tensors that functions compute: one tensor for each function and source tensor."""
 
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
     scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)
