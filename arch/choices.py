@@ -61,9 +61,8 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
     ``values`` maps short names of configuration fields to values. It has all newer fields, and may
     have older fields. Each option of a newer field stands for values of older fields (see
     :data:`CHOICES`). An older field in ``values`` overrides the value that an option stands for.
-    The result has the option that stands for the values after this change. Raises
-    :class:`InputError` if there is no such option, and :class:`InputTypeError` if an older field's
-    value has the wrong type.
+    The result has the option for the changed values. Raises :class:`InputError` if there is no such
+    option, and :class:`InputTypeError` if an older field's value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():
@@ -79,7 +78,7 @@ def check_agreement(changes: Mapping[str, Any]) -> None:
 
     ``changes`` maps short names of configuration fields to values. Each option of a newer field,
     such as ``multiplier``, stands for values of older fields (see :data:`CHOICES`). The fields
-    contradict each other if the older field's value is not the one that the option stands for.
+    contradict each other if the older field's value differs from the option's value for it.
     """
     for name, value in changes.items():
         choice = EARLIER.get(name, "")

@@ -57,7 +57,7 @@ class Fields(MatrixSizes, VectorSizes):
     def part(self, kind: type[Part]) -> Part:
         """Return the part of this configuration that one engine uses, as an instance of ``kind``.
 
-        The fields of ``kind`` have names of fields or properties of a configuration.
+        Each field of ``kind`` is a field or property of a configuration.
         """
         return kind(**{each.name: getattr(self, each.name) for each in dataclasses.fields(kind)})
 

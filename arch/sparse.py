@@ -7,9 +7,9 @@ the entry stands for ``16 * (run + 1)`` zeros, but not more than ``k``. An entry
 and the run :data:`NOTHING` stands for no element.
 
 The elements are divided among the lanes of the sparse unit. Each lane multiplies a range of
-consecutive elements, which may begin and end within a column. All lanes get the same number of
-entries: shorter lanes are padded with entries that stand for no element. A beat is a word with one
-entry for each lane, lane 0 in the lowest bits, padded to whole bytes.
+consecutive elements, which may begin and end within a column. Entries that stand for no element pad
+all lanes to the same number of entries. A beat is a word with one entry for each lane, lane 0 in
+the lowest bits, padded to whole bytes.
 
 Before the entries, :data:`HEADER_BEATS` header beats hold the position of each lane's first
 element: the tile (``column // cols``) in beat 0, the column in the tile in beat 1, and the row in

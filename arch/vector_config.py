@@ -50,8 +50,8 @@ class VectorSizes(Datapath):
         """Number of words of the parameter memory that SOFTMAX and NORM can use; 0 if not limited.
 
         SOFTMAX and NORM use the parameters to requantize sums from accumulators. They can use only
-        this number of words at the memory's start. The number is also 0 without the record
-        ``fused``, because SOFTMAX and NORM then cannot read accumulators.
+        this number of words at the memory's start. Without the record ``fused``, they cannot read
+        accumulators, and the number is also 0.
         """
         return self.fused.words if self.fused else 0
 

@@ -142,8 +142,8 @@ class Program(Shown):
     def predicted(self, timing: MemoryTiming) -> int | None:
         """Return the predicted cycles of a run with an external memory that has this ``timing``.
 
-        The run is the one that :attr:`cycles` describes. Refreshes of the memory are not predicted.
-        The result is None for a microcoded machine.
+        :attr:`cycles` describes the run. Refreshes of the memory are not predicted. The result is
+        None for a microcoded machine.
         """
         if self.config.micro is not None:
             return None

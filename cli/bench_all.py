@@ -25,9 +25,8 @@ from celosia.tb.machine.toolchain import environment
 class Case:
     """A benchmark: a command of ``celosia``, and its results in the table of benchmarks.
 
-    If ``whole`` is true, all rows of the command's own table are shown. If ``whole`` is false, only
-    the command's result named ``figure`` is shown, beside others' published results for the same
-    shapes.
+    If ``whole`` is true, all rows of the command's own table are shown. If not, only the result
+    named ``figure`` is shown, beside others' published results for the same shapes.
     """
 
     words: str

@@ -75,9 +75,8 @@ def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     """Return a board that runs a model from its flash at power-on, and its machine's configuration.
 
     ``target`` is the board and its machine's configuration. ``kind`` is the flash's read mode, such
-    as ``qspi``. If the configuration is the board's default, it is replaced by the board's default
-    for a start from flash, which leaves room for the flash reader. Any other configuration is
-    unchanged.
+    as ``qspi``. If the configuration is the board's default, it becomes the board's default for
+    flash, which leaves room for the flash reader. Any other configuration is unchanged.
     """
     board, config = target
     reading_board = with_flash(board, kind)

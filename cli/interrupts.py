@@ -135,9 +135,8 @@ def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None
     (SIGINT) or 143 (SIGTERM), even if the block ends normally.
 
     The process ends without cleanup, with the same exit code, if the block has not ended five
-    seconds after the first signal. A second signal also ends the process without cleanup, but not
-    before 0.3 seconds after the first signal. In nested blocks, only ``end`` and ``held`` of the
-    outer block are used.
+    seconds after the first signal. A second signal has this effect too, but not before 0.3 seconds
+    after the first. In nested blocks, only ``end`` and ``held`` of the outer block are used.
     """
     global _watch
     if _watch is not None:

@@ -23,8 +23,8 @@ class Family:
     resource in one cell. The cell types are those of Yosys's netlist; ``placed`` has the same form,
     with nextpnr's cell types. ``block_ram_shapes`` are the pairs (width in bits, depth in words) of
     a block RAM. From these shapes, a build computes each memory's number of block RAMs, and decides
-    which memories are made of LUTs instead. The list is empty if LUTs of the family cannot replace
-    block RAM. If ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
+    which memories to make of LUTs. The list is empty if LUTs of the family cannot replace block
+    RAM. If ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
     """
 
     name: str

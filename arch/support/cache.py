@@ -101,7 +101,7 @@ def run_folder(name: str) -> Path:
     """Return a new folder for the temporary files of a run, such as a simulation's log.
 
     The folder's name begins with ``name``. The caller deletes the folder after the run. The
-    function also deletes folders of earlier runs whose processes were killed.
+    function also deletes folders of runs that were killed.
     """
     if _spare is None:
         try:

@@ -19,8 +19,8 @@ _LONGEST = 64  # characters of an identifier, which names files, too
 def driver(config: Config, *names: str) -> dict[str, str | bytes]:
     """Return the files of the C driver: a dictionary from file name to content.
 
-    ``names`` are the driver's C modules; for each, the result has a ``.c`` file and a ``.h`` file.
-    Two further files describe the machine's registers: a C header and a SystemRDL file.
+    ``names`` are the driver's C modules; each has a ``.c`` and a ``.h`` file. Two further files
+    describe the machine's registers: a C header and a SystemRDL file.
 
     Raises :class:`InputError` if a Python package that generates the header is missing.
     """

@@ -37,8 +37,8 @@ def refuse_other(path: Path) -> None:
 
     If the file's suffix or first bytes show a known but unsupported format, the error message says
     how to convert the model. For any other file, the message lists the supported forms of models.
-    No error is raised for a folder. For a missing file, it is raised only if the file's suffix is
-    that of an unsupported format.
+    There is no error for a folder, or for a missing file without the suffix of an unsupported
+    format.
     """
     kind = path.suffix.lower()
     if path.is_dir():

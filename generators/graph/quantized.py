@@ -141,8 +141,8 @@ class Graph(Generic[D]):
     def kv_bits(self) -> int:
         """Number of bits of each element of the values V of attention.
 
-        Elements of keys K have the same number of bits, except those in the first :attr:`whole`
-        columns of each key head, which have 8 bits.
+        Keys K have the same number of bits, except in the first :attr:`whole` columns of each key
+        head, which have 8 bits.
         """
         return self.attentions[0].kv_bits
 

@@ -60,9 +60,8 @@ class Product:
         """Return the instruction that multiplies ``m`` rows of ``source`` by the product's weights.
 
         ``source`` and ``sums`` are views (address and stride). The address of ``sums`` is the
-        accumulator row of the layer's first tile column, and its stride is the distance between
-        adjacent tile columns (in rows). The instruction writes only the tile columns of this
-        product.
+        accumulator row of the layer's first tile column, its stride the distance between adjacent
+        tile columns (rows). The instruction writes only the tile columns of this product.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)

@@ -49,7 +49,7 @@ def added(node: str, left: Tensor, right: Tensor) -> Tensor:
 
     An :class:`Affine` is a tensor ``gains * source + shifts``. The sum of an :class:`Affine` and a
     tensor ``other`` is ``gains * (source + other / gains) + shifts``. The weights of the layer that
-    computes ``other`` are therefore divided by ``gains``.
+    computes ``other`` are divided by ``gains``.
 
     Raises :class:`UnsupportedError` if a gain is 0, or if ``other`` does not come from a layer
     whose weights can be divided.
