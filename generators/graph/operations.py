@@ -99,13 +99,18 @@ class Linear:
         low-rank correction adds two products. The product with the first matrix of the correction
         is the first in the list; the product with the second matrix is the last.
         """
-        low = self.low_rank
+        low, correction = self.low_rank, self.correction
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
         own = own or [self]
-        if low is None:
-            return own
-        thin = low.first.target
-        return [low.first, *own, Linear(thin, self.target, low.weight, self.rescale)]
+        return own if low is None or correction is None else [low.first, *own, correction]
+
+    @cached_property
+    def correction(self) -> "Linear | None":
+        """The product with the second matrix of the low-rank correction; None without one."""
+        if self.low_rank is None:
+            return None
+        thin, weight = self.low_rank.first.target, self.low_rank.weight
+        return Linear(thin, self.target, weight, self.rescale)
 
     @property
     def look_up(self) -> tuple[str, ...]:

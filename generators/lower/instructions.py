@@ -12,10 +12,9 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.instruction import wrap
-from celosia.arch.isa import Opcode
-from celosia.generators.graph.operations import Convert, Gate, Linear, Norm, Rotary
+from celosia.arch.isa import FACTOR_SHIFT, Opcode
+from celosia.generators.graph.operations import Convert, Norm
 from celosia.generators.graph.tensors import Ints, Rescale, Tensor
-from celosia.generators.lower.walk import Rowwise
 from celosia.generators.program.draft import Draft, Given, Node, Ref, Written
 from celosia.generators.program.image import Bytes
 from celosia.generators.program.layout import param_words
@@ -143,9 +142,10 @@ class Work:
         rows in the scratchpad. The result has the data type and zero point of ``tensor``. If
         ``tensor`` is None, ``flags`` select the data type, and the zero point is 0.
 
-        ``beside`` is the view of a second input: rows to add, cosines and sines of a rotation, or
-        multipliers. If ``residual`` is true, the old contents of the target are added. ``table`` is
-        an operand of activations, rotations and gates (see :func:`drain`).
+        ``beside`` is the view of a second input: rows to add, rotations or multipliers. If
+        ``residual`` is true, the second input is the target's old values, which are added.
+        ``table`` is the value of the operand ``table``. It belongs to an activation, a rotation or
+        a gate (see :meth:`celosia.generators.lower.rules.Rules.requantize`).
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -190,33 +190,6 @@ class Work:
         operands |= {"start": start[0], "start_step": start[1]} if any(start) else {}
         operands |= {"diagonal": diagonal[0], "diagonal_value": diagonal[1]}
         return self._draft(Opcode.SOFTMAX, "i", ("per_tensor", *flags), operands)
-
-
-def drain(
-    op: Linear,
-    work: Work,
-    *flags: str,
-    behind: Sequence[Rowwise] = (),
-    table: int = 0,
-    beside: View | None = None,
-) -> Draft:
-    """Return the DRAIN instruction that requantizes the sums of a linear layer's product.
-
-    The instruction also applies the layer's activation and adds its residual, if it has them.
-    ``behind`` has the operations that follow the layer. If the first of these is a rotation, the
-    DRAIN also rotates the result by the cosines and sines in the view ``beside``. If the first is a
-    gate, the DRAIN also multiplies the result by the rows in ``beside``.
-
-    ``table`` is the value of the instruction's operand ``table``. For an activation it is the
-    number of the table slot, and for a rotation the number of columns of a head. For a gate it is
-    the zero point of the rows in ``beside``.
-    """
-    done = {Gate: ("times",), Rotary: ("rotate",)}.get(type(next(iter(behind), None)), op.look_up)
-    names = [*flags, *done, *(["relu"] if op.relu else []), *(["factors"] if op.factors else [])]
-    tensor, residual = (op, *behind)[-1].target, op.residual
-    return work.requantize(
-        Opcode.DRAIN, *names, tensor=tensor, residual=residual, table=table, beside=beside
-    )
 
 
 def rowwise(op: Norm | Convert, work: Work) -> Draft:
@@ -291,6 +264,17 @@ def parameters(place: Ref, count: int, first: int) -> Draft:
     """
     operands: Operands = {"i_addr": place, "n": count, "params": first}
     return Draft(Opcode.PARAMS, operands, written=Written("parameters"))
+
+
+def factored(words: int, first: int) -> int:
+    """Return the operand ``params`` of an instruction with the flag ``factors``.
+
+    A NORM or SOFTMAX with this flag stores a factor for each row; a DRAIN with this flag multiplies
+    each row by its stored factor. The low bits of the operand are ``words``, the address of a
+    parameter word. The high bits, from ``FACTOR_SHIFT`` on, are ``first``, the number of the first
+    row's factor.
+    """
+    return words + (first << FACTOR_SHIFT)
 
 
 def table(place: Ref, slot: int = 0) -> Draft:

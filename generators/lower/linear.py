@@ -4,26 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 
-import numpy as np
-
 from celosia.arch.errors import InputError
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.stored import stored_rows
 from celosia.generators.lower.blocks import Part, cut, turn
 from celosia.generators.lower.instructions import (
     View,
-    fused,
     rescale_words,
     table,
     table_bytes,
 )
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
-from celosia.generators.lower.products import Product, Room
+from celosia.generators.lower.products import Matrix, Product, Room
 from celosia.generators.lower.residence import WeightHome
 from celosia.generators.lower.rows import Rows
+from celosia.generators.lower.traffic import Blob
 from celosia.generators.lower.weights import Held, tiles_held, weights_used
 from celosia.generators.program.draft import Draft, Item, Node, Ref, Repeat
-from celosia.generators.program.image import Bytes
 
 
 class LinearLayer:
@@ -56,10 +53,6 @@ class LinearLayer:
         k, n = op.weight.shape
         # Every block of the source has separate weights and a separate product.
         self.k_parts = cut(k, self.source.column_marks)
-        parts = op.parts
-        self.correction = None if op.low_rank is None else parts[-1]
-        """The product of a correction's thin tensor, which is there."""
-        self.own = parts if op.low_rank is None else parts[1:-1]
         group = op.stored.group if op.stored else 0
         if group and any(first % group for first, _ in self.k_parts):
             raise InputError(
@@ -67,7 +60,8 @@ class LinearLayer:
                 f"inputs of {label} lie in parts that begin within a group"
             )
         deepest = max(count for _, count in self.k_parts)
-        longest = sum(stored_rows(part.stored, deepest) for part in self.own)
+        forms = [plane.stored for plane in op.planes]
+        longest = sum(stored_rows(form, deepest) for form in forms or [op.stored])
         longest += 0 if op.low_rank is None else op.low_rank.first.target.columns
         nt = -(-n // config.array.cols)
         lowering.memory.check_at_once(SPARE_WORDS + config.lane_groups)
@@ -116,7 +110,7 @@ class LinearLayer:
         room = config.accumulators.depth
         occupied = sum(self._acc_stride(m) for _, m in rows) * nt
         if occupied > room or sum(m for _, m in rows) * nt > room // (1 if self.whole else 2):
-            blocks = [_together(blocks)]
+            blocks = _together(blocks)
         # Sums stay in their rows from block to block.
         if len(blocks) > 1 and occupied > room // 2:
             self.lowering.accumulators.restart()
@@ -142,13 +136,7 @@ class LinearLayer:
             # but an operation behind the last part waits for these drains.
             early = not waited and not {*places[index]}.intersection(*places[index + 1 : index + 2])
             end.body += following if early else []
-            for drained, last in self._drains(acc, row, m, part):
-                nodes: list[Node] = [drained]
-                while waiting and waiting[0][0] <= last:
-                    nodes += waiting.pop(0)[1]
-                # A stream that is normalized itself does not continue unchanged.
-                keep = self.lowering.model.description.placement == "pre"
-                end.body += fused(nodes, keep=keep) if config.fused else nodes
+            end.body += self.lowering.settle(self._drains(acc, row, m, part), waiting)
             end.body += [] if early else following
         end.body += [node for _, nodes in waiting for node in nodes]
         return [*blocks]
@@ -164,13 +152,13 @@ class LinearLayer:
             items[0].body.append(table(Ref(blob)))
 
         def part(first: int, count: int) -> list[Node]:
-            block = _together(self._blocks(self.label, (first, count), first=False))
+            (block,) = _together(self._blocks(self.label, (first, count), first=False))
             nt = -(-count // lowering.config.array.cols)
             nodes = [*block.loads, *block.body, *block.setup]
 
             def product(row: int, m: int) -> list[Node]:
                 acc = lowering.accumulators.take(self._acc_stride(m) * nt)
-                drains = [drained for drained, _ in self._drains(acc, row, m, (first, count))]
+                drains = self._drains(acc, row, m, (first, count))
                 return [*self._products(block, row, m, acc), *drains]
 
             for group in rows:
@@ -228,19 +216,10 @@ class LinearLayer:
             buffers.append((op.target.buffer, op.row))
         return self.lowering.row_groups(op.source.rows, most, *buffers)
 
-    def _drains(self, acc: int, row: int, m: int, part: Part) -> list[tuple[Draft, int]]:
-        """Return the drains of a product, one for each block of rows, and the row after each.
-
-        Rows are those of the source, ends those of the target.
-        """
-        op, stride, first = self.op, self._acc_stride(m), self.op.row + row
-        # Rows before the first one are loaded.
-        anew, drains = op.row == 0 and not op.residual, []
-        for begin, count in cut(m, [mark - first for mark in self.target.row_marks]):
-            sums, rows = View(acc + begin, stride), (first + begin, count)
-            drained = self.lowering.requantize(op, sums, rows, part, SPARE_WORDS, anew=anew)
-            drains.append((drained, sum(rows)))
-        return drains
+    def _drains(self, acc: int, row: int, m: int, part: Part) -> list[Draft]:
+        """Return the drains of a product's rows, which are those of the source."""
+        sums, rows = View(acc, self._acc_stride(m)), (self.op.row + row, m)
+        return self.lowering.requantize(self.op, sums, rows, part, SPARE_WORDS)
 
     def _blocks(
         self, blob: str, part: Part, *, first: bool, turns: tuple[int, int] | None = None
@@ -252,115 +231,88 @@ class LinearLayer:
         index.
         """
         lowering, config, op = self.lowering, self.lowering.config, self.op
-        rescale = op.rescale.columns(*part)
-        params = rescale_words(config, rescale, by_tile=True).ravel()
-        blocks = []
+        params = rescale_words(config, op.rescale.columns(*part), by_tile=True)
+        matrix = Matrix([])
+        blocks, tiles = list[_Block](), -(-part[1] // config.array.cols)
         for index, (k, size) in enumerate(self.k_parts):
             name = f"{blob}.{k}" if len(self.k_parts) > 1 else blob
             if turns:
                 count = len(self.k_parts)
                 name = f"{blob}.{turn(turns[0] * count + index, turns[1] * count)}"
-            block = _Block(loads=lowering.reload(op.source, k))
-            pieces: list[Bytes] = []
+            loads = lowering.reload(op.source, k)
+            block = _Block(loads=loads, matrix=matrix, splits=[index], tiles=tiles)
+            data = Blob(lowering, block, name)
             # Where blobs take turns, the first one is not there any more at the end.
             if index == (len(self.k_parts) - 1 if turns else 0):
-                pieces.append(params)
-                block.setup.append(
-                    lowering.params_draft(name, len(params) // lowering.config.word_bytes)
-                )
+                place = data.put(params.ravel())
+                block.setup.append(lowering.bring(place, len(params), SPARE_WORDS))
             if k == 0 and op.table is not None and first:
-                block.setup.append(table(Ref(name, params.size)))
-                pieces.append(table_bytes(op.table))
-            rows = slice(k, k + size)
-            wanted = [_Wanted(operation, rows, plane) for plane, operation in enumerate(self.own)]
-            if self.correction is not None and k + size == op.weight.shape[0]:
-                marks = lowering.blocks[self.correction.source.buffer].column_marks
-                parts = cut(self.correction.source.columns, marks)
-                wanted += [_Wanted(self.correction, slice(row, row + n)) for row, n in parts]
-            if lowering.choices.home == WeightHome.SLOTS:
-                self._load(block, f"{name}.weights", wanted, part)
-                wanted = []
-            self._load(block, name, wanted, part, pieces)
+                block.setup.append(table(data.put(table_bytes(op.table))))
+            apart = lowering.choices.home == WeightHome.SLOTS
+            weights = Blob(lowering, block, f"{name}.weights") if apart else data
+            products, correction = self._stored(block, weights, slice(k, k + size), part)
+            matrix.splits.append(products)
+            matrix.correction.extend(correction)
+            data.load()
             blocks.append(block)
         return blocks
 
-    def _held(self, wanted: "_Wanted", part: Part) -> tuple[Held, list[Held]]:
-        """Return some columns of rows of weights, and the parts of them that are stored."""
-        op, rows, columns = wanted.op, wanted.rows, slice(part[0], part[0] + part[1])
-        lowering, whole = self.lowering, Held(rows, columns)
-        used, ratio = self.used if op is self.op else None, lowering.choices.compact
-        return whole, tiles_held(op, whole, lowering.config, used, ratio, self.height)
+    def _stored(
+        self, block: "_Block", data: Blob, rows: slice, part: Part
+    ) -> tuple[list[Product], list[Product]]:
+        """Store some rows and columns of the weights, and return products as ``Room.layer``."""
+        lowering, config, thin = self.lowering, self.lowering.config, list[slice]()
+        if self.op.low_rank is not None and rows.stop == len(self.op.weight):
+            source = self.op.low_rank.first.target
+            marks = lowering.blocks[source.buffer].column_marks
+            thin = [slice(row, row + n) for row, n in cut(source.columns, marks)]
+        columns = slice(part[0], sum(part))
 
-    def _load(
-        self,
-        block: "_Block",
-        blob: str,
-        wanted: Sequence["_Wanted"],
-        part: Part,
-        before: Sequence[Bytes] = (),
-    ) -> None:
-        """Load rows of weights after some bytes, each plane below the first separately."""
-        lowering, begin, pieces = self.lowering, 0, [*before]
-
-        def put(data: Bytes) -> Ref:
-            pieces.append(data)
-            return Ref(blob, begin + sum(piece.size for piece in pieces[:-1]))
+        def divide(op: Linear, rows: slice) -> list[tuple[Held, list[Held]]]:
+            whole, used = Held(rows, columns), self.used if op is self.op else None
+            ratio = lowering.choices.compact
+            return [(whole, tiles_held(op, whole, config, used, ratio, self.height))]
 
         def add(draft: Draft) -> None:
             block.body.append(replace(draft, once=True))
 
-        room = Room(lowering.memory, lowering.choices.home, put, add)
-        for plane in range(len(self.own)):
-            for each in (candidate for candidate in wanted if candidate.plane == plane):
-                whole, held = self._held(each, part)
-                height = self.height if lowering.choices.coded and each.op is self.op else 0
-                products = room.place(each.op, whole, held, height, plane)
-                block.products += products
-                if not any(product.held.beats for product in products):
-                    tiles = [part.tiles(lowering.config) for part in (whole, *held)]
-                    lowering.left_out += tiles[0] - sum(tiles[1:])
-            if pieces:
-                piece = lowering.image.add(np.concatenate(pieces))
-                once = lowering.keeps
-                lowering.load_piece(block, blob, piece, once=once, place=begin, plane=plane)
-                begin, pieces = begin + piece.size, []
+        home, height = lowering.choices.home, self.height if lowering.choices.coded else 0
+        room = Room(lowering.memory, home, data.put, add, divide, height=height, complete=data.load)
+        products, correction = room.layer(self.op, rows, thin)
+        tiles = max(len(self.op.planes), 1) * Held(rows, columns).tiles(config)
+        lowering.left_out += tiles - sum(product.held.tiles(config) for product in products)
+        return products, correction
 
     def _products(self, block: "_Block", row: int, m: int, acc: int) -> list[Node]:
         """Return the products of some rows with the weights of a block."""
-        sums, first = View(acc, self._acc_stride(m)), self.op.row
+        sums, first, tiles = View(acc, self._acc_stride(m)), self.op.row, (0, block.tiles)
         rows = self.lowering.run_rows(first + row, m, first + self.op.source.rows)
-        return [*self.lowering.multiply(block.products, row, rows, sums)]
+        return [*self.lowering.products(block.matrix, block.splits, row, rows, sums, tiles)]
 
     def _acc_stride(self, m: int) -> int:
         """Return the rows between tile columns: an odd number if they may be read alternately."""
         return m | 1 if self.lowering.config.fused and self.behind.chunks else m
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Block(Item):
     """The loads of some weights, and their products."""
 
+    matrix: Matrix
+    splits: list[int]
+    """Ranges of the matrix's rows."""
+    tiles: int
+    """Tile columns of the matrix."""
     setup: list[Node] = field(default_factory=list)
     """Instructions that must precede the first drain."""
-    products: list[Product] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """Rows of an operation's weights."""
-
-    op: Linear
-    rows: slice
-    plane: int = 0
-    """Planes of nested weights above these rows."""
-
-
-def _together(blocks: list[_Block]) -> _Block:
+def _together(blocks: list[_Block]) -> list[_Block]:
     """Return blocks as one, all of whose loads come first."""
-    merged = _Block()
-    for block in blocks:
-        merged.loads += block.loads
-        merged.body += block.body
-        merged.setup += block.setup
-        merged.products += block.products
-    return merged
+    first, *others = blocks
+    for block in others:
+        first.loads += block.loads
+        first.body += block.body
+        first.setup += block.setup
+        first.splits += block.splits
+    return [first]

@@ -6,9 +6,8 @@ from celosia.arch.config import Config
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.lower.blocks import Blocks, Part, groups
 from celosia.generators.lower.choices import Choices
-from celosia.generators.lower.instructions import parameters
 from celosia.generators.lower.traffic import Traffic
-from celosia.generators.program.draft import Draft, Node, Ref, repeat
+from celosia.generators.program.draft import Node, repeat
 from celosia.generators.program.image import Piece
 
 SPARE_WORDS = 1
@@ -36,17 +35,6 @@ class Lowering(Traffic):
         self.pool: Piece | None = None
         self.left_out = 0
         """Tiles of zeros that are left out of all weights."""
-
-    def params_draft(self, blob: str, count: int, first: int = 0) -> Draft:
-        """Return the instruction that copies requantization parameters to the parameter memory.
-
-        It copies ``count`` words from the start of the scratchpad buffer ``blob`` to the parameter
-        words from index ``first`` on. Index 0 is the first word after the :data:`SPARE_WORDS`, the
-        words at the memory's start that no operation uses. Raises :class:`FitError` if the
-        parameter memory has too few words.
-        """
-        self.memory.check_at_once(SPARE_WORDS + first + count)
-        return parameters(Ref(blob), count, SPARE_WORDS + first)
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
         """Return the instructions of an operation that is computed in parts.

@@ -12,8 +12,8 @@ from celosia.generators.graph.stored import part_rows
 from celosia.generators.graph.tensors import Rescale
 from celosia.generators.lower.key_slots import query_places, spread
 from celosia.generators.lower.moves import load_piece
-from celosia.generators.lower.plan import HIDDEN, QUERIES, Matrix, Plan, kind
-from celosia.generators.lower.products import Product, Room
+from celosia.generators.lower.plan import HIDDEN, QUERIES, Plan, kind
+from celosia.generators.lower.products import Matrix, Product, Room
 from celosia.generators.lower.residence import Words, weight_homes
 from celosia.generators.lower.staging import STAGES, THIN
 from celosia.generators.lower.weights import Held, cuts
@@ -29,14 +29,8 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
     :class:`InputError` if the weights are nested (stored as separate bit planes) but would stay on
     the chip.
     """
-    low, bounds, (rescale, tiles) = op.low_rank, _bounds(plan, op), _queries(plan, op)
+    low, (rescale, tiles), k = op.low_rank, _queries(plan, op), op.weight.shape[0]
     words = [plan.keep(rescale, by_tile=True, early=op.residual)]
-    upper = replace(op, stored=op.planes[0].stored) if op.planes else op
-    splits = _kept(plan, upper, bounds)
-    if op is plan.head and not plan.cuts.resident:
-        # Its products are those of the parts that come.
-        starts = sorted({part.held.tile for part in splits[0]})
-        bounds = [*starts, -(-op.target.columns // plan.config.array.cols)]
     if op.planes:
         if plan.cuts.resident:
             raise InputError(
@@ -44,17 +38,19 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
                 f"{plan.config.array.weight_depth}"
             )
         words = [_plane_words(plan, op, plane, words[0]) for plane in op.planes]
-        for number, plane in enumerate(op.planes[1:], 1):
-            (below,) = _kept(plan, replace(op, stored=plane.stored), bounds)
-            splits[0] += [replace(part, plane=number) for part in below]
-    correction: list[Product] = []
+    splits, correction = list[list[Product]](), list[Product]()
+    room = _room(plan, _bounds(plan, op))
+    for row, end in pairwise([0, *(_split_rows(plan, op) if plan.cuts.resident else ()), k]):
+        thin = [] if low is None or end < k else [slice(0, len(low.weight))]
+        products, correction = room.layer(op, slice(row, end), thin)
+        splits.append(products)
     if low is not None:
-        thin = [plan.keep(low.first.rescale, by_tile=True)]
+        thin_words = [plan.keep(low.first.rescale, by_tile=True)]
+        first, _ = _room(plan, ()).layer(low.first, slice(0, k))
         first, correction = (
-            [replace(part, stage=THIN) for part in _kept(plan, each, some)[0]]
-            for each, some in ((low.first, ()), (op.parts[-1], bounds))
+            [replace(each, stage=THIN) for each in products] for products in (first, correction)
         )
-        plan.matrices[low.first.target.name] = Matrix([first], thin)
+        plan.matrices[low.first.target.name] = Matrix([first], thin_words)
         places = [part.place for part in first + correction]
         for piece in (place for place in places if isinstance(place, Piece)):
             for index in range(STAGES):
@@ -104,40 +100,39 @@ def _plane_words(plan: Plan, op: Linear, plane: Plane, words: Words) -> Words:
     return plan.keep(replace(op.rescale, bias=plane.bias), by_tile=True)
 
 
-def _kept(plan: Plan, op: Linear, bounds: Sequence[int]) -> list[list[Product]]:
-    """Return the products with an operation's weights, split by split.
-
-    Streamed weights are always cut at some tile columns.
-    """
+def _room(plan: Plan, bounds: Sequence[int]) -> Room:
+    """Return the memory for weights. Streamed weights are always cut at some tile columns."""
     stage, config = plan.stage, plan.config
-    k, n = op.weight.shape
 
-    def cut(cut_op: Linear, part: Held) -> Iterator[Held]:
-        return cuts(cut_op, part.rows, stage.size, config)
+    def divide(op: Linear, rows: slice) -> Iterator[tuple[Held, Sequence[Held]]]:
+        whole = [Held(rows, slice(0, op.weight.shape[1]))]
+        parts = whole if plan.cuts.resident else cuts(op, rows, stage.size, config, bounds)
+        return ((part, [part]) for part in parts)
+
+    def cut(op: Linear, part: Held) -> Iterator[Held]:
+        return cuts(op, part.rows, stage.size, config)
 
     def bring(data: Bytes) -> Ref:
         return stage.piece(stage.image.add(data))
 
     put = bring if plan.cuts.resident else plan.image.add
-    room = Room(plan.memory, weight_homes([], config)[0], put, stage.add, cut)
-    if plan.cuts.resident:
-        parts = [
-            Held(slice(row, end), slice(0, n))
-            for row, end in pairwise([0, *_split_rows(plan, op), k])
-        ]
-        return [room.place(op, part, [part]) for part in parts]
-    streamed = cuts(op, slice(0, k), stage.size, config, bounds)
-    return [[p for held in streamed for p in room.place(op, held, [held], int(plan.sparse))]]
+    home = weight_homes([], config)[0]
+    return Room(plan.memory, home, put, stage.add, divide, cut, int(plan.sparse))
 
 
 def _bounds(plan: Plan, op: Linear) -> Sequence[int]:
-    """Return the tile columns at which a streamed matrix is always cut."""
+    """Return the tile columns at which all planes of a streamed matrix are cut."""
     if plan.cache.recompute and kind(op.target) in ("key", "value"):
         return [0, *(end for _, end in plan.made_parts(op))]
+    if op is plan.head and not plan.cuts.resident:
+        # Its products are those of the parts that come.
+        upper = replace(op, stored=op.planes[0].stored) if op.planes else op
+        fixed = [0, *(end for _, end in plan.head_parts)] if plan.way.passing else ()
+        parts = cuts(upper, slice(0, len(op.weight)), plan.stage.size, plan.config, fixed)
+        tiles = -(-op.target.columns // plan.config.array.cols)
+        return [*sorted({part.tile for part in parts}), tiles]
     if not plan.way.passing:
         return ()
-    if op is plan.head:
-        return [0, *(end for _, end in plan.head_parts)]
     return [0, *(end for _, end in plan.cuts.ffn_parts)] if kind(op.target) in HIDDEN else ()
 
 

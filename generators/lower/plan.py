@@ -3,8 +3,6 @@
 import functools
 import itertools
 import math
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -20,8 +18,7 @@ from celosia.generators.lower.blocks import Blocks
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import WORDS_PLACE, Cuts
 from celosia.generators.lower.instructions import rescale_words
-from celosia.generators.lower.key_slots import even_runs
-from celosia.generators.lower.products import Product
+from celosia.generators.lower.products import Matrix
 from celosia.generators.lower.residence import Cache, Kept, Memory, Words
 from celosia.generators.lower.staging import STAGES, Stage
 from celosia.generators.lower.weights import split
@@ -40,82 +37,6 @@ QUERIES = frozenset({"query", "query_sums"})
 """Results of the linear layer that makes queries."""
 HIDDEN = frozenset({"active", "up", "hidden"})
 """Results of the linear layers that make an MLP's hidden layer."""
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """A linear layer's weights in a decoder's plan: their products and requantization parameters.
-
-    The weights stay on the chip, or each run loads them from external memory.
-    """
-
-    splits: list[list[Product]]
-    """The products of its weights, of the rows that are multiplied at once."""
-    words: list[Words]
-    """Parameter words of the planes down to each, in DRAIN's order."""
-    correction: list[Product] = field(default_factory=list)
-    """The products that read the thin tensor of a correction."""
-    places: Sequence[int] = ()
-    """For each tile column, its number among the drained ones, if others are between."""
-
-    def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
-        """Return the products that compute some tile columns from one range of weight rows.
-
-        ``split`` is the index of the range in ``splits``, and ``tiles`` are the tile columns
-        (first, count). If weights are in weight slots (storage in the array for one weight tile
-        each), the products of all tile columns are returned. If weights are nested, only products
-        with the upper ``planes`` bit planes are returned.
-        """
-        held, (first, count) = self.splits[split], tiles
-        if held[0].k_tiles:
-            return held
-
-        def place(plane: int, tile: int) -> int:
-            return bisect_left(held, (plane, tile), key=lambda part: (part.plane, part.held.tile))
-
-        ranges = [(place(plane, first), place(plane, first + count)) for plane in range(planes)]
-        return [product for begin, end in ranges for product in held[begin:end]]
-
-    def columns(self, op: Linear, cols: int) -> int:
-        """Return the number of columns in a row of the layer's requantized result.
-
-        The number includes columns of zeros between the queries of different heads.
-        """
-        return (self.places[-1] + 1) * cols if self.places else op.target.columns
-
-    def place(self, tile: int) -> int:
-        """Return the index of the layer's tile column ``tile`` in a requantized row.
-
-        The row may also have tile columns of zeros before the queries of a head. The index counts
-        these tile columns too.
-        """
-        return self.places[tile] if self.places else tile
-
-    def within(self, first: int, count: int) -> tuple[int, int]:
-        """Return the layer's tile columns (first, count) in a range of a requantized row.
-
-        The range is ``count`` tile columns from ``first`` on, including tile columns of zeros. The
-        result includes only the tile columns that the layer computes.
-        """
-        if not self.places:
-            return first, count
-        begin = bisect_left(self.places, first)
-        return begin, bisect_left(self.places, first + count) - begin
-
-    def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Divide ``count`` tile columns of the layer, from ``first`` on, into runs of equal steps.
-
-        In the accumulators, tile columns of zeros may lie between the layer's tile columns. Yields
-        ((first, count), offset, step) of each run. ``(first, count)`` are the run's tile columns in
-        the layer. ``offset`` is the distance in the accumulators from the range's first tile column
-        to the run's first. ``step`` is the distance between successive tile columns of the run.
-        Both distances count all tile columns.
-        """
-        places = self.places[first : first + count]
-        if not places:
-            yield (first, count), 0, 1
-        for begin, some, distance in even_runs(places):
-            yield (first + begin, some), places[begin] - places[0], distance
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,19 @@
 """Matrix products of linear layers, with weights in weight slots or in a memory.
 
-A weight slot is on-chip storage in the array for one tile of weights. Encoders and decoders divide
-weights into parts in different ways, but the instructions that multiply by a part are the same.
+A weight slot is on-chip storage in the array for one tile of weights.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from celosia.arch.config import Config
 from celosia.arch.isa import Opcode
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.stored import format_flags
 from celosia.generators.lower.instructions import Count, View, preload, product
-from celosia.generators.lower.residence import Memory, WeightHome
+from celosia.generators.lower.key_slots import even_runs
+from celosia.generators.lower.residence import Memory, WeightHome, Words
 from celosia.generators.lower.staging import WEIGHTS
 from celosia.generators.lower.weights import Held, slotted, stored_parts
 from celosia.generators.program.draft import Draft, Ref
@@ -77,14 +78,82 @@ class Product:
         return replace(made, plane=self.plane)
 
 
-def product_flags(op: Linear, config: Config, model: str) -> frozenset[str]:
-    """Return the names of the instruction flags with which a layer's products are computed.
+@dataclass(frozen=True)
+class Matrix:
+    """Some columns of a linear layer's weights: their products and requantization parameters.
 
-    The flags depend on the format of the layer's weights, and on whether its source has INT16
-    values. Raises :class:`InputError` if the configuration lacks the weight format.
+    The weights stay on the chip, or each run loads them from external memory.
     """
-    wide = frozenset({"a_wide"} if op.source.wide else ())
-    return format_flags(op.stored, config, model) | wide
+
+    splits: list[list[Product]]
+    """The products of its weights, of the rows that are multiplied at once."""
+    words: list[Words] = field(default_factory=list)
+    """Parameter words of the planes down to each, in DRAIN's order, if they do not come with it."""
+    correction: list[Product] = field(default_factory=list)
+    """The products that read the thin tensor of a correction."""
+    places: Sequence[int] = ()
+    """For each tile column, its number among the drained ones, if others are between."""
+
+    def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
+        """Return the products with one range of the weights' rows that compute some tile columns.
+
+        ``split`` is the index of the range in ``splits``, and ``tiles`` are the tile columns
+        (first, count). If weights are nested, only products with the upper ``planes`` bit planes
+        are returned. If weights are in slots, all products of the range are returned, also those of
+        other tile columns.
+        """
+        held, (first, count) = self.splits[split], tiles
+        if held[:1] and held[0].k_tiles:
+            return held
+
+        def place(plane: int, tile: int) -> int:
+            return bisect_left(held, (plane, tile), key=lambda part: (part.plane, part.held.tile))
+
+        ranges = [(place(plane, first), place(plane, first + count)) for plane in range(planes)]
+        return [product for begin, end in ranges for product in held[begin:end]]
+
+    def columns(self, op: Linear, cols: int) -> int:
+        """Return the number of columns in a row of the layer's requantized result.
+
+        The number includes columns of zeros between the queries of different heads.
+        """
+        return (self.places[-1] + 1) * cols if self.places else op.target.columns
+
+    def place(self, tile: int) -> int:
+        """Return the index that tile column ``tile`` of the layer has in a requantized row.
+
+        The row may also have tile columns of zeros, which precede the queries of some heads. The
+        index counts both kinds of tile columns.
+        """
+        return self.places[tile] if self.places else tile
+
+    def within(self, first: int, count: int) -> tuple[int, int]:
+        """Return the layer's tile columns (first, count) in a range of a requantized row.
+
+        The range is ``count`` tile columns from ``first`` on, including tile columns of zeros. The
+        result includes only the tile columns that the layer computes.
+        """
+        if not self.places:
+            return first, count
+        begin = bisect_left(self.places, first)
+        return begin, bisect_left(self.places, first + count) - begin
+
+    def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
+        """Divide a range of the layer's tile columns into runs that are computed separately.
+
+        The range is ``count`` tile columns from ``first`` on. Tile columns of zeros may be between
+        them in the accumulators, but the tile columns of a run are equally far apart.
+
+        Yields ((first, count), index, distance) of each run. ``(first, count)`` are its tile
+        columns in the layer. ``index`` is the distance from the range's first tile column to the
+        run's first one in the accumulators. ``distance`` is that between neighbouring tile columns
+        of the run. Both count tile columns, including those of zeros.
+        """
+        places = self.places[first : first + count]
+        if not places:
+            yield (first, count), 0, 1
+        for begin, some, distance in even_runs(places):
+            yield (first + begin, some), places[begin] - places[0], distance
 
 
 @dataclass(frozen=True)
@@ -100,31 +169,47 @@ class Room:
     """Stores bytes, and returns their place."""
     add: Callable[[Draft], None]
     """Adds an instruction that copies weights to slots."""
+    divide: Callable[[Linear, slice], Iterable[tuple[Held, Sequence[Held]]]]
+    """Divides rows of weights into matrices, each with the parts of it that are stored."""
     cut: Callable[[Linear, Held], Iterable[Held]] = lambda op, part: [part]
     """Divides a part of weights into pieces that are copied to slots one by one."""
+    height: int = 0
+    """Rows of a product with INT8, if a matrix may be a sparse one where this is faster; or 0."""
+    complete: Callable[[int], None] = lambda plane: None
+    """Called after each plane's weights are stored."""
 
-    def place(
-        self, op: Linear, whole: Held, parts: Sequence[Held], height: int = 0, plane: int = 0
-    ) -> list[Product]:
-        """Store a weight matrix, and return a list of one product for each stored part.
+    def layer(
+        self, op: Linear, rows: slice, thin: Iterable[slice] = ()
+    ) -> tuple[list[Product], list[Product]]:
+        """Store some rows of a layer's weights; return their products, and those of a correction.
 
-        ``whole`` is the matrix, ``parts`` are its parts, and ``height`` is the number of activation
-        rows in a product. If the zero-skip unit multiplies these rows faster than the array does,
-        ``whole`` is stored as one sparse matrix, which is the only part. Weights are always dense
-        in weight slots (array storage for one weight tile each), for INT16 activations, and if
-        ``height`` is 0.
-
-        Nested weights (readable with fewer bits) are stored as bit planes, each by a separate call.
-        ``plane`` is the number of planes with higher bits. For other weights, ``plane`` is 0.
+        Nested weights (readable with fewer bits) are stored as bit planes, one after another.
+        ``thin`` are the rows of the low-rank correction's second matrix that are stored after the
+        first plane; by default there are none.
         """
-        config = self.memory.config
-        flags = product_flags(op, config, self.memory.name)
-        if self.home == WeightHome.SLOTS:
-            return [self._in_slots(op, part, flags) for part in parts]
+        products, correction = list[Product](), list[Product]()
+        planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]
+        for plane, part in enumerate(planes):
+            products += self._rows(part, rows, plane)
+            if op.correction is not None and not plane:
+                correction = [each for some in thin for each in self._rows(op.correction, some)]
+            self.complete(plane)
+        return products, correction
+
+    def _rows(self, op: Linear, rows: slice, plane: int = 0) -> list[Product]:
+        """Store some rows of weights, with ``plane`` bit planes above them; return products."""
+        config, products = self.memory.config, list[Product]()
+        flags = format_flags(op.stored, config, self.memory.name)
+        flags |= {"a_wide"} if op.source.wide else set()
         # The zero-skip unit takes rows of INT8.
-        height = 0 if op.source.wide else height
-        stored = stored_parts(op, whole, parts, config, height)
-        return [Product(op, part, self.put(data), flags, plane) for part, data in stored]
+        height = 0 if op.source.wide else self.height
+        for whole, parts in self.divide(op, rows):
+            if self.home == WeightHome.SLOTS:
+                products += [self._in_slots(op, part, flags) for part in parts]
+                continue
+            stored = stored_parts(op, whole, parts, config, height)
+            products += [Product(op, part, self.put(data), flags, plane) for part, data in stored]
+        return products
 
     def _in_slots(self, op: Linear, part: Held, flags: frozenset[str]) -> Product:
         """Add the instructions that copy a part of weights to slots, and return the product."""

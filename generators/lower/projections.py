@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from celosia.arch.formats import PLANES
-from celosia.arch.isa import FACTOR_SHIFT
 from celosia.generators.graph.operations import Convert, Gate, Linear, Norm, Op, Rotary
 from celosia.generators.graph.quantized import TextGraph
 from celosia.generators.graph.tensors import Tensor
@@ -14,8 +13,6 @@ from celosia.generators.lower.instructions import (
     Count,
     View,
     Work,
-    fused,
-    parameters,
     rowwise,
     table,
 )
@@ -23,13 +20,12 @@ from celosia.generators.lower.plan import (
     HIDDEN,
     PAIRS,
     QUERIES,
-    Matrix,
     Plan,
     identity_of,
     kind,
     layer_of,
 )
-from celosia.generators.lower.products import Product
+from celosia.generators.lower.products import Matrix, Product
 from celosia.generators.lower.residence import Register, Words
 from celosia.generators.lower.rules import Rules
 from celosia.generators.lower.staging import WORDS
@@ -64,10 +60,11 @@ class Instructions(Rules):
 
     def __post_init__(self) -> None:
         """Store values that do not change."""
-        super().__init__(self.plan.memory, self.plan.blocks, lasting=True)
         self.decoder = self.plan.decoder
         self.stage = self.plan.stage
         self.model = self.decoder.description
+        pre = self.model.placement == "pre"
+        super().__init__(self.plan.memory, self.plan.blocks, lasting=True, pre=pre)
         self.m: int | Given = Given(self.register, self.rows)
         if self.rows == self.texts:
             self.m = self.rows
@@ -139,8 +136,6 @@ class Instructions(Rules):
         depth = self.config.vector.words
         ranges = [(kept, first, count or kept.count - first) for kept, first, count in wanted]
         total = sum(count for _, _, count in ranges)
-        if self.plan.way.passing:
-            self.memory.check_at_once(total)
         if self._word + total > depth:
             self._word = 0
         for block, first, count in ranges:
@@ -149,7 +144,7 @@ class Instructions(Rules):
                 continue
             piece = Piece(block.first + first * block.stride, count, block.stride)
             place = self.stage.piece(piece, WORDS, self.config.word_bytes)
-            self.stage.add(parameters(place, count, self._word))
+            self.stage.add(self.bring(place, count, self._word))
             places.append(self._word)
             self._word += count
         self._brought = wanted, places
@@ -197,18 +192,12 @@ class Instructions(Rules):
         stride, m = BANKS if row else self.stride(op), self.run_rows(*self._part(text, row), 0)
         last = len(matrix.splits) - 1
         splits = range(last + 1) if split is None else [split]
-        thin = None if low is None or splits[-1] != last else low.first
-        correction = matrix.correction if thin else []
-        if thin and tiles[0] == 0:
-            self.linear(thin, source, row=row, text=text)
-            self.drain(thin, row=row, text=text)
-        for run, behind, distance in matrix.runs(*tiles):
-            sums = View(acc + behind * stride, distance * stride)
-            parts = [part for each in splits for part in matrix.parts(each, self.planes, run)]
-            for product in self.multiply(parts, text or 0, m, sums, source, run):
-                self.stage.add(product)
-            for product in self.multiply(correction, text or 0, m, sums, tiles=run):
-                self.stage.add(product)
+        if low is not None and splits[-1] == last and tiles[0] == 0:
+            self.linear(low.first, source, row=row, text=text)
+            self.drain(low.first, row=row, text=text)
+        sums = View(acc, stride)
+        for product in self.products(matrix, splits, text or 0, m, sums, tiles, source):
+            self.stage.add(product)
 
     def arrived(self, product: Product) -> Product:
         """Return ``product`` with the address that its weights have on the chip.
@@ -232,22 +221,15 @@ class Instructions(Rules):
         text: int | None = None,
         behind: Sequence[Rowwise] = (),
     ) -> None:
-        """Add the DRAIN instruction that requantizes a layer's sums to ``target``.
+        """Add the DRAIN that requantizes a layer's sums, or only the tile columns ``tiles``.
 
-        ``tiles`` (first, count) are the tile columns to requantize, by default all. ``acc`` is the
-        first accumulator row of the sums, by default the layer's. ``target`` is a buffer, by
-        default that of the result's tensor. ``flags`` are names of further instruction flags. If
-        ``row`` is true, only the first row is requantized. If ``text`` is given, only the row of
-        that text is requantized. By default, all rows are.
+        ``tiles`` is (first, count). The sums are in the layer's accumulator rows, or in the rows
+        from ``acc`` on. The result is written to ``target``, by default the buffer of the result's
+        tensor. ``flags`` are names of further instruction flags. If ``row`` is true, only the first
+        row is requantized; if ``text`` is given, only the row of that text; otherwise all rows.
 
-        ``behind`` are the operations after the layer. If the first operation is a rotation or a
-        gate, the DRAIN also applies that operation. The instruction's operand ``table`` is a key
-        head's number of columns for a rotation, the source's zero point for a gate, and the table
-        slot for an activation table. Otherwise the operand is the argument ``table``.
-
-        A deferred norm stores one factor for each row, and the DRAIN after the next layer
-        multiplies the row by the factor. The factor of the first row has number ``factor`` or, if
-        ``text`` is given and not 0, number ``text``.
+        ``behind``, ``table`` and ``factor`` are as for :meth:`requantize`; but for an activation, a
+        rotation and a gate, the method chooses the table.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None
@@ -266,31 +248,27 @@ class Instructions(Rules):
         whole = self._words(matrix)
         last = min(whole.count, -(-end // cols) * groups)
         (words,) = self.params((whole, first * groups, last - first * groups))
-        words = factored(words, text or factor) if op.factors else words
         sums = View(acc, BANKS if row else self.stride(op))
         rows, part = self._part(text, row), (first * cols, end - first * cols)
-        self.stage.add(
-            self.requantize(
-                op,
-                sums,
-                rows,
-                part,
-                words,
-                *flags,
-                target=target,
-                behind=behind,
-                table=table,
-                beside=beside,
-            )
+        drains = self.requantize(
+            op,
+            sums,
+            rows,
+            part,
+            words,
+            *flags,
+            target=target,
+            behind=behind,
+            table=table,
+            beside=beside,
+            factor=factor,
         )
+        self.stage.add(*drains)
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that an instruction processes: a constant or a register.
+        """Return ``count``, or the register of a run's rows if these are all rows.
 
-        If ``count`` is less than ``rows`` (the largest number of rows in a run), the result is
-        ``count``. If ``count`` is at least ``rows``, the instruction processes all rows of the run.
-        If the number of rows differs from run to run, the result is the register to which the host
-        writes the number. ``first`` and ``total`` are not used here.
+        ``first`` and ``total`` are unused here; other subclasses read them.
         """
         return count if count < self.rows else self.m
 
@@ -323,13 +301,13 @@ class Instructions(Rules):
         All rows of the residual stream are normalized or converted.
         """
         (words,) = self.params((self.plan.words[op.target.name], 0, 0))
-        for text in self.apart:
-            self.stage.add(*self._norm(op, words, text))
+        for _, nodes in self.chunks([op], [words], self._parts):
+            self.stage.add(*flatten(nodes))
 
-    def _norm(self, op: Op, words: int, text: int | None) -> list[Draft]:
-        if isinstance(op, Norm) and op.deferred:
-            words = factored(words, text or 0)
-        return self.normalize(op, *self._part(text), words)
+    @property
+    def _parts(self) -> list[Part]:
+        """Rows (first, count) of the texts that need separate instructions, or all rows."""
+        return [self._part(text) for text in self.apart]
 
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
         """Add the instructions that compute queries or keys and normalize each head.
@@ -390,28 +368,16 @@ class Instructions(Rules):
         matrix = self.plan.matrices[op.target.name]
         both = (self._words(matrix), 0, 0), (self.plan.words[step.target.name], 0, 0)
         fits = sum(operands.count for operands, _, _ in both) <= self.config.vector.words
-        if not self.config.fused or (self.plan.way.passing and not fits):
+        if self.plan.way.passing and not (self.config.fused and fits):
             for text in self.apart:
                 self.drain(op, text=text)
             others = [*behind]
         else:
             pre, words = self.params(*both)
-            keep = self.model.placement == "pre"
-            for text in self.apart:
-                sums = View(self.sums(op) + (text or 0), self.stride(op))
-                drained = self.requantize(op, sums, self._part(text), (0, op.target.columns), pre)
-                nodes = [drained, *self._norm(step, words, text)]
-                self.stage.add(*flatten(fused(nodes, keep=keep)))
+            sums, columns = View(self.sums(op), self.stride(op)), (0, op.target.columns)
+            for rows in self._parts:
+                drains = self.requantize(op, sums.behind(rows[0]), rows, columns, pre)
+                chunks = self.chunks([step], [words], [rows])
+                self.stage.add(*flatten([*self.settle(drains, chunks)]))
         for other in others:
             self.norm(other)
-
-
-def factored(words: int, first: int) -> int:
-    """Return the operand ``params`` of an instruction with the flag ``factors``.
-
-    A NORM or SOFTMAX with this flag stores a factor for each row; a DRAIN with this flag multiplies
-    each row by its stored factor. The low bits of the operand are ``words``, the address of a
-    parameter word. The high bits, from ``FACTOR_SHIFT`` on, are ``first``, the number of the first
-    row's factor.
-    """
-    return words + (first << FACTOR_SHIFT)

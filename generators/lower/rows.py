@@ -11,6 +11,7 @@ from celosia.generators.graph.operations import Pool
 from celosia.generators.lower.blocks import cut, even
 from celosia.generators.lower.instructions import View, product, rescale_words
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
+from celosia.generators.lower.rules import Chunks
 from celosia.generators.lower.walk import Rowwise
 from celosia.generators.program.draft import Draft, Item, Node, Ref
 from celosia.generators.program.image import Bytes
@@ -27,8 +28,7 @@ class Rows:
     loads: list[Draft] = field(default_factory=list)
     params: list[Node] = field(default_factory=list)
     """Instructions that read their parameters."""
-    chunks: list[tuple[int, list[Node]]] = field(default_factory=list)
-    """The row after each chunk, and the chunk's instructions."""
+    chunks: Chunks = field(default_factory=list)
 
     def items(self) -> list[Item]:
         """Return a list with one :class:`Item`, or an empty list if there are no operations.
@@ -65,8 +65,8 @@ def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_wor
         item = Item()
         lowering.load(item, blob, params.ravel())
         lowered.loads += item.loads
-        lowered.params.append(lowering.params_draft(blob, count, first_word))
         words.append(SPARE_WORDS + first_word)
+        lowered.params.append(lowering.bring(Ref(blob), count, words[-1]))
         first_word += count
     rows = ops[0].target.rows
     marks = {
@@ -78,13 +78,7 @@ def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_wor
     height = lowering.choices.height
     if height:
         marks |= set(range(0, rows, even(rows, height)))
-    for first, m in cut(rows, marks):
-        nodes: list[Node] = [
-            node
-            for op, place in zip(ops, words, strict=True)
-            for node in lowering.normalize(op, first, m, place)
-        ]
-        lowered.chunks.append((first + m, nodes))
+    lowered.chunks = lowering.chunks(ops, words, cut(rows, marks))
     return lowered
 
 
@@ -114,7 +108,7 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
     if op.variable:
         lowering.pool = piece
     lowering.load_piece(item, label, piece, once=lowering.keeps and not op.variable)
-    item.body.append(lowering.params_draft(label, 1))
+    item.body.append(lowering.bring(Ref(label), 1, SPARE_WORDS))
     groups = lowering.column_groups(
         op.target.columns, lowering.accumulators.tiles(batch), op.source.buffer, op.target.buffer
     )

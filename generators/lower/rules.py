@@ -3,15 +3,28 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from celosia.generators.graph.operations import Convert, Linear, Norm, Op
+from celosia.arch.formats import PLANES
+from celosia.arch.isa import Opcode
+from celosia.generators.graph.operations import Convert, Gate, Linear, Norm, Op, Rotary
 from celosia.generators.graph.tensors import Rescale, Tensor
 from celosia.generators.lower.accumulators import Accumulators
 from celosia.generators.lower.blocks import Blocks, Part, cut
-from celosia.generators.lower.instructions import Count, View, Work, drain, rowwise
-from celosia.generators.lower.products import Product
+from celosia.generators.lower.instructions import (
+    Count,
+    View,
+    Work,
+    factored,
+    fused,
+    parameters,
+    rowwise,
+)
+from celosia.generators.lower.products import Matrix, Product
 from celosia.generators.lower.residence import Memory
 from celosia.generators.lower.walk import Rowwise, Step, steps
-from celosia.generators.program.draft import Draft, Ref, Written
+from celosia.generators.program.draft import Draft, Node, Ref, Written
+
+Chunks = list[tuple[int, list[Node]]]
+"""The row after each chunk of rows, and the chunk's instructions."""
 
 
 class Rules(ABC):
@@ -21,12 +34,17 @@ class Rules(ABC):
     rows that a run processes.
     """
 
-    def __init__(self, memory: Memory, blocks: Mapping[str, Blocks], *, lasting: bool):
+    planes: int = len(PLANES)
+    """Planes of nested weights that are read."""
+
+    def __init__(self, memory: Memory, blocks: Mapping[str, Blocks], *, lasting: bool, pre: bool):
         self.memory, self.blocks = memory, blocks
         self.config, self.name = memory.config, memory.name
         self.accumulators = Accumulators(self.config, self.name)
         self.lasting = lasting
         """True if no buffers share bytes, so that the end of a content is of no interest."""
+        self.pre = pre
+        """True if the residual stream continues unchanged after its norm."""
         self._written: set[str] = set()
 
     @abstractmethod
@@ -66,34 +84,46 @@ class Rules(ABC):
         """
         return product
 
-    def multiply(
+    def bring(self, place: Ref, count: int, first: int) -> Draft:
+        """Return the instruction that copies words to the parameter memory, from ``first`` on.
+
+        It copies ``count`` words from scratchpad address ``place``. Raises :class:`FitError` if the
+        parameter memory has too few words.
+        """
+        self.memory.check_at_once(first + count)
+        return parameters(place, count, first)
+
+    def products(
         self,
-        products: Sequence[Product],
+        matrix: Matrix,
+        splits: Sequence[int],
         row: int,
         m: Count,
         sums: View,
+        tiles: Part,
         source: View | None = None,
-        tiles: Part | None = None,
     ) -> Iterator[Draft]:
-        """For each product, yield the instruction that multiplies ``m`` rows by its weights.
+        """Yield instructions that multiply ``m`` rows by ranges of a layer's weight rows.
 
-        ``source`` is the view (address and stride) of the rows. By default, the rows are those of
-        each product's source tensor, from row ``row`` on. ``sums`` is the view of the accumulators
-        to which the products are added. ``tiles`` (first, count) are the tile columns of the
-        weights to multiply, by default all. Products whose weights have none of these columns are
-        omitted.
+        ``splits`` are the numbers of the ranges in ``matrix``, and ``tiles`` are the tile columns
+        (first, count). Products of a low-rank correction follow those of the last range. The rows
+        are those of the view ``source``. By default, they are the rows of the layer's source from
+        row ``row`` on. ``sums`` is the view of the first tile column's sums.
         """
-        cols = self.config.array.cols
-        for part in products:
-            product = part.within(tiles[0], sum(tiles), cols) if tiles else part
-            if product is None:
-                continue
-            tensor, column = product.op.source, product.held.rows.start
-            if source is None:
-                view = self.blocks[tensor.buffer].view(row, column)
-            else:
-                view = source.behind(column * tensor.element)
-            yield self.arrived(product).draft(view, sums, m, self.config)
+        low = matrix.correction if len(matrix.splits) - 1 in splits else []
+        for run, place, distance in matrix.runs(*tiles):
+            target = View(sums.behind(place * sums.stride).place, distance * sums.stride)
+            own = [part for each in splits for part in matrix.parts(each, self.planes, run)]
+            for index, part in enumerate([*own, *low]):
+                product = part.within(run[0], sum(run), self.config.array.cols)
+                if product is None:
+                    continue
+                tensor, column = product.op.source, product.held.rows.start
+                if source is None or index >= len(own):
+                    view = self.blocks[tensor.buffer].view(row, column)
+                else:
+                    view = source.behind(column * tensor.element)
+                yield self.arrived(product).draft(view, target, m, self.config)
 
     def requantize(
         self,
@@ -107,40 +137,78 @@ class Rules(ABC):
         behind: Sequence[Rowwise] = (),
         table: int = 0,
         beside: View | None = None,
-        anew: bool = False,
-    ) -> Draft:
-        """Return the DRAIN instruction that requantizes the sums of a linear layer's product.
+        factor: int = 0,
+    ) -> list[Draft]:
+        """Return the DRAIN instructions that requantize the sums of a linear layer's product.
 
-        ``sums`` is the view of the accumulators with the sums. ``params`` is the address of the
-        first word of the requantization parameters. ``flags`` are further flags of the instruction.
-        ``behind`` are the rowwise operations after the layer. If the first operation is a rotation
-        or a gate, the DRAIN also applies that operation. The operands ``table`` and ``beside`` are
-        explained in :func:`celosia.generators.lower.instructions.drain`.
+        They also apply the layer's activation and add its residual, if it has them. There is one
+        instruction for each block of rows of the result's buffer.
 
-        ``rows`` and ``columns`` (first, count) select the part of the result that is computed. This
-        part is written to ``target``, by default the result's buffer. If ``anew`` is true, the
-        instruction may destroy the other bytes of the buffer.
+        ``sums`` is the view of the accumulators with the sums. ``params`` is the first word of the
+        requantization parameters, and ``flags`` are further flags of the instruction. ``behind``
+        are the rowwise operations after the layer. If the first is a rotation, the DRAIN also
+        rotates the result by the cosines and sines in the view ``beside``. If the first is a gate,
+        it also multiplies the result by the rows in ``beside``. ``table`` is the table slot of an
+        activation, the columns of a head for a rotation, or the zero point of a gate's rows.
+
+        ``rows`` and ``columns`` (first, count) are the part of the result that is computed. It is
+        written to ``target`` or, by default, to the result's buffer. If the layer reads rows of a
+        deferred norm, the DRAIN multiplies each row by its factor. The first row has the factor of
+        its number, or number ``factor`` if it is row 0.
         """
-        m = self.run_rows(*rows, op.row + op.source.rows)
-        made = (op, *behind)[-1].target
-        work = self.work(sums, made, rows, columns, m, params, place=target, anew=anew)
-        return drain(op, work, *flags, behind=behind, table=table, beside=beside)
+        made, drains = (op, *behind)[-1].target, list[Draft]()
+        marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
+        done = {Gate: ("times",), Rotary: ("rotate",)}.get(
+            type(next(iter(behind), None)), op.look_up
+        )
+        flags += (*done, *(["relu"] if op.relu else []), *(["factors"] if op.factors else []))
+        params = factored(params, rows[0] or factor) if op.factors else params
+        # Rows before the first one are loaded.
+        anew = op.row == 0 and not op.residual
+        for begin, count in cut(rows[1], marks):
+            part, view = (rows[0] + begin, count), sums.behind(begin)
+            m = self.run_rows(*part, op.row + op.source.rows)
+            work = self.work(view, made, part, columns, m, params, place=target, anew=anew)
+            drained = work.requantize(
+                Opcode.DRAIN, *flags, tensor=made, residual=op.residual, table=table, beside=beside
+            )
+            drains.append(drained)
+        return drains
 
-    def normalize(self, op: Op, row: int, m: int, params: int) -> list[Draft]:
-        """Return the instructions of a norm or a conversion, for ``m`` rows from ``row`` on.
+    def chunks(self, ops: Sequence[Op], words: Sequence[int], rows: Sequence[Part]) -> Chunks:
+        """Return the instructions of norms and conversions, in chunks of rows.
 
-        There is one instruction for each entry of :meth:`column_parts`. ``params`` is the first
-        word of the requantization parameters.
+        ``rows`` are the chunks (first, count). All operations process a chunk before the next
+        begins. ``words`` are the first words of their requantization parameters. There is one
+        instruction for each entry of :meth:`column_parts`.
         """
-        assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
-        source, nodes = self.blocks[op.source.buffer], list[Draft]()
-        count, rows = self.run_rows(row, m, op.target.rows), (row, m)
-        for part in self.column_parts(op):
-            view = source.view(row, part[0])
-            nodes.append(rowwise(op, self.work(view, op.target, rows, part, count, params)))
-            # Equal parameters have one word for all parts.
-            params += 0 if op.rescale.per_tensor else -(-part[1] // self.config.vector.lanes)
-        return nodes
+        chunks: Chunks = [(sum(part), []) for part in rows]
+        for (_, nodes), (row, m) in zip(chunks, rows, strict=True):
+            for op, params in zip(ops, words, strict=True):
+                assert isinstance(op, Norm | Convert), "others are part of a drain"
+                source, count = self.blocks[op.source.buffer], self.run_rows(row, m, op.target.rows)
+                if isinstance(op, Norm) and op.deferred:
+                    params = factored(params, row)
+                for part in self.column_parts(op):
+                    view, lanes = source.view(row, part[0]), self.config.vector.lanes
+                    work = self.work(view, op.target, (row, m), part, count, params)
+                    nodes.append(rowwise(op, work))
+                    # Equal parameters have one word for all parts.
+                    params += 0 if op.rescale.per_tensor else -(-part[1] // lanes)
+        return chunks
+
+    def settle(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
+        """Yield drains, each followed by the chunks whose rows are then complete.
+
+        A drain and the norm directly after it are one instruction if the machine supports it.
+        ``chunks`` loses the chunks that are yielded.
+        """
+        for drained in drains:
+            nodes, written = list[Node]([drained]), drained.written
+            assert written is not None
+            while chunks and chunks[0][0] <= written.row + written.rows:
+                nodes += chunks.pop(0)[1]
+            yield from fused(nodes, keep=self.pre) if self.config.fused else nodes
 
     def row_rescales(self, op: Op) -> list[Rescale]:
         """Return a list of the requantization parameters of a norm or a conversion.

@@ -14,9 +14,9 @@ from celosia.generators.graph.network import Home
 from celosia.generators.graph.operations import Attention, Linear
 from celosia.generators.lower.attention import WRITTEN, drain_context, mix, score, softmax
 from celosia.generators.lower.cached import Cached
-from celosia.generators.lower.instructions import Count, View, Work
+from celosia.generators.lower.instructions import Count, View, Work, factored
 from celosia.generators.lower.plan import context_of, part, runs
-from celosia.generators.lower.projections import Instructions, factored
+from celosia.generators.lower.projections import Instructions
 from celosia.generators.lower.residence import Register
 from celosia.generators.lower.walk import Rowwise
 from celosia.generators.program.draft import Given, Ref, Written

@@ -1,6 +1,8 @@
 """Transfers of constants, input and output between external memory and an encoder's buffers."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from celosia.arch.config import Config
 from celosia.generators.graph.quantized import QuantizedModel
@@ -28,7 +30,9 @@ class Traffic(Rules):
     def __init__(
         self, model: QuantizedModel, config: Config, choices: Choices, blocks: dict[str, Blocks]
     ):
-        super().__init__(Memory(model.description.name, config), blocks, lasting=False)
+        described = model.description
+        pre, memory = described.placement == "pre", Memory(described.name, config)
+        super().__init__(memory, blocks, lasting=False, pre=pre)
         self.model, self.choices = model, choices
         self.image = ImageBuilder(config)
         for tensor in blocks.values():
@@ -44,14 +48,10 @@ class Traffic(Rules):
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
         """Return the number of rows that a run processes, of ``count`` rows of a tensor.
 
-        ``first`` is the index of the first of the ``count`` rows, and ``total`` is the number of
-        rows of the tensor. If the model accepts shorter inputs and the tensor has one row per
-        token, the result is an operand that reads a register. The host writes the number of rows to
-        this register before each run. For all other models and tensors, the result is ``count``.
-
-        If ``count`` is less than ``total``, the result is also ``count`` if no register is free, or
-        if the program has loops over heads or parts. A run with a shorter input then also processes
-        rows after the input's last token.
+        The result is a register if the model accepts shorter inputs and the tensor has a row for
+        each token. The rows of the whole sequence always have one. For fewer rows, the result is
+        ``count`` if no register is free, or if the program has loops over heads or parts. The run
+        then also processes rows after the input's last token.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -222,3 +222,28 @@ class Traffic(Rules):
             )
             for row, m in cut(tensor.rows, blocks.row_marks)
         ]
+
+
+@dataclass
+class Blob:
+    """Bytes of one buffer that an item loads, in one or more pieces."""
+
+    traffic: Traffic
+    item: Item
+    buffer: str
+    _begin: int = 0
+    _pieces: list[Bytes] = field(default_factory=list)
+
+    def put(self, data: Bytes) -> Ref:
+        """Append bytes, and return their address."""
+        place = Ref(self.buffer, self._begin + sum(piece.size for piece in self._pieces))
+        self._pieces.append(data)
+        return place
+
+    def load(self, plane: int = 0) -> None:
+        """Load the bytes that were appended since the last load, as those of a bit plane."""
+        if self._pieces:
+            traffic, piece = self.traffic, self.traffic.image.add(np.concatenate(self._pieces))
+            once, place = traffic.keeps, self._begin
+            traffic.load_piece(self.item, self.buffer, piece, once=once, place=place, plane=plane)
+            self._begin, self._pieces = self._begin + piece.size, []
