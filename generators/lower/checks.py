@@ -25,11 +25,9 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
 
     The error is :class:`InputError`, or :class:`FitError` if other configuration fields may help.
     """
-    _check_units([quantized], config)
+    _check_graphs([quantized], config, quantized.description.sequence)
     check_factors(quantized, config, 0)
-    _check_rows([quantized], config)
     refuse_held(quantized.description.name, config)
-    _check_lengths([quantized], config, quantized.description.sequence)
 
 
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
@@ -45,9 +43,15 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
     if not.
     """
     model = decoder.description
+    if not 1 <= rows <= MOST_ROWS:
+        raise InputError(f"Tokens of a chunk must be from 1 to {MOST_ROWS}, not {rows}")
+    if cache.capacity > decoder.places:
+        raise InputError(
+            f"Context must be at most the {decoder.places} tokens that model {model.name} was "
+            f"made for, not {cache.capacity}"
+        )
     graphs = [decoder] if decoder.source is None else [decoder, decoder.source]
-    _check_units(graphs, config)
-    _check_rows(graphs, config)
+    _check_graphs(graphs, config, max(cache.capacity, model.source_positions))
     if config.array.operand_width != 8:
         raise InputError(
             f"Model {model.name} has operands of 8 bits, but operand_width is "
@@ -59,14 +63,6 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
         _check_pairs(decoder, config)
     if decoder.block:
         _check_blocks(decoder, config)
-    if not 1 <= rows <= MOST_ROWS:
-        raise InputError(f"Tokens of a chunk must be from 1 to {MOST_ROWS}, not {rows}")
-    if cache.capacity > decoder.places:
-        raise InputError(
-            f"Context must be at most the {decoder.places} tokens that model {model.name} was "
-            f"made for, not {cache.capacity}"
-        )
-    _check_lengths(graphs, config, max(cache.capacity, model.source_positions))
 
 
 def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
@@ -218,31 +214,56 @@ def check_described(
         )
 
 
-def _check_units(graphs: Sequence[IntegerGraph], config: Config) -> None:
-    """Refuse graphs that use a unit which the configuration leaves out."""
+def _check_graphs(graphs: Sequence[IntegerGraph], config: Config, places: int) -> None:
+    """Refuse graphs that need units, rows or sums which a configuration lacks.
+
+    Attention is to ``places`` places.
+    """
     ops = [op for graph in graphs for op in graph.ops]
     linears = [op for op in ops if isinstance(op, Linear)]
+    norms = [op for op in ops if isinstance(op, Norm)]
     attends = any(isinstance(op, Attention) for op in ops)
-    needs = {
+    units = {
         "softmax": attends,
         "b_transpose": attends,
-        "norm": any(isinstance(op, Norm) for op in ops),
+        "norm": bool(norms),
         "activation": any(op.table is not None for op in linears),
         "rotary": any(isinstance(op, Rotary | Gate) for op in ops),
         "wide_functions": any(op.polynomial for op in linears),
         "wide_operands": any(op.source.wide for op in linears),
     }
-    for unit, needed in needs.items():
-        if needed and not config.read(unit):
-            raise FitError(
-                f"Model {graphs[0].description.name} needs the unit {unit}, which configuration "
-                f"{config.name} leaves out",
-                {unit: True},
-            )
+    lengths = {
+        "max_k": max(places, *(op.weight.shape[0] for op in linears)),
+        "max_row": max(places, *(op.width for op in norms), 0),
+    }
+    name, align = config.name, config.scratchpad.align
+    lacks: list[tuple[str, dict[str, int]]] = [
+        (f"needs the unit {unit}, which configuration {name} leaves out", {unit: True})
+        for unit, needed in units.items()
+        if needed and not config.read(unit)
+    ]
+    lacks += [
+        (
+            f"has rows of {width} bytes in {rows}, but scratchpad_align is {align}",
+            {"scratchpad_align": width & -width},
+        )
+        for rows, width in _widths(graphs).items()
+        if width % align
+    ]
+    lacks += [
+        (
+            f"needs {field} of at least {least}, but configuration {name} has {config.read(field)}",
+            {field: least},
+        )
+        for field, least in lengths.items()
+        if least > config.read(field)
+    ]
+    for lack, change in lacks:
+        raise FitError(f"Model {graphs[0].description.name} {lack}", change)
 
 
-def _check_rows(graphs: Sequence[IntegerGraph], config: Config) -> None:
-    """Refuse rows, and heads in them, that cannot begin at the scratchpad's alignment.
+def _widths(graphs: Sequence[IntegerGraph]) -> dict[str, int]:
+    """Return the bytes of rows, and of heads in them, that begin at the scratchpad's alignment.
 
     A single row may have any columns, like the scores of a text's tokens.
     """
@@ -259,24 +280,4 @@ def _check_rows(graphs: Sequence[IntegerGraph], config: Config) -> None:
         for op in (op for op in graph.ops if isinstance(op, Attention)):
             widths[f"heads of {op.query.name}"] = op.key_dim
             widths[f"heads of {op.value.name}"] = op.head_dim
-    for name, width in widths.items():
-        if width % config.scratchpad.align:
-            raise FitError(
-                f"Model {graphs[0].description.name} has rows of {width} bytes in {name}, but "
-                f"scratchpad_align is {config.scratchpad.align}",
-                {"scratchpad_align": width & -width},
-            )
-
-
-def _check_lengths(graphs: Sequence[IntegerGraph], config: Config, places: int) -> None:
-    """Refuse sums or rows longer than the configuration's, for attention to ``places`` places."""
-    ops = [op for graph in graphs for op in graph.ops]
-    sums = [op.weight.shape[0] for op in ops if isinstance(op, Linear)]
-    rows = [op.width for op in ops if isinstance(op, Norm)]
-    for field, least in (("max_k", max(places, *sums)), ("max_row", max(places, *rows, 0))):
-        if least > config.read(field):
-            raise FitError(
-                f"Model {graphs[0].description.name} needs {field} of at least {least}, but "
-                f"configuration {config.name} has {config.read(field)}",
-                {field: least},
-            )
+    return widths
