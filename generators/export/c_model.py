@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.export.c_source import WIDTH, array, comment, driver, identifier, string
-from celosia.generators.export.manifest import RowsRequest, register_offset, requests
+from celosia.generators.export.manifest import register_offset
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.runtime.encoder_host import Request
 
 
 def c_files(
@@ -75,19 +76,18 @@ def _model(compiled: CompiledModel, name: str, names: Sequence[str], bits: int) 
     """Return the source of a model."""
     image = compiled.image.tobytes()
     words = np.frombuffer(image + bytes(-len(image) % 4), "<u4")
-    by_rows = requests(compiled)
     rows = [
-        f"    {{{request.rows}, {len(request.registers)}, {len(request.writes)}, "
-        f"{_reference('settings', request, bool(request.registers))}, "
-        f"{_reference('pieces', request, bool(request.writes))}}},"
-        for request in by_rows
+        f"    {{{count}, {len(request.registers)}, {len(request.writes)}, "
+        f"{_reference('settings', count, bool(request.registers))}, "
+        f"{_reference('pieces', count, bool(request.writes))}}},"
+        for count, request in compiled.requests.items()
     ]
     return "\n".join(
         [
             f'#include "{name}_model.h"\n',
             *array("static const uint32_t program", (f"0x{word:08x}" for word in compiled.words)),
             *array("static const uint32_t image", (f"0x{word:08x}" for word in words)),
-            *(line for request in by_rows for line in _request(request)),
+            *(line for item in compiled.requests.items() for line in _request(*item)),
             *array("static const char *const labels", map(string, names), 4),
             "static const celosia_request_t requests[] = {",
             *rows,
@@ -104,30 +104,33 @@ def _model(compiled: CompiledModel, name: str, names: Sequence[str], bits: int) 
             f"    .input = {_tensor(compiled.input, compiled.input_addr)},",
             f"    .output = {_tensor(compiled.output, compiled.output_addr)},",
             "    .requests = requests,",
-            f"    .request_count = {len(by_rows)},",
+            f"    .request_count = {len(rows)},",
             f"    .labels = {'labels' if names else 'NULL'},",
             "};\n",
         ]
     )
 
 
-def _request(request: RowsRequest) -> list[str]:
+def _request(rows: int, request: Request) -> list[str]:
     """Return the arrays of registers and memory writes for one number of rows."""
     lines = []
     for index, (_, data) in enumerate(request.writes):
         values = (str(byte) for byte in data)
-        lines += array(f"static const uint8_t bytes_{request.rows}_{index}", values, 16)
-    settings = (f"{{{register_offset(key)}, {value}u}}" for key, value in request.registers.items())
-    lines += array(f"static const celosia_setting_t settings_{request.rows}", settings)
+        lines += array(f"static const uint8_t bytes_{rows}_{index}", values, 16)
+    settings = (
+        f"{{{register_offset(f'R{number}')}, {value}u}}"
+        for number, value in request.registers.items()
+    )
+    lines += array(f"static const celosia_setting_t settings_{rows}", settings)
     pieces = (
-        f"{{{addr}, {len(data)}, bytes_{request.rows}_{index}}}"
+        f"{{{addr}, {len(data)}, bytes_{rows}_{index}}}"
         for index, (addr, data) in enumerate(request.writes)
     )
-    return lines + array(f"static const celosia_piece_t pieces_{request.rows}", pieces, 4)
+    return lines + array(f"static const celosia_piece_t pieces_{rows}", pieces, 4)
 
 
-def _reference(kind: str, request: RowsRequest, exists: bool) -> str:
-    return f"{kind}_{request.rows}" if exists else "NULL"
+def _reference(kind: str, rows: int, exists: bool) -> str:
+    return f"{kind}_{rows}" if exists else "NULL"
 
 
 def _samples(

@@ -11,8 +11,9 @@ from celosia.generators.export.c_source import WIDTH, array, comment, driver, id
 from celosia.generators.export.manifest import register_offset
 from celosia.generators.frontend.text_sources import TokenizerLike
 from celosia.generators.lower.residence import of_text
+from celosia.generators.program.calls import Call, Index
 from celosia.generators.program.executable import Fill, entry_at
-from celosia.generators.runtime.text_host import SCORES, Call, Index, TextHost
+from celosia.generators.runtime.text_host import SCORES, TextHost
 
 CALLS = {"step": "step", "words": "words", "chunk": "chunk", "logits": "scores"} | {
     name: name for name in ("lookup", "encode")

@@ -15,11 +15,12 @@ from celosia.generators.frontend.hugging_face_folder import read_json
 from celosia.generators.frontend.text_sources import TokenizerLike, open_tokenizer
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.residence import Cache
+from celosia.generators.program.calls import Index, Value
 from celosia.generators.program.draft import Written
 from celosia.generators.program.executable import Entry, Fill
 from celosia.generators.program.image import Piece
 from celosia.generators.runtime.encoder_host import EncoderHost, Request
-from celosia.generators.runtime.text_host import Index, TextHost, Value
+from celosia.generators.runtime.text_host import TextHost
 
 
 def is_compiled(model: str) -> bool:

@@ -1,7 +1,7 @@
 """The manifest of a compiled model, in one format for encoders and decoders."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from celosia.arch.formats import OPERAND_BITS
@@ -12,6 +12,7 @@ from celosia.generators.frontend.tokenizer import TextTokenizer
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.lower.residence import TEXT_REGISTERS
+from celosia.generators.program.calls import Value
 from celosia.generators.program.image import Piece
 from celosia.generators.runtime.text_host import TextHost
 
@@ -36,30 +37,6 @@ REGISTER_BYTES = 4
 def register_offset(name: str) -> int:
     """Return the byte offset of a register in the host port's register map."""
     return REGISTER_BYTES * REGISTER_MAP[name].addr
-
-
-@dataclass(frozen=True)
-class RowsRequest:
-    """Memory contents and registers that a host writes before an inference of ``rows`` rows."""
-
-    rows: int
-    registers: dict[str, int]
-    """Registers of the host port by name."""
-    writes: tuple[tuple[int, bytes], ...]
-    """Addresses in external memory, and the bytes to write there."""
-
-
-def requests(compiled: CompiledModel) -> list[RowsRequest]:
-    """Return a list with a :class:`RowsRequest` for each number of rows that an input may have.
-
-    The requests are in ascending order of the numbers of rows.
-    """
-    by_rows = []
-    for rows in range(compiled.least_rows, compiled.input.rows + 1):
-        request = compiled.beside(rows)
-        registers = {f"R{number}": value for number, value in request.registers.items()}
-        by_rows.append(RowsRequest(rows, registers, request.writes))
-    return by_rows
 
 
 def manifest(
@@ -169,11 +146,11 @@ def _encoder(compiled: CompiledModel, names: Sequence[str], bits: int) -> dict[s
         "follows": compiled.follows,
         "requests": [
             {
-                "rows": request.rows,
-                "registers": request.registers,
+                "rows": rows,
+                "registers": {f"R{number}": value for number, value in request.registers.items()},
                 "writes": [{"addr": addr, "hex": data.hex()} for addr, data in request.writes],
             }
-            for request in requests(compiled)
+            for rows, request in compiled.requests.items()
         ],
         "labels": list(names),
     }
@@ -197,7 +174,7 @@ def _text(program: TextHost) -> dict[str, Any]:
 
     Before a host starts the program at an entry point, it writes the registers in ``calls``. Each
     register's value is computed from its ``index``
-    (:class:`celosia.generators.runtime.text_host.Index`): modulo ``modulo`` unless that is 0, then
+    (:class:`celosia.generators.program.calls.Index`): modulo ``modulo`` unless that is 0, then
     divided by ``divide`` and rounded down, then times ``times``. ``cycles`` are predicted for
     ``position``; for several texts they are the cycles of one step of all texts.
     ``text_registers`` is the distance between the registers of several ``texts`` in a run.
@@ -205,7 +182,7 @@ def _text(program: TextHost) -> dict[str, Any]:
     several = {"texts": program.texts, "text_registers": TEXT_REGISTERS}
     return {
         "calls": {
-            name: {f"R{register}": asdict(value) for register, value in call.items()}
+            name: {f"R{register}": _formula(value) for register, value in call.items()}
             for name, call in program.calls.items()
         },
         "rows": program.rows,
@@ -232,6 +209,11 @@ def _text(program: TextHost) -> dict[str, Any]:
         "scratchpad_bytes": program.scratchpad_bytes,
         "position": program.last_position,
     }
+
+
+def _formula(value: Value) -> dict[str, Any]:
+    """Return the fields of a register's formula; those of parts of a sequence are not used."""
+    return {name: each for name, each in asdict(value).items() if name not in ("first", "most")}
 
 
 def tokenizer_entry(tokenizer: TokenizerLike, file: str | None) -> dict[str, Any]:

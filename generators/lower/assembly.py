@@ -16,9 +16,10 @@ from celosia.generators.lower.choices import Choices, Way
 from celosia.generators.lower.fitting import FitError, Stage, doubled
 from celosia.generators.lower.residence import Memory
 from celosia.generators.program.allocate import Use, allocate, live_bytes
+from celosia.generators.program.calls import Call
 from celosia.generators.program.draft import Draft, Node, flatten
 from celosia.generators.program.executable import Entry, Executable, Run, written
-from celosia.generators.program.loops import program_words
+from celosia.generators.program.loops import least_words, program_words
 
 REBANKS = 4
 """Number of times that banks are chosen again, each by the timeline of the previous program."""
@@ -26,6 +27,14 @@ REBANKS = 4
 Source = TypeVar("Source")
 Chosen = TypeVar("Chosen", Choices, Way)
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Routine:
+    """Instructions of a program, and the registers that a host writes before it starts."""
+
+    nodes: Sequence[Node]
+    call: Call = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +45,7 @@ class Assembly(Generic[Source]):
     """The plan from which the instructions were made."""
     memory: Memory
     """The buffers, and the model's name."""
-    programs: Mapping[str, Sequence[Node]]
+    programs: Mapping[str, Routine]
     used: Mapping[str, Use]
     runs: Sequence[Sequence[Run]]
     """Groups of runs. The cycles of a group are added, and programs are compared group by group;
@@ -67,9 +76,9 @@ class Assembly(Generic[Source]):
         memory.
         """
         words, entries = list[int](), dict[str, Entry]()
-        for name, nodes in self.programs.items():
-            entries[name] = Entry(len(words), written(nodes))
-            words += self.words(nodes, addresses)
+        for name, routine in self.programs.items():
+            entries[name] = Entry(len(words), written(routine.nodes))
+            words += self.words(routine.nodes, addresses)
         check_words(self.memory, len(words))
         return Executable(self.memory.config, words, entries)
 
@@ -88,7 +97,7 @@ class Assembly(Generic[Source]):
                 cycles[run.entry] = cycles.get(run.entry, 0) + part
                 spent += part
                 if run is group[0]:
-                    drafts += flatten(self.programs[run.entry])
+                    drafts += flatten(self.programs[run.entry].nodes)
                     timeline += [(start + begin, start + end) for begin, end in expected.timeline]
             cost.append(spent)
         costs = *cost, len(program.words)
@@ -210,9 +219,29 @@ def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
         raise FitError(text, *remedies, stage=stage, excess=words, hopeless=least)
 
 
+def fewest_words(programs: Mapping[str, Routine]) -> int:
+    """Return a lower bound of the words of several programs together."""
+    return sum(least_words(routine.nodes) for routine in programs.values())
+
+
 def _more_words(config: Config, least: int = 0) -> tuple[Mapping[str, int], ...]:
     """Return changes that give room for more words, or for larger loads and so fewer words."""
     return doubled(config, "program_depth", least), doubled(config, "scratchpad_bytes")
+
+
+def check_programs(
+    memory: Memory, least: int, used: dict[str, Use], lasting: Iterable[str]
+) -> None:
+    """Check that programs fit, and give ``used`` the lifetimes of buffers that outlast a run.
+
+    ``least`` is the fewest words of the programs (:func:`fewest_words`). The contents of the
+    buffers ``lasting`` stay from run to run, so they live in the whole program. Raises
+    :class:`FitError` if the programs are too long, or if weight slots are too few.
+    """
+    check_words(memory, least, least=True)
+    for name in lasting:
+        used[name] = Use([(0, least)], used[name].beside)
+    memory.check_slots()
 
 
 def place(

@@ -17,19 +17,13 @@ from celosia.generators.lower.batch import batched
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.early import check_layers, check_memory, check_rows, check_units
 from celosia.generators.lower.fitting import again
+from celosia.generators.lower.lower import Lowered
 from celosia.generators.lower.rows import pool_bytes
 from celosia.generators.lower.schedule import schedule
 from celosia.generators.lower.search import EncoderTrial
-from celosia.generators.program.draft import (
-    LENGTH_REGISTER,
-    Repeat,
-    Rows,
-    Written,
-    flatten,
-    row_counts,
-)
+from celosia.generators.program.calls import Index, registers
+from celosia.generators.program.draft import Repeat, Written, flatten
 from celosia.generators.program.executable import ENCODE, Fill
-from celosia.generators.program.image import Piece
 from celosia.generators.quantize.calibrate import Progress, Samples
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import Parting, parting
@@ -58,9 +52,6 @@ class CompiledModel(EncoderHost):
     """A compiled encoder: programs, memory image, and the quantized model."""
 
     quantized: QuantizedModel
-    pool_piece: Piece | None
-    rows: Rows
-    """The rows that the host counts in registers, see :func:`row_counts`."""
     loops: int
     """Number of loops in the program that are not inside another."""
     plan: Choices
@@ -94,14 +85,6 @@ class CompiledModel(EncoderHost):
         model, source = self.quantized.description, self.quantized.input
         return model.sequence - (0 if rows is None or not model.variable else source.rows - rows)
 
-    def registers(self, length: int) -> dict[int, int]:
-        """Return the values of sequencer registers for an inference of ``length`` tokens.
-
-        The result is a dictionary from register number to value.
-        """
-        numbers = {LENGTH_REGISTER: length} if self.quantized.description.variable else {}
-        return numbers | row_counts(self.rows, length)
-
     def least_bytes(
         self, rows: int | None = None, *, again: bool = False, bits: int = OPERAND_BITS
     ) -> int:
@@ -126,25 +109,6 @@ class CompiledModel(EncoderHost):
         number.
         """
         return self.batch * self.quantized.macs(self.length(rows))
-
-    @property
-    def least_rows(self) -> int:
-        """Number of rows of the shortest input."""
-        return 1 if self.quantized.description.variable else self.input.rows
-
-    def beside(self, rows: int) -> Request:
-        """Return memory contents and registers that the host writes with an input of ``rows`` rows.
-
-        If the sequence length is variable and the model averages the rows of a sequence, the memory
-        contents are the constants for an average of ``rows`` rows. If not, there are no memory
-        contents.
-        """
-        length, writes = self.length(rows), list[tuple[int, bytes]]()
-        if self.pool_piece is not None:
-            (pool, *_) = (op for op in self.quantized.after if isinstance(op, Pool))
-            data = pool_bytes(pool, pool.source.rows, length, self.config)
-            writes.append((self.pool_piece.addr, data.tobytes()))
-        return Request(tuple(writes), self.registers(length))
 
     def parting(
         self, weights: Weights, samples: Samples, progress: Progress | None = None
@@ -223,7 +187,7 @@ def compiled_trial(
     ``batch`` inputs at once. ``quantized`` is the quantized model for a single input.
     """
     placed, program = trial.source, trial.program
-    lowered, nodes = placed.lowered, trial.assembly.programs[ENCODE]
+    lowered, nodes = placed.lowered, trial.assembly.programs[ENCODE].nodes
     kept = [draft for draft in flatten(nodes) if draft.once and draft.opcode == Opcode.LOAD]
     spilled = 0 if placed.spilled is None else placed.spilled.bytes
     entry, result = quantized.input, quantized.output
@@ -241,12 +205,11 @@ def compiled_trial(
         output=output,
         input_piece=lowered.input,
         output_piece=lowered.output,
-        pool_piece=lowered.pool,
         memory_bytes=max(end, len(image) + spilled),
         unit=quantized.description.unit,
         follows=quantized.description.variable and result.rows == quantized.description.sequence,
         batch=batch,
-        rows=lowered.rows,
+        requests=_requests(quantized, lowered, config, batch),
         loops=sum(isinstance(node, Repeat) for node in nodes),
         plan=placed.choices,
         spilled_bytes=spilled,
@@ -254,3 +217,22 @@ def compiled_trial(
         kept_bytes=sum(load.number("m") * load.number("row_bytes") for load in kept),
         left_out=lowered.left_out,
     )
+
+
+def _requests(
+    model: QuantizedModel, lowered: Lowered, config: Config, batch: int
+) -> dict[int, Request]:
+    """Return the data that a host writes besides an input, by the input's number of rows.
+
+    If the model averages the rows of a sequence of variable length, there are constants with which
+    the machine averages only these rows.
+    """
+    described, longest, requests = model.description, batch * model.input.rows, dict[int, Request]()
+    for rows in range(1 if described.variable else longest, longest + 1):
+        length, writes = described.sequence + rows - longest, list[tuple[int, bytes]]()
+        if lowered.pool is not None:
+            (pool, *_) = (op for op in model.after if isinstance(op, Pool))
+            data = pool_bytes(pool, pool.source.rows, length, config)
+            writes.append((lowered.pool.addr, data.tobytes()))
+        requests[rows] = Request(tuple(writes), registers(lowered.call, {Index.ROWS: length}))
+    return requests

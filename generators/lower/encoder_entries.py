@@ -9,24 +9,22 @@ from dataclasses import dataclass, replace
 
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.graph.fewer_planes import BITS, planes_of
-from celosia.generators.lower.assembly import Assembly, check_words, place
+from celosia.generators.lower.assembly import (
+    Assembly,
+    Routine,
+    check_programs,
+    fewest_words,
+    place,
+)
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.lower import Lowered
 from celosia.generators.lower.spill import Spill, Spilled
 from celosia.generators.program.allocate import Use, live_bytes, repeated, uses
-from celosia.generators.program.draft import (
-    LENGTH_REGISTER,
-    Node,
-    Repeat,
-    arrange,
-    flatten,
-    repeat,
-    row_counts,
-    upper,
-)
+from celosia.generators.program.calls import Call, Index, registers
+from celosia.generators.program.draft import Node, Repeat, arrange, flatten, repeat, upper
 from celosia.generators.program.executable import AGAIN, ENCODE, Run, entry_at
-from celosia.generators.program.loops import least_words, with_barriers
+from celosia.generators.program.loops import with_barriers
 
 SHORT = 16
 """Ratio of the longest input's rows to a short one's."""
@@ -66,10 +64,7 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
         words_before, before = _extent(_nodes(_sections(fewer, choices), choices))
         least += lowered.missing * (least - words_before)
         used = repeated(used, before, lowered.missing)
-    check_words(memory, least, least=True)
-    for buffer in kept_buffers(nodes):
-        used[buffer] = Use([(0, least)], used[buffer].beside)
-    memory.check_slots()
+    check_programs(memory, least, used, kept_buffers(nodes))
     try:
         return Placed(choices, lowered, place(memory, used)[0], used)
     except FitError as refusal:
@@ -99,11 +94,10 @@ def assembly(
     else:
         before, *inside, after = placed.spilled.sections
         sections = [before, *inside[: len(lowered.layers)], after]
-    programs = _programs(_nodes(sections, choices), coarser=layers is None)
+    programs = _programs(_nodes(sections, choices), lowered.call, coarser=layers is None)
 
     def run(entry: str, length: int, divisor: int = 1) -> Run:
-        registers = {LENGTH_REGISTER: length, **row_counts(lowered.rows, length)}
-        return Run(entry, registers, divisor)
+        return Run(entry, registers(lowered.call, {Index.ROWS: length}), divisor)
 
     last = AGAIN if AGAIN in programs else ENCODE
     runs = [run(last, model.sequence)]
@@ -124,18 +118,15 @@ def assembly(
 
 def _extent(nodes: Sequence[Node]) -> tuple[int, dict[str, Use]]:
     """Return the least words of the programs of some instructions, and the use of buffers."""
-    return sum(map(least_words, _programs(nodes).values())), uses(list(flatten(nodes)))
+    return fewest_words(_programs(nodes, {})), uses(list(flatten(nodes)))
 
 
-def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[Node]]:
-    """Return the instructions of every program by its entry, ``coarser`` ones only on request."""
-    programs, later = {ENCODE: [*nodes]}, again(nodes)
-    if later:
-        programs[AGAIN] = later
+def _programs(nodes: Sequence[Node], call: Call, *, coarser: bool = True) -> dict[str, Routine]:
+    """Return every program by its entry, ``coarser`` ones only on request."""
+    programs = {ENCODE: [*nodes], AGAIN: again(nodes)}
     if coarser and any(draft.plane for draft in flatten(nodes)):
-        for bits in BITS[1:]:
-            programs[entry_at(ENCODE, bits)] = upper(nodes, planes_of(bits))
-    return programs
+        programs |= {entry_at(ENCODE, bits): upper(nodes, planes_of(bits)) for bits in BITS[1:]}
+    return {name: Routine(each, call) for name, each in programs.items() if each}
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:

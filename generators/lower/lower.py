@@ -17,8 +17,8 @@ from celosia.generators.lower.residence import Memory
 from celosia.generators.lower.rows import Rows, lower_pool, lower_rows, row_words
 from celosia.generators.lower.sequence_attention import lower_attention
 from celosia.generators.lower.walk import Rowwise, Step
+from celosia.generators.program.calls import Call
 from celosia.generators.program.draft import Item
-from celosia.generators.program.draft import Rows as RowParts
 from celosia.generators.program.image import Bytes, Piece
 from celosia.generators.program.loops import BARRIER
 
@@ -50,8 +50,8 @@ class Lowered:
     """Bytes of the whole image."""
     input: Piece
     output: Piece
-    rows: RowParts
-    """The rows that the host counts in registers; none if all inferences have the same."""
+    call: Call
+    """The registers of a run; none if all inferences have the same rows."""
     pool: Piece | None
     """Constants that the host writes for each inference, ``pool_bytes``; None for none."""
     passing_bytes: int
@@ -135,7 +135,7 @@ def lower(
         lowering.image.size,
         source,
         output,
-        dict(lowering.row_registers),
+        lowering.call,
         lowering.pool,
         sum(piece.size for piece in outside.values()),
         lowering.left_out,

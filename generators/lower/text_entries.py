@@ -6,52 +6,63 @@ The host computes the registers' values by rules, and writes them before a run.
 from celosia.arch.formats import PLANES
 from celosia.generators.graph.fewer_planes import BITS, is_nested, planes_of
 from celosia.generators.graph.quantized import TextGraph
+from celosia.generators.lower.assembly import Routine
 from celosia.generators.lower.cuts import SOURCE_ROW, WORDS_PLACE
 from celosia.generators.lower.decoder import Layers
 from celosia.generators.lower.moves import store
 from celosia.generators.lower.plan import INPUTS, Plan
 from celosia.generators.lower.residence import TEXT_REGISTERS, Register, of_text
+from celosia.generators.program.calls import Index, Value
 from celosia.generators.program.draft import Given, Node, Ref
 from celosia.generators.program.executable import entry_at
 from celosia.generators.program.image import Piece
-from celosia.generators.runtime.text_host import SCORES, Call, Index, Value
+from celosia.generators.runtime.text_host import SCORES
 
 
-def text_entries(plan: Plan) -> dict[str, list[Node]]:
-    """Return the programs of a plan: a dictionary from entry point name to list of instructions."""
-    decoder, rows = plan.decoder, plan.way.rows
-    # Scores that pass are stored already.
-    programs = {"step": _step(plan), "logits": [] if plan.way.passing else _logits(plan.scores)}
-    if rows > 1:
-        programs |= {"words": _words(plan), "chunk": _chunk(plan)}
-    for bits in BITS[1:] if is_nested(decoder) else ():
-        programs[entry_at("step", bits)] = _step(plan, planes_of(bits))
-        if rows > 1:
-            programs[entry_at("chunk", bits)] = _chunk(plan, planes_of(bits))
-        if plan.texts > 1:
-            programs[entry_at(SCORES, bits)] = _scores(plan, planes_of(bits))
+def text_entries(plan: Plan) -> dict[str, Routine]:
+    """Return the programs of a plan by entry point, each with the registers that it reads."""
+    rows, source = plan.way.rows, plan.decoder.source
+    tables = {name: table.stride for name, table in plan.rows_tables.items()}
+    place = Value(Index.POSITION, tables.get("places", 0))
+    common = _tokens(plan, place)
+
+    def words(count: int) -> dict[int, Value]:
+        return {row + 1: Value(Index.TOKEN, tables["words"], row=row) for row in range(count)}
+
+    step = {**common, Register.WORD: words(1)[1]}
     if plan.texts > 1:
-        programs[SCORES] = _scores(plan)
-    if decoder.source is not None:
-        programs |= {
-            "lookup": _lookup(plan, decoder.source),
-            "encode": _encode(plan, decoder.source),
-        }
+        # Those behind are the other text's.
+        step = {number: value for number, value in step.items() if number <= TEXT_REGISTERS}
+    # Scores that pass are stored already.
+    stored = [] if plan.way.passing else _logits(plan.scores)
+    programs = {"step": Routine(_step(plan), step), "logits": Routine(stored)}
+    if rows > 1:
+        programs["words"] = Routine(_words(plan), {**words(rows), WORDS_PLACE: place})
+        programs["chunk"] = Routine(_chunk(plan), common)
+    for bits in BITS[1:] if is_nested(plan.decoder) else ():
+        planes = planes_of(bits)
+        programs[entry_at("step", bits)] = Routine(_step(plan, planes), step)
+        if rows > 1:
+            programs[entry_at("chunk", bits)] = Routine(_chunk(plan, planes), common)
+        if plan.texts > 1:
+            programs[entry_at(SCORES, bits)] = Routine(_scores(plan, planes))
+    if plan.texts > 1:
+        programs[SCORES] = Routine(_scores(plan))
+    if source is not None:
+        call = words(plan.cuts.lookups)
+        call[SOURCE_ROW] = Value(Index.FIRST, 2 * plan.decoder.description.dim)
+        call[WORDS_PLACE] = Value(Index.FIRST, tables["source.places"])
+        programs["lookup"] = Routine(_lookup(plan, source), call)
+        encode = {int(Register.SOURCE): Value(Index.SOURCE)}
+        programs["encode"] = Routine(_encode(plan, source), encode)
     return programs
 
 
-def text_calls(plan: Plan) -> dict[str, Call]:
-    """Return the rules by which the host computes the registers of each program.
-
-    The result is a dictionary from the program's entry point to a dictionary from register number
-    to :class:`Value`, a formula for the register's content.
-    """
-    config, strides = plan.config, plan.cache_strides
-    model, key_dim = plan.decoder.description, plan.decoder.key_dim
-    tables = {name: table.stride for name, table in plan.rows_tables.items()}
-    place = tables.get("places", 0)
+def _tokens(plan: Plan, place: Value) -> dict[int, Value]:
+    """Return the registers with the places and numbers of a run's tokens."""
+    config, strides, model = plan.config, plan.cache_strides, plan.decoder.description
     common: dict[int, Value] = {
-        Register.PLACE: Value(Index.POSITION, place),
+        Register.PLACE: place,
         Register.COUNT: Value(Index.COUNT),
         Register.LIMIT: Value(Index.LIMIT),
         Register.ROWS: Value(Index.ROWS),
@@ -60,41 +71,19 @@ def text_calls(plan: Plan) -> dict[str, Call]:
     if model.source_layers:
         common[Register.SOURCE] = Value(Index.SOURCE)
     if plan.cache.recompute:
-        common[Register.KEY] = Value(Index.PLACE, strides[INPUTS])
-    elif plan.cuts.resident:
-        common |= {
-            Register.KEY: Value(Index.PLACE, -(-key_dim // config.array.rows), config.array.cols),
-            Register.KEY_LINE: Value(Index.PLACE, modulo=config.array.cols),
-            Register.VALUE: Value(Index.PLACE, divide=config.array.rows),
-            Register.VALUE_LINE: Value(Index.PLACE, modulo=config.array.rows),
-        }
-    else:
-        common |= {
+        return common | {Register.KEY: Value(Index.PLACE, strides[INPUTS])}
+    if not plan.cuts.resident:
+        return common | {
             Register.KEY: Value(Index.PLACE, strides["keys"]),
             Register.VALUE: Value(Index.PLACE, strides["values"]),
         }
-
-    def words(rows: int) -> dict[int, Value]:
-        stride = tables["words"]
-        return {row + 1: Value(Index.TOKEN, stride, row=row) for row in range(rows)}
-
-    step = {**common, Register.WORD: words(1)[1]}
-    if plan.texts > 1:
-        # Those behind are the other text's.
-        step = {number: value for number, value in step.items() if number <= TEXT_REGISTERS}
-    calls: dict[str, Call] = {"step": step, "logits": {}}
-    calls |= {SCORES: {}} if plan.texts > 1 else {}
-    if plan.way.rows > 1:
-        calls["words"] = {**words(plan.way.rows), WORDS_PLACE: Value(Index.POSITION, place)}
-        calls["chunk"] = {**common}
-    if plan.cuts.lookups:
-        calls["lookup"] = {
-            **words(plan.cuts.lookups),
-            SOURCE_ROW: Value(Index.FIRST, 2 * model.dim),
-            WORDS_PLACE: Value(Index.FIRST, tables["source.places"]),
-        }
-        calls["encode"] = {Register.SOURCE: Value(Index.SOURCE)}
-    return calls
+    rows, cols = config.array.rows, config.array.cols
+    return common | {
+        Register.KEY: Value(Index.PLACE, -(-plan.decoder.key_dim // rows), cols),
+        Register.KEY_LINE: Value(Index.PLACE, modulo=cols),
+        Register.VALUE: Value(Index.PLACE, divide=rows),
+        Register.VALUE_LINE: Value(Index.PLACE, modulo=rows),
+    }
 
 
 def _step(plan: Plan, planes: int = len(PLANES)) -> list[Node]:

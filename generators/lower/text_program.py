@@ -4,21 +4,29 @@ The host writes the registers that :class:`celosia.generators.runtime.text_host.
 and then starts a program at its first word.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from celosia.generators.graph.fewer_planes import coarser
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
-from celosia.generators.lower.assembly import Assembly, Trial, check_words, place, settle
+from celosia.generators.lower.assembly import (
+    Assembly,
+    Routine,
+    Trial,
+    check_programs,
+    check_words,
+    fewest_words,
+    place,
+    settle,
+)
 from celosia.generators.lower.fill import fills
 from celosia.generators.lower.plan import Plan
-from celosia.generators.lower.text_entries import text_calls, text_entries
+from celosia.generators.lower.text_entries import text_entries
 from celosia.generators.program.allocate import Use, across, uses
-from celosia.generators.program.draft import Node, flatten
+from celosia.generators.program.draft import flatten
 from celosia.generators.program.executable import Fill, written
-from celosia.generators.program.loops import least_words
 from celosia.generators.runtime.text_host import TextHost
 
 
@@ -74,15 +82,11 @@ def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
     """
     # Scores are behind all other data.
     _, programs = plan.scores, text_entries(plan)
-    host, last = _host(plan), plan.cache.capacity
-    check_words(plan.memory, sum(map(least_words, programs.values())), least=True)
-    whole: list[Sequence[Node]] = [plan.setup, *programs.values()]
+    host, last = _host(plan, programs), plan.cache.capacity
+    whole = [plan.setup, *(routine.nodes for routine in programs.values())]
     known = uses([draft for nodes in whole for draft in flatten(nodes)])
-    used = {
-        # What a buffer holds is there from run to run.
-        name: Use([(0, 0)], known[name].beside if name in known else {})
-        for name in plan.memory.buffers
-    }
+    used = {name: known.get(name, Use()) for name in plan.memory.buffers}
+    check_programs(plan.memory, fewest_words(programs), used, plan.memory.buffers)
     held: Mapping[str, int] = {}
     if plan.way.rows_stay:
         # In one bank the vocabulary would force all other buffers into the other banks.
@@ -122,7 +126,7 @@ def text_program(trial: Trial[Plan], limit: int) -> TextProgram:
     check_words(plan.memory, max(len(fill.words) for fill in setup))
     memory_bytes = max(scores.addr + scores.size, *(len(fill.image) for fill in setup))
     return replace(
-        _host(plan),
+        _host(plan, trial.assembly.programs),
         words=program.words,
         entries=program.entries,
         setup=setup,
@@ -130,7 +134,7 @@ def text_program(trial: Trial[Plan], limit: int) -> TextProgram:
     )
 
 
-def _host(plan: Plan) -> TextProgram:
+def _host(plan: Plan, programs: Mapping[str, Routine]) -> TextProgram:
     """Return a decoder without words and memory contents, for the registers of its runs."""
     model, cache = plan.decoder.description, plan.cache
     return TextProgram(
@@ -149,7 +153,7 @@ def _host(plan: Plan) -> TextProgram:
         memory_bytes=0,
         logits=plan.scores,
         logits_step=plan.decoder.output.scale,
-        calls=text_calls(plan),
+        calls={name.partition(".")[0]: each.call for name, each in programs.items()},
         resident=plan.cuts.resident,
         slots=plan.memory.slots,
         scratchpad_bytes=sum(plan.memory.buffers.values()),

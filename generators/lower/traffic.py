@@ -7,11 +7,12 @@ import numpy as np
 from celosia.arch.config import Config
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.graph.tensors import Tensor
-from celosia.generators.lower.blocks import Blocks, Part, cut
+from celosia.generators.lower.blocks import Blocks, cut
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.moves import load, load_piece, moved_rows, store
 from celosia.generators.lower.residence import Memory, WeightHome
 from celosia.generators.lower.rules import Rules
+from celosia.generators.program.calls import Index, Value
 from celosia.generators.program.draft import (
     LENGTH_REGISTER,
     LENGTH_REGISTERS,
@@ -37,8 +38,10 @@ class Traffic(Rules):
         self.image = ImageBuilder(config)
         for tensor in blocks.values():
             self.memory.buffers |= tensor.sizes()
-        self.row_registers: dict[int, Part] = {}
-        """The part of the sequence that each register of the host counts the rows of."""
+        self.call: dict[int, Value] = {}
+        """The registers of a run: rows of the sequence, or of a part of it."""
+        if model.description.variable:
+            self.call[LENGTH_REGISTER] = Value(Index.ROWS, most=model.description.sequence)
         self.leaving: dict[str, Piece] = {}
         """The places in external memory of buffers whose blocks leave as soon as each is complete.
         """
@@ -59,15 +62,14 @@ class Traffic(Rules):
         loops = self.choices.loop_heads or self.choices.loop_parts
         if (first, count) != whole and loops:
             return count
-        for number, part in self.row_registers.items():
-            if part == (first, count):
+        rows = Value(Index.ROWS, first=first, most=count)
+        for number, value in self.call.items():
+            if value == rows:
                 return Given(number, count)
-        # The whole sequence has the register that is the length.
-        numbers = self.row_registers.keys() | {LENGTH_REGISTER}
-        number = LENGTH_REGISTER if (first, count) == whole else min(numbers) - 1
+        number = min(self.call) - 1
         if number <= LENGTH_REGISTER - LENGTH_REGISTERS:
             return count
-        self.row_registers[number] = first, count
+        self.call[number] = rows
         return Given(number, count)
 
     @property

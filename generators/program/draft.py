@@ -24,19 +24,6 @@ LENGTH_REGISTER = REGISTERS - 1
 """The register in which the host passes an inference's length."""
 LENGTH_REGISTERS = 6
 """Number of registers, from the length's downward, in which the host passes row counts."""
-Rows = Mapping[int, tuple[int, int]]
-"""For each register, the first row and the row count of the part of a sequence that it counts."""
-
-
-def row_counts(rows: Rows, length: int) -> dict[int, int]:
-    """Return a dictionary from register number to value, for an inference of ``length`` rows.
-
-    ``rows`` is a dictionary from register number to a part of the sequence, (first row, number of
-    rows). The register's value is the number of rows that the inference has in this part. If the
-    part is after the inference's last row, the value is 1, because an instruction has at least one
-    row.
-    """
-    return {number: min(max(length - first, 1), count) for number, (first, count) in rows.items()}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ The programs start at the entry points that :mod:`celosia.generators.program.exe
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class EncoderHost(Compiled):
     """The output has one row less for each row that the input has less."""
     batch: int = 1
     """Inputs of one run, whose rows are concatenated."""
-    requests: Mapping[int, Request] = field(default_factory=dict)
+    requests: Mapping[int, Request]
     """Registers and memory besides the input, by the number of rows of an input."""
 
     @property
@@ -87,7 +87,7 @@ class EncoderHost(Compiled):
 
         The other arguments select the entry point, as in :meth:`entry`.
         """
-        return Run(self.entry(again=again, bits=bits), self.beside(rows).registers)
+        return Run(self.entry(again=again, bits=bits), self.requests[rows].registers)
 
     def longest(self, bits: int) -> list[Run]:
         """Return a list with the :class:`Run` of the longest input; the run loads all weights."""
@@ -135,23 +135,10 @@ class EncoderHost(Compiled):
         """Number of bytes of the output."""
         return self.output.bytes
 
-    @property
-    def least_rows(self) -> int:
-        """Number of rows of the shortest input that the program accepts."""
-        return min(self.requests)
-
     def output_rows(self, rows: int) -> int:
         """Return the number of output rows for one input of ``rows`` rows."""
         missing = self.input.rows // self.batch - rows if self.follows else 0
         return self.output.rows // self.batch - missing
-
-    def beside(self, rows: int) -> Request:
-        """Return memory contents and registers that a host writes with an input of ``rows`` rows.
-
-        The memory contents, constants for the rows' average, are empty if the model averages no
-        rows or has a fixed length.
-        """
-        return self.requests[rows]
 
     def request(self, values: NDArray[np.floating]) -> Request:
         """Return the memory contents and register values that a host writes before an inference.
@@ -163,7 +150,7 @@ class EncoderHost(Compiled):
         shape of ``values`` is wrong.
         """
         rows, shape, source = len(values), np.shape(values), self.input
-        least, longest = self.least_rows, source.rows
+        least, longest = min(self.requests), source.rows
         if shape[1:] != (source.columns,) or not least <= rows <= longest:
             most = "at most " if least < longest else ""
             raise InputError(
@@ -173,7 +160,7 @@ class EncoderHost(Compiled):
         data = np.zeros((longest, source.columns))
         data[:rows] = values
         integers = quantize(data, source).astype("<i2" if source.wide else np.int8)
-        other = self.beside(rows)
+        other = self.requests[rows]
         return Request(((self.input_addr, integers.tobytes()), *other.writes), other.registers)
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:

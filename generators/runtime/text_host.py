@@ -3,75 +3,19 @@
 The programs start at the entry points that :mod:`celosia.generators.program.executable` describes.
 """
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.lower.residence import Cache, Register, of_text
+from celosia.generators.program.calls import Call, Index, registers
 from celosia.generators.program.executable import Compiled, Run, entry_at
 from celosia.generators.program.image import Piece
 from celosia.generators.program.predict import Prediction
 
 SCORES = "scores"
 """Name of the program that computes the scores of the second of two texts."""
-
-
-class Index(enum.StrEnum):
-    """Kinds of numbers from which a host computes register values, such as a token's position."""
-
-    TOKEN = "token"
-    """Number of the run's token in some row; 0 if the run has fewer."""
-    POSITION = "position"
-    """Position of the run's first token."""
-    PLACE = "place"
-    """The first token's slot in the cache."""
-    COUNT = "count"
-    """Cache slots that the run's last token attends to."""
-    LIMIT = "limit"
-    """Cache slots that its first token attends to."""
-    ROWS = "rows"
-    """Tokens of the run."""
-    LAST = "last"
-    """Tokens of the run minus one."""
-    SOURCE = "source"
-    """Tokens of the source."""
-    FIRST = "first"
-    """Position in the source of a lookup's first token."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """Formula for the value of a register: ``number % modulo // divide * times``.
-
-    ``number`` is a property of the run, for example the position of its first token. ``index``
-    selects the property. If ``modulo`` is 0, the value is ``number // divide * times``.
-    """
-
-    index: Index
-    times: int = 1
-    divide: int = 1
-    modulo: int = 0
-    row: int = 0
-    """Row of the token."""
-
-    def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
-        """Return the register's value for a run.
-
-        If :attr:`index` is TOKEN, the number in the formula is the token number ``tokens[row]``, or
-        0 if ``tokens`` has no element ``row``. For any other :attr:`index`, the number is
-        ``numbers[index]``.
-        """
-        if self.index == Index.TOKEN:
-            number = tokens[self.row] if self.row < len(tokens) else 0
-        else:
-            number = numbers[self.index]
-        return (number % self.modulo if self.modulo else number) // self.divide * self.times
-
-
-Call = Mapping[int, Value]
-"""Values of the registers that the host writes before a program starts, by register number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +112,7 @@ class TextHost(Compiled):
             Index.LAST: rows - 1,
             Index.SOURCE: source or self.source_positions,
         }
-        return self._given("step" if rows == 1 else "chunk", numbers, tokens)
+        return registers(self.calls["step" if rows == 1 else "chunk"], numbers, tokens)
 
     def words_registers(self, tokens: Sequence[int], position: int) -> dict[int, int]:
         """Return a dictionary from register numbers to values, for a run of the program ``words``.
@@ -176,7 +120,7 @@ class TextHost(Compiled):
         The program looks up the embeddings of ``tokens``, successive tokens of a text. The first
         token is at ``position``.
         """
-        return self._given("words", {Index.POSITION: position}, tokens)
+        return registers(self.calls["words"], {Index.POSITION: position}, tokens)
 
     def lookup_registers(self, tokens: Sequence[int], first: int) -> dict[int, int]:
         """Return a dictionary from register numbers to values, for a run of the program ``lookup``.
@@ -184,23 +128,16 @@ class TextHost(Compiled):
         ``tokens`` are all tokens of a source (an encoder's input). The program looks up the
         embeddings of ``tokens[first]`` and the following tokens, at most ``lookups`` in all.
         """
-        return self._given("lookup", {Index.FIRST: first}, tokens[first : first + self.lookups])
+        return registers(
+            self.calls["lookup"], {Index.FIRST: first}, tokens[first : first + self.lookups]
+        )
 
     def encode_registers(self, source: int) -> dict[int, int]:
         """Return a dictionary from register numbers to values, for a run of the encoder.
 
         ``source`` is the number of tokens of the encoder's input.
         """
-        return self._given("encode", {Index.SOURCE: source}, ())
-
-    def _given(
-        self, name: str, numbers: Mapping[Index, int], tokens: Sequence[int]
-    ) -> dict[int, int]:
-        return {
-            int(register): value.at(numbers, tokens)
-            for register, value in self.calls[name].items()
-            if tokens or value.index != Index.TOKEN
-        }
+        return registers(self.calls["encode"], {Index.SOURCE: source})
 
     def word(self, token: int) -> int:
         """Return the value of register WORD, which selects a token's row of the embedding table."""

@@ -101,9 +101,9 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
     config, model = compiled.config, compiled.quantized.description
     if len(compiled.words) > config.control.program_depth:
         return f"{len(compiled.words)} words are more than {config.control.program_depth}"
-    for length in {model.sequence, 2} if model.variable else {model.sequence}:
-        given_registers = compiled.registers(min(length, model.sequence))
-        registers = [given_registers.get(number, 0) for number in range(REGISTERS)]
+    for rows in {min(compiled.requests), max(compiled.requests)}:
+        request = compiled.requests[rows].registers
+        registers = [request.get(number, 0) for number in range(REGISTERS)]
         try:
             for entry in compiled.entries.values():
                 check(compiled.words, config, entry.pc, registers)

@@ -1,0 +1,82 @@
+"""Registers that a host writes before a program starts, as formulas of the run's numbers."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+class Index(enum.StrEnum):
+    """Kinds of numbers from which a host computes register values, such as a token's position."""
+
+    TOKEN = "token"
+    """Number of the run's token in some row; 0 if the run has fewer."""
+    POSITION = "position"
+    """Position of the run's first token."""
+    PLACE = "place"
+    """The first token's slot in the cache."""
+    COUNT = "count"
+    """Cache slots that the run's last token attends to."""
+    LIMIT = "limit"
+    """Cache slots that its first token attends to."""
+    ROWS = "rows"
+    """Tokens of the run."""
+    LAST = "last"
+    """Tokens of the run minus one."""
+    SOURCE = "source"
+    """Tokens of the source."""
+    FIRST = "first"
+    """Position in the source of a lookup's first token."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """Formula for the value of a register: ``number % modulo // divide * times``.
+
+    ``number`` is a property of the run, for example the position of its first token. ``index``
+    selects the property. If ``modulo`` is 0, the value is ``number // divide * times``. If ``most``
+    is not 0, ``first`` is subtracted from the number, and the difference is limited to the range
+    from 1 to ``most``: an instruction has at least one row.
+    """
+
+    index: Index
+    times: int = 1
+    divide: int = 1
+    modulo: int = 0
+    row: int = 0
+    """Row of the token."""
+    first: int = 0
+    most: int = 0
+
+    def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
+        """Return the register's value for a run.
+
+        If :attr:`index` is TOKEN, the number in the formula is the token number ``tokens[row]``, or
+        0 if ``tokens`` has no element ``row``. For any other :attr:`index`, the number is
+        ``numbers[index]``.
+        """
+        if self.index == Index.TOKEN:
+            number = tokens[self.row] if self.row < len(tokens) else 0
+        else:
+            number = numbers[self.index]
+        if self.most:
+            number = min(max(number - self.first, 1), self.most)
+        return (number % self.modulo if self.modulo else number) // self.divide * self.times
+
+
+Call = Mapping[int, Value]
+"""Values of the registers that the host writes before a program starts, by register number."""
+
+
+def registers(
+    call: Call, numbers: Mapping[Index, int], tokens: Sequence[int] = ()
+) -> dict[int, int]:
+    """Return the values of a call's registers, by register number.
+
+    ``numbers`` and ``tokens`` describe the run. If ``tokens`` is empty, the result omits the
+    registers whose values depend on token numbers.
+    """
+    return {
+        int(register): value.at(numbers, tokens)
+        for register, value in call.items()
+        if tokens or value.index != Index.TOKEN
+    }
