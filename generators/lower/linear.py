@@ -6,7 +6,7 @@ from itertools import chain, pairwise
 
 from celosia.arch.errors import InputError
 from celosia.generators.graph.operations import Linear
-from celosia.generators.graph.stored import stored_rows
+from celosia.generators.graph.stored import Stored, stored_rows
 from celosia.generators.lower.blocks import Part, cut, turn
 from celosia.generators.lower.instructions import (
     View,
@@ -60,7 +60,7 @@ class LinearLayer:
                 f"inputs of {label} lie in parts that begin within a group"
             )
         deepest = max(count for _, count in self.k_parts)
-        forms = [plane.stored for plane in op.planes]
+        forms: list[Stored | None] = [plane.stored for plane in op.planes]
         longest = sum(stored_rows(form, deepest) for form in forms or [op.stored])
         longest += 0 if op.low_rank is None else op.low_rank.first.target.columns
         nt = -(-n // config.array.cols)
