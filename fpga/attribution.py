@@ -92,10 +92,11 @@ def count_units(
     """Return the resources that each group of instances uses, and the position of each cell.
 
     ``placed`` is the file with the netlist after placement by nextpnr; ``units`` has the instances
-    of the design. Groups are those of :func:`groups`. The first result has a dictionary for each
-    group's path: the number of the group's cells that use each resource, such as LUTs. Cells
-    outside all groups are counted as "the top". The second result is a list with (column, row,
-    group's path) for each placed cell; outside all groups the path is "".
+    of the design. A group is a large instance with all instances inside it (:func:`groups`). The
+    first result has a dictionary for each group's path: the number of the group's cells that use
+    each resource, such as LUTs. Cells outside all groups are counted as "the top". The second
+    result is a list with (column, row, group's path) for each placed cell. The path is "" for a
+    cell outside all groups.
     """
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[

@@ -1,4 +1,4 @@
-"""A machine on a board, connected by a serial port.
+"""A machine on a board, connected by a serial line or SPI.
 
 :class:`Device` has the methods of ``celosia.sim.interpreter.Interpreter``, so the same code can run
 a program on a board and on the reference interpreter, and compare the results.
@@ -61,7 +61,7 @@ _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 
 
 class Device(HostPort):
-    """The machine on a board, used through a port.
+    """The machine on a board, used through a serial or SPI port.
 
     ``config`` is the machine's configuration. If it is None, the constructor uses the known
     configuration (:func:`known_config`) whose fingerprint the board reports. ``name`` is the port's
@@ -117,10 +117,10 @@ class Device(HostPort):
         link: str = "uart",
         **options: float,
     ) -> Self:
-        """Return the machine at the port ``name``.
+        """Return the machine at the serial or SPI port ``name``.
 
-        ``link`` is one of ``celosia.fpga.boards.LINKS``, and ``baud`` the bit rate of the link
-        (bits per second). ``config`` and ``options`` are passed to the constructor; ``options`` are
+        ``link`` is ``uart`` or ``spi``, and ``baud`` the bit rate of this host link (bits per
+        second). ``config`` and ``options`` are passed to the constructor; ``options`` are
         its keyword arguments, such as ``run_seconds``.
 
         Raises :class:`InputError` if the port is unknown or another program uses it. Raises
@@ -133,7 +133,7 @@ class Device(HostPort):
         return cls(port, name, config, **options)
 
     def close(self) -> None:
-        """Release the port."""
+        """Close the serial or SPI port."""
         self._port.close()
 
     def write_memory(self, addr: int, data: bytes) -> None:

@@ -30,13 +30,13 @@ class Memory:
 def memory_needs(
     name: str, width: int, size: int, parts: int, shapes: Sequence[tuple[int, int]]
 ) -> Memory | None:
-    """Return a :class:`Memory` with its number of block RAMs, and its number of LUTs without them.
+    """Return the numbers of block RAMs and, without block RAM, of LUTs that a memory needs.
 
     The memory has the name ``name`` and ``size`` words of ``width`` bits. The result is None for a
     memory of at most 16 words, which never uses block RAM. ``parts`` is the number of parts of a
-    word that have separate write enables. More parts can need more block RAMs; ``parts`` is 0 for a
-    memory that is never written. ``shapes`` are the pairs (width in bits, depth in words) that a
-    block RAM can have.
+    word that have separate write enables; it is 0 for a memory that is never written. More parts
+    can need more block RAMs. ``shapes`` are the pairs (width in bits, depth in words) that a block
+    RAM can have.
 
     Without block RAM, a memory that is never written needs one LUT for each 16 words of one bit.
     Other memories need two LUTs for each 16 words of one bit: one and a half for the bits, and half

@@ -26,7 +26,7 @@ _ECP5 = template("multiplier_ecp5")
 
 @dataclass(frozen=True)
 class OwnMultiplier:
-    """Two Verilog texts for a :class:`Multiplier`: a hardware multiplier, and one made of LUTs."""
+    """Verilog of a :class:`Multiplier` in two forms: a hardware multiplier, or made of LUTs."""
 
     widths: tuple[int, int]
     """Widths of the operands (bits)."""

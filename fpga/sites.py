@@ -1,4 +1,4 @@
-"""Assigns device sites to an array's multipliers, and nearby sites to its weights' block RAMs."""
+"""Assigns device sites to an array's multipliers, and sites near these to its weight memories."""
 
 import itertools
 import json

@@ -115,7 +115,7 @@ class FtdiWires:
 
 
 class TerminalWires:
-    """The SPI port of a simulated board: a terminal that answers each byte with a byte.
+    """The SPI port of a simulated board: a pseudoterminal that returns a byte for each byte sent.
 
     ``name`` is the terminal's path. Raises :class:`InputError` if there is no such terminal, or
     another program uses it.

@@ -133,11 +133,11 @@ def _placed(verilog: str, family: str) -> str:
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
     """Return Verilog adapted to a family, and the modules that hardware multipliers can replace.
 
-    The result is a tuple. The first element is the Verilog. For ``ice40`` its large memories become
-    SB_SPRAM256KA, and its modules ``MultiplierPair`` and ``HalfProducts`` instantiate hardware
-    multipliers (SB_MAC16). For ``gowin`` its memories have no initial contents. For ``ecp5`` it is
-    not changed. The second element is the result of :func:`find_multipliers`, a dictionary from a
-    module's name to an :class:`OwnMultiplier`.
+    The result is a tuple. The first element is the Verilog. For ``ice40``, large memories become
+    SB_SPRAM256KA, and the modules ``MultiplierPair`` and ``HalfProducts`` instantiate hardware
+    multipliers (SB_MAC16). For ``gowin``, memories have no initial contents. For ``ecp5``, the
+    Verilog is not changed. The second element is the result of :func:`find_multipliers`, a
+    dictionary from a module's name to an :class:`OwnMultiplier`.
     """
     verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)

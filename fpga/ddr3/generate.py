@@ -1,10 +1,10 @@
 """Runs LiteDRAM's generator for a core that the file ``core.json`` describes.
 
-The argument on the command line is the folder that contains this file. The module is run as a
-separate process, because Migen keeps its results in global variables. The process writes two files
-to the same folder. ``core.v`` is the core's Verilog. ``made.json`` has the addresses of the core's
-registers and the chip's initialization sequence. It also has the PHY's phases for read and write
-commands, and the frequencies of the machine's clock and of the PLL's oscillator.
+The argument on the command line is the folder that contains ``core.json``. The module is run as
+a separate process, because Migen keeps its results in global variables. The process writes two
+files to the same folder. ``core.v`` is the core's Verilog. ``made.json`` has the addresses of the
+core's registers and the chip's initialization sequence. It also has the PHY's phases for read and
+write commands, and the frequencies of the machine's clock and of the PLL's VCO.
 """
 
 import copy

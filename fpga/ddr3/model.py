@@ -43,7 +43,7 @@ class ModelPhy(Module, AutoCSR):
 
     @classmethod
     def of(cls, real, config, watched):
-        """Return a subclass that LiteDRAM's generator uses instead of the PHY class ``real``.
+        """Return a subclass of this class, which LiteDRAM uses instead of the PHY class ``real``.
 
         ``config`` is the generator's configuration. If ``watched`` is true, the model prints a line
         for each timing violation of the chip; otherwise it prints nothing.

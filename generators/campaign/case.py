@@ -1,7 +1,7 @@
-"""Cases of a campaign: many similar tests or simulations whose results are stored.
+"""Cases of a campaign, a series of similar tests or simulations whose results are stored.
 
-A case is identified by its index and its campaign's kind, seed and fields (settings). Thus it can
-be run again alone.
+A case is identified by its index and its campaign's kind, seed and fields (settings). So each case
+can be run again alone.
 """
 
 import functools

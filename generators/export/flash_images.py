@@ -1,4 +1,4 @@
-"""Flash images: at power-on, a board reads its image and runs an encoder or continues a prompt."""
+"""Flash images, with which a board runs an encoder or continues a prompt at power-on."""
 
 from collections.abc import Sequence
 
@@ -57,9 +57,9 @@ class Script:
     def compare(self, addr: int, count: int) -> None:
         """Append a record that makes the board find the largest INT16 number in a range.
 
-        The range has ``count`` bytes of external memory from byte address ``addr`` on. The board
-        keeps the index of this number (the first number has index 0) for the next :meth:`name` and
-        :meth:`choose_register`.
+        The range has ``count`` bytes of external memory from byte address ``addr`` on. The
+        records of :meth:`name` and :meth:`choose_register` that follow use the index of this
+        number, counted from 0.
         """
         self._ask(Command.READ_MEMORY, count, addr)
 

@@ -27,7 +27,8 @@ def header(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
     """Return the C header of the registers: field masks, and a struct of the whole map.
 
     Use the struct for offsets only: it is packed, so compilers access its members byte by byte.
-    ``program_depth`` is the size of program memory (words), which sets the width of addresses.
+    ``program_depth`` is the size of program memory (words), which sets the width of the registers
+    PC and PROGRAM_ADDR.
 
     Raises :class:`InputError` if a Python package that generates the header is missing.
     """
@@ -55,10 +56,10 @@ def pages() -> dict[str, bytes]:
 
 
 def compiled(folder: Path, program_depth: int = MAX_PROGRAM_DEPTH) -> Any:
-    """Write the registers' SystemRDL to ``folder``; return the compiled root node for exporters.
+    """Write the registers' SystemRDL to ``folder``, compile it, and return its root node.
 
-    PeakRDL's exporters make other descriptions from this node. ``program_depth`` is the size of
-    program memory (words), which sets the width of addresses.
+    PeakRDL's exporters make other descriptions from this node. ``program_depth`` is as for
+    :func:`header`.
     """
     path = folder / SOURCE
     path.write_text(systemrdl(program_depth), encoding="utf-8")

@@ -331,7 +331,7 @@ def _classes(source: Source) -> int:
 
 
 def input_files(path: Path) -> list[Path]:
-    """Return the images or the sounds in a folder, in the order of their names.
+    """Return the paths of the images or sounds in a folder, sorted by name.
 
     Hidden files are ignored. Raises :class:`InputError` if the folder contains neither images nor
     sounds, contains both, or contains any other file or folder.

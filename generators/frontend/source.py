@@ -84,10 +84,7 @@ class Source:
         return tokens
 
     def cut(self, texts: Sequence[str]) -> int:
-        """Return how many of the texts have too many tokens, so that they would be truncated.
-
-        The limit is that of :meth:`encode`.
-        """
+        """Return the number of ``texts`` that :meth:`encode` would truncate."""
         most = self.longest or self.description.tokens
         return sum(len(self._encode(text, _UNCUT)) > most for text in texts)
 

@@ -1,10 +1,10 @@
 """Gains and shifts of columns, which are folded into an earlier or a later layer.
 
-A graph may multiply the columns of a tensor by gains and add shifts. If an earlier linear layer or
-norm computes the tensor, gains and shifts become a part of its weights. Otherwise the tensor
-becomes an :class:`Affine`, and a linear layer that reads it includes them in its weights. If an
-:class:`Affine` is added to another tensor, the gains and shifts are moved after the sum. So a layer
-after the residual connection may include them.
+A graph may multiply the columns of a tensor by gains and add shifts. If a linear layer or norm
+computes the tensor, gains and shifts become a part of that layer's weights. Otherwise the tensor
+becomes an :class:`Affine`, and a later linear layer includes gains and shifts in its weights. If an
+:class:`Affine` is added to another tensor, gains and shifts are moved after the sum. So a layer
+after a residual connection can include them.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ from celosia.generators.frontend.weights import Floats
 def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
     """Return ``gains * tensor + shifts``; gains and shifts are [columns].
 
-    If the tensor is the output of a linear layer or norm, gains and shifts become a part of its
+    If a linear layer or norm computes the tensor, gains and shifts become a part of that layer's
     weights. For other tensors the result is an :class:`Affine`.
     """
     if isinstance(tensor, Linear):

@@ -23,7 +23,7 @@ LEAST_MASKED = -1e4
 
 
 def scores(node: Node, left: View, right: View) -> View:
-    """Return a view of attention scores: for each head, queries ``left`` times keys ``right``."""
+    """Return a :class:`View` of each head's scores: queries ``left`` times keys ``right``."""
     factors = left.factor(), right.factor()
     if factors[0] is None or factors[1] is None:
         raise UnsupportedError("it multiplies data by data that are not queries and keys")
@@ -56,7 +56,7 @@ def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
 
 
 def softmax(node: Node) -> View:
-    """Return a view of a Softmax node's result: softmax of each query's scores over the keys."""
+    """Return a :class:`View` of a Softmax node's result: each query's softmax over the keys."""
     view = node.inputs[0]
     axis = node.attribute("axis", -1 if node.opset >= 13 else 1)
     if isinstance(view, View) and isinstance(view.tensor, Shares):
@@ -95,7 +95,7 @@ def _turned(node: Node, view: View, factor: float) -> View:
 
 
 def context(node: Node, left: View, right: View) -> View:
-    """Return a view of attention's context: values ``right`` weighted by the softmax ``left``."""
+    """Return a :class:`View` of attention: values ``right`` weighted by the softmax ``left``."""
     scores = left.tensor
     assert isinstance(scores, Scores)
     if not scores.softmax or left.factor() != 1.0 or not left.ordered:
@@ -116,7 +116,7 @@ def context(node: Node, left: View, right: View) -> View:
 
 
 def masked(view: View, mask: Mask) -> View:
-    """Return a view of attention scores that includes a mask.
+    """Return a :class:`View` of attention scores that includes a mask.
 
     The graph adds ``mask`` to the scores ``view``. The result describes the mask by fields of
     :class:`Scores`: the mask may hide padding, later tokens, or tokens outside of a window. Raises

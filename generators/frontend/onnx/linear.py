@@ -20,7 +20,7 @@ from celosia.generators.frontend.weights import Floats
 
 
 def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
-    """Return a view of the output of a linear layer, ``view @ weight + bias``.
+    """Return a :class:`View` of the output of a linear layer, ``view @ weight + bias``.
 
     ``weight`` is [inputs, outputs]; ``bias`` is [outputs], or one number for all outputs. The last
     axis of ``view`` has the layer's inputs. Raises :class:`UnsupportedError` if ``weight`` is not a
@@ -66,7 +66,7 @@ def _patched(node: Node, view: View) -> View:
 
 
 def matmul(node: Node) -> View:
-    """Return a view of the result of a MatMul node.
+    """Return a :class:`View` of the result of a MatMul node.
 
     If the right operand is constant, the result is the output of a linear layer. If the left
     operand is constant, it contains the queries of a pooling by attention, and the result is their
@@ -87,7 +87,7 @@ def matmul(node: Node) -> View:
 
 
 def gemm(node: Node) -> View:
-    """Return a view of a Gemm's result, the output of a linear layer with a bias."""
+    """Return a :class:`View` of a Gemm's result, the output of a linear layer with a bias."""
     view, weight, bias = node.view(0), node.constant(1), node.constant(2, np.zeros(1))
     if node.attribute("transA", 0):
         raise UnsupportedError("it transposes the data")
@@ -131,7 +131,7 @@ def conv(node: Node) -> View:
 
 
 def einsum(node: Node) -> View:
-    """Return a view of the result of an Einsum node with two operands.
+    """Return a :class:`View` of the result of an Einsum node with two operands.
 
     If an operand is constant, the result is the output of a linear layer. If an operand is
     attention scores, the result is the context of the attention. In all other cases the result is

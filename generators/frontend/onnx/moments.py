@@ -24,7 +24,7 @@ from celosia.generators.frontend.weights import Floats
 
 
 def is_deviation(view: object) -> bool:
-    """Return whether a value is a view [..., 1] of the variances of a tensor's rows.
+    """Return whether a value is a :class:`View` [..., 1] of the variance of each row of a tensor.
 
     A function of the variances, such as ``1 / sqrt(variance + epsilon)``, is accepted too.
     """
@@ -57,7 +57,7 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
 
 
 def spread_product(node: Node, left: View, right: View) -> View:
-    """Return a view of a product: a LayerNorm's scale times its input, or times the rows' means.
+    """Return a :class:`View` of a LayerNorm's scale times the input or the means of its rows.
 
     One operand is the scale, ``gamma / sqrt(variance + epsilon)`` for each row. The other is the
     LayerNorm's input, or the mean of each of the input's rows. The result's tensor is a

@@ -63,9 +63,9 @@ def pooled_mean(node: Node) -> View:
 def total(node: Node) -> View:
     """Return a view of the result of a ReduceSum node over all tokens.
 
-    The node's input must be a :class:`Kept` tensor. Its rows of padding tokens are zero, so the
-    result is the sum over the valid tokens. Raises :class:`UnsupportedError` for other inputs and
-    axes.
+    The node's input must be a :class:`Kept` tensor, in which the rows of padding tokens are zero.
+    So the result is the sum over the valid tokens. Raises :class:`UnsupportedError` for other
+    inputs and axes.
     """
     view, axes = node.view(0), axes_of(node, node.inputs[0])
     if not isinstance(view.tensor, Kept):

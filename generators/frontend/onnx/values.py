@@ -157,7 +157,7 @@ class Affine(Of):
     """A tensor ``gains * source + shifts``, where gains and shifts are [columns].
 
     It is used only if ``source`` is not the output of a linear layer or norm. Otherwise the
-    importer multiplies the weights of that layer or norm by the gains, and adds the shifts to its
+    importer multiplies the weights of that layer or norm by the gains, and adds the shifts to the
     bias.
     """
 
@@ -250,8 +250,8 @@ class Context(Tensor):
 class Shares(Tensor):
     """Weights of the tokens in a pooling by attention, which computes a weighted sum of tokens.
 
-    The graph computes them as the softmax of products of constant queries and computed keys. This
-    class represents both the products and their softmax.
+    The weights are the softmax of products of constant queries and computed keys. This class
+    represents both the products and their softmax.
     """
 
 
