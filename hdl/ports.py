@@ -101,10 +101,10 @@ def burst_layout(memory: Memory) -> data.StructLayout:
 def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
     """Return the ports that carry the scales of weights, as a dictionary from name to port.
 
-    If the argument ``scaled`` is true, weight slots have scales, and there are two ports. The port
-    ``scales`` has a scale for each column. In cycles in which the port ``scaled`` is 1, the
-    receiver multiplies each column's sum by the column's scale. If the argument ``scaled`` is
-    false, weight slots have no scales, and the dictionary is empty.
+    If the argument ``scaled`` is true, weight slots (storage for one tile of weights each) have
+    scales, and there are two ports. The port ``scales`` has a scale for each column. If the port
+    ``scaled`` is 1, the receiver multiplies each column's sum by the column's scale. If the
+    argument ``scaled`` is false, the dictionary is empty.
     """
     scales = data.ArrayLayout(SCALE_BITS * scaled, cols)
     return outputs(scaled=scaled, scales=scales)
@@ -116,7 +116,7 @@ class AccumulatePort(wiring.Signature):
     The port has no ``ready``. If weight slots store a scale for each column (the argument
     ``scaled`` is true), the port has the members ``scaled`` and ``scales``. In a cycle in which the
     member ``scaled`` is 1, the receiver adds each column's ``data`` times the column's scale. In
-    such a cycle each ``data`` fits in 18 bits.
+    such a cycle each column's ``data`` fits in 18 bits (signed).
     """
 
     def __init__(self, accumulators: Accumulators, cols: int, *, scaled: bool):

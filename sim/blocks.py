@@ -68,9 +68,9 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponents [...] of the rows of weight slots, given as words [..., cols].
+    """Return the exponent [...] of each row of ``words`` [..., cols], which :func:`both` made.
 
-    ``above`` and ``scale_bits`` are the arguments with which :func:`both` made the words.
+    ``above`` and ``scale_bits`` are those of the call of :func:`both`.
     """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST

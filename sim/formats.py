@@ -57,7 +57,7 @@ def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
 
 
 def scaled(values: Ints, scales: Ints, form: WeightFormat) -> Ints:
-    """Multiply the values [k, n] of one group by its scales [n]; return the products modulo 2**8.
+    """Multiply one group's values [k, n] by its columns' scales [n]; return products modulo 2**8.
 
     Equation (12) of ``docs/formats.md`` defines the product and its rounding.
     """

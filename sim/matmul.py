@@ -121,10 +121,11 @@ def held(
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
     """Combine weights and their scales into words of weight slots, [rows of weights, n].
 
-    For each slot, the input ``b`` has a row of unsigned scales (one per column), and then at most
-    ``rows`` rows of weights. The result has one row of n words for each row of weights. A word has
-    the weight in its low byte. The next ``scale_bits`` bits are a part of the scale of the word's
-    column. The first row of a slot has the lowest bits of the scale, the next row the next bits.
+    For each slot (storage for one tile), the input ``b`` has a row of unsigned scales (one per
+    column), and then at most ``rows`` rows of weights. Each row of weights becomes a row of n
+    words. A word has the weight in its low byte. The next ``scale_bits`` bits are a part of its
+    column's scale. The first row of a slot has the lowest bits of the scale, the next row the next
+    bits.
     """
     words = []
     for first in range(0, len(b), rows + 1):

@@ -64,12 +64,12 @@ def decode(word: int) -> Micro:
 class MicroCore:
     """The microcoded machine's core, which runs one micro-instruction at a time.
 
-    Its memories are ``registers`` (64, unsigned), ``sp`` (bytes), ``data`` (words, unsigned) and
-    ``dram`` (bytes), all 0 at first. ``address`` is the address of the next micro-instruction.
-    ``cycles`` counts the cycles that the circuit takes if external memory never makes it wait. If
-    the function ``on_write`` is not None, it is called with the address and value of each byte that
-    is written to the scratchpad. If ``on_signal`` is not None, it is called with each event
-    :class:`celosia.arch.micro.isa.Signal` that the microcode reports.
+    Its memories are ``registers`` (64 unsigned words), ``sp`` (scratchpad bytes), ``data``
+    (unsigned words) and ``dram`` (external memory bytes), all 0 at first. ``address`` is the
+    address of the next micro-instruction. ``cycles`` counts the circuit's cycles if external memory
+    never makes it wait. If the function ``on_write`` is not None, it is called with the address and
+    value of each byte that is written to the scratchpad. If ``on_signal`` is not None, it is called
+    with each event :class:`celosia.arch.micro.isa.Signal` that the microcode reports.
     """
 
     def __init__(self, config: Config, microcode: Sequence[int]):
@@ -150,7 +150,7 @@ class MicroCore:
         self.run(until)
 
     def start(self, pc: int) -> None:
-        """Let the next :meth:`step` start a run of the program at its word address ``pc``.
+        """Let the next :meth:`step` start a run of the program at word address ``pc``.
 
         The next micro-instruction must be START, at which the core waits between runs.
         """

@@ -18,7 +18,7 @@ _RSQRT = rsqrt_polynomial()
 
 
 def normalize(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the fraction and the exponent of integers from 0 to ``2**64 - 1`` of any shape.
+    """Return (fraction, exponent) of integers from 0 to ``2**64 - 1`` of any shape.
 
     The exponent is the position of the leading one. The fraction is the ``FRACTION_WIDTH`` bits
     after it; lower bits are dropped. The exponent of 0 is 0.

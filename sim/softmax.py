@@ -15,7 +15,7 @@ LOWEST = -(1 << 15)
 
 
 def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
-    """Return the probabilities of scores, in Q0.24 from 0 to ``2**24``.
+    """Return the probabilities of scores, in units of ``2**-24`` from 0 to ``2**24``.
 
     ``q`` holds INT16 scores ``[..., n]`` in units of 1/256 octave: 256 units double a probability.
     ``mask`` has the shape of ``q``, and is true everywhere by default. Columns whose ``mask`` is
@@ -33,8 +33,8 @@ def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
     """Return (weights, mantissa, right): the weights of scores, and factors that normalize rows.
 
     A weight is the exponential of a score, not yet divided by the sum of the row. A weight times
-    its row's factor is a probability. Weights are in Q0.24; the largest one in each row is 1.0.
-    ``q`` and ``mask`` are those of :func:`softmax`, but ``mask`` must be given.
+    its row's factor is a probability. Weights are in units of ``2**-24``; the largest one in each
+    row is ``2**24``. ``q`` and ``mask`` are those of :func:`softmax`, but ``mask`` must be given.
 
     The factor of a row is the reciprocal of the sum of its weights: ``mantissa / 2**right``; see
     equation (23) of ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits. It is 0 if the
@@ -71,7 +71,7 @@ def fixed(mantissa: Ints, shift: Ints) -> Ints:
 
 
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
-    """Divide softmax weights by the sum of their row; return the probabilities in Q0.24.
+    """Return probabilities in units of ``2**-24``: softmax weights divided by their row's sum.
 
     A weight is ``mantissa`` (Q1.16), shifted right by ``shift`` bits. ``inverse * 2**exponent``
     must be 1 / S for the row's sum S, an integer in units of ``2**-28``. Results are rounded to

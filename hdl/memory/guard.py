@@ -1,4 +1,4 @@
-"""The guard between core and external memory: counts transfers, and can cut the core off."""
+"""The guard, which counts transfers of external memory and can disconnect the core from it."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out

@@ -1,4 +1,4 @@
-"""A memory with check bits whose words are used at once, and corrected a cycle later if wrong."""
+"""A memory with check bits that outputs words at once, and corrects wrong ones a cycle later."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out

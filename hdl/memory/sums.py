@@ -82,8 +82,8 @@ class StagedSums(DirectSums):
     """A pipeline that writes each sum from a register, one cycle later than :class:`DirectSums`.
 
     Each bank has an output register, which is part of the block RAM; the row is selected from the
-    output registers of the two banks. Each column has separate registers for its two select bits
-    (:meth:`begin`), so that they can be placed near the column.
+    output registers of the two banks. Each column has separate registers for the two bits that
+    select its adder's operand (:meth:`begin`), so that they can be placed near the column.
     """
 
     later = 1
@@ -109,8 +109,7 @@ class CorrectedSums(StagedSums):
     """A pipeline in which a decoder corrects flipped bits in the rows that are read.
 
     There are registers before and after the decoder. A row is written one cycle later than with
-    :class:`StagedSums`. The errors of the rows for adder and drain are reported one cycle after the
-    correction.
+    :class:`StagedSums`. The errors of a row are reported one cycle after its correction.
     """
 
     later = WRITTEN_LATER

@@ -1,4 +1,4 @@
-"""One lane of the sparse unit: a range of columns of a sparse matrix times a row of activations."""
+"""One lane of the sparse unit, which multiplies a part of a sparse matrix by activations."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
@@ -16,7 +16,7 @@ BANKS = 2
 
 
 def sum_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of the sum of a column: its tile, its column in the tile, and its value."""
+    """Return the layout of a column's sum: tile, position of the column in the tile, and sum."""
     return data.StructLayout(
         {
             "tile": unsigned(ENTRY_WIDTH),

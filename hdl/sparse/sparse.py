@@ -1,4 +1,4 @@
-"""The sparse unit: a sparse matrix times rows of activations, added to the accumulators."""
+"""The sparse unit, which adds products of activations and a sparse matrix to accumulators."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream

@@ -47,7 +47,7 @@ class KeptFactors(Component):
         )
 
     def elaborate(self, _platform):
-        """Place the counters of outstanding factors."""
+        """Place the counters of factors that have not arrived yet."""
         m = Module()
         m.d.comb += self.first.eq(self.command.params[FACTOR_SHIFT:])
         if self.has_norm:

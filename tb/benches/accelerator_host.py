@@ -48,7 +48,7 @@ class Events:
         self.clear()
 
     def clear(self) -> None:
-        """Set all counts to 0, and empty the list ``words``."""
+        """Set all counts to 0, and drop the recorded instruction ``words``."""
         self.words: list[dict[str, Any]] = []
         self.busy, self.waits, self.done = ([0] * len(Engine) for _ in range(3))
         self.span = self._pause = 0

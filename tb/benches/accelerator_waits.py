@@ -85,7 +85,7 @@ class LongTrials(Trials):
 
         The configuration's field ``watchdog`` is a number of cycles. Counted from the start of the
         run, STATUS must report the error after at least ``watchdog`` and at most ``2 * watchdog +
-        SLACK + shortest`` cycles. ``shortest`` is the time of the fastest short run.
+        SLACK + shortest`` cycles. ``SLACK`` is a margin, ``shortest`` the fastest short run's time.
         """
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
@@ -102,7 +102,7 @@ class LongTrials(Trials):
         The first call stops the first channel in ``CHANNELS``, and each later call the one after
         it. The configuration's field ``watchdog`` is a number of cycles. Counted from the stop,
         STATUS must report the error after at least ``watchdog`` and at most ``2 * watchdog + SLACK
-        + shortest`` cycles. ``shortest`` is the time of the fastest short run.
+        + shortest`` cycles. ``SLACK`` is a margin, ``shortest`` the fastest short run's time.
 
         In about half of the calls, the host requests a new run while the channel is stopped. The
         watchdog must then report SILENCE again.

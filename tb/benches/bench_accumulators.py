@@ -75,8 +75,8 @@ class Rows:
     async def use(self, rows: list[int]) -> None:
         """Run a cycle that may add random values to one of ``rows``, and may drain one of ``rows``.
 
-        The addition and the drain each have the probability ``rate``. The memory's answer is
-        compared with the expected row.
+        The addition and the drain each have the probability ``rate``. A drained row is compared
+        with the expected row.
         """
         adds, drains = (
             int(self.random.choice(rows)) if self.random.random() < self.rate else None

@@ -6,8 +6,8 @@ Parameters: ``config``, every field of the configuration; ``identity``, a dictio
 of ``celosia.arch.link.Identity``, which the link sends as its answer to the request HELLO;
 ``timeout``, the number of cycles without a byte after which the link drops a request; ``requests``,
 the number of requests; ``stall``, the probability in each cycle that a channel of external memory
-pauses; ``latency``, the largest latency of external memory (cycles); ``long``, lengths of further
-reads of memory (bytes), or absent.
+pauses; ``latency``, the largest latency of external memory (cycles); and the optional ``long``, the
+lengths of further reads of memory (bytes).
 """
 
 import itertools
@@ -56,8 +56,8 @@ class Registers:
 class Line:
     """Test environment of the host link: its byte streams, register bus and external memory.
 
-    ``sent`` are the bytes that the link has sent. In each cycle a byte is accepted with the
-    probability ``accepts``.
+    ``sent`` are the bytes that the link has sent. A byte that the link offers is accepted in each
+    cycle with the probability ``accepts``.
     """
 
     def __init__(self, dut: Any, memory: ExternalMemory, accepts: float = 0.3):
@@ -102,7 +102,7 @@ class Line:
     async def answered(self, length: int, limit: int, rest: int) -> None:
         """Run clock cycles until the link has sent ``length`` bytes, then ``rest`` more cycles.
 
-        After ``limit`` cycles the method stops waiting for these bytes, and runs the other cycles.
+        The method waits at most ``limit`` cycles for these bytes, before the ``rest`` cycles.
         """
         for _ in range(limit):
             if len(self.sent) >= length:
@@ -112,7 +112,7 @@ class Line:
 
 
 def places(command: int, config: Config, identity: Identity) -> int:
-    """Return the number of addresses of a command; an unknown command has those of memory."""
+    """Return how many addresses a command can use: memory's size if the command is unknown."""
     return {
         Command.HELLO: 5,
         Command.READ_REGISTERS: 256,
@@ -171,9 +171,9 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 def directed_requests(config: Config, identity: Identity) -> Iterator[tuple[bytes, int]]:
     """Yield pairs (frame, status): short requests, and the value of STATUS at each.
 
-    Addresses have each bit, and are the last one of each command and the next one. STARTs have each
-    bit of a tag. Commands differ from a known one in one bit, or come during a run. Some payloads
-    are too long.
+    Addresses have a single bit set, or are a command's last one or the next one. The tags of two
+    successive STARTs are equal or differ in one bit. Commands differ from a known one in one bit,
+    or come during a run. Some payloads are too long.
     """
     for bit in range(32):
         yield request(Command.READ_REGISTERS, bit, 0, 1 << bit), 0

@@ -1,4 +1,4 @@
-"""The PSRAM controller: one clock edge of the chip per cycle, one piece of a burst per command."""
+"""The PSRAM controller: the chip's clock has an edge per cycle, a command moves part of a burst."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib.fifo import SyncFIFOBuffered

@@ -13,7 +13,7 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 def piece_layout(chip: SdramChip) -> data.StructLayout:
-    """Return the layout of a piece: ``last + 1`` columns of one row of a bank, from ``col`` on.
+    """Return the layout of a piece of a burst: ``last + 1`` columns of a row, from ``col`` on.
 
     ``final`` is 1 for the last piece of a burst.
     """
