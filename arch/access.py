@@ -10,7 +10,7 @@ def next_power_of_two(value: int) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """Width of a scratchpad address, and size and alignment of an access to the scratchpad."""
+    """Width and alignment of scratchpad addresses, and the largest size of an access."""
 
     addr_width: int
     """Width of a byte address (bits)."""

@@ -73,9 +73,9 @@ class Kind(Enum):
 class Step:
     """A start-up step: one access to a register of LiteDRAM's core.
 
-    ``addr`` is the register's byte address. ``kind`` states whether the access writes or reads
-    the register, and how it uses ``data``. After the access, at least ``wait`` cycles pass before
-    the next step's access.
+    ``addr`` is the register's byte address. ``kind`` states the operation, and ``data`` is the
+    value that kind ``WRITE`` writes or kind ``CHECK`` expects. After the access, at least ``wait``
+    cycles pass before the next step's access.
     """
 
     addr: int

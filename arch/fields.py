@@ -108,7 +108,7 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def access(self) -> Access:
-        """Width of a scratchpad address, and size and alignment of an access to the scratchpad."""
+        """Width and alignment of scratchpad addresses, and the largest size of an access."""
         return Access(self.sp_addr_width, self.line_bytes, self.scratchpad.align)
 
     @property

@@ -1,4 +1,4 @@
-"""Functions that read a whole file named by the user, or raise an error of one sentence."""
+"""Read whole files named by the user; each error message is one sentence."""
 
 import os
 import stat

@@ -78,7 +78,7 @@ class FlashChip:
 
     @property
     def reachable(self) -> int:
-        """Number of the chip's bytes that an address of ``ADDR_WIDTH`` bits can select."""
+        """Number of the chip's bytes that the ``ADDR_WIDTH`` address bits of a read can select."""
         return min(self.size, 1 << ADDR_WIDTH)
 
     def at(self, clock: float) -> FlashTiming:

@@ -43,9 +43,10 @@ class WeightFormat:
     """Base-3 codes in each byte; 0 if codes are stored as bits."""
 
     def stored_rows(self, k: int, group: int) -> int:
-        """Return the number of rows of bytes that store a column of ``k`` codes and its scales.
+        """Return the number of bytes that store a column of ``k`` codes and its scales.
 
-        ``group`` is the number of codes that share a scale; 0 for no groups.
+        Each row of a stored matrix has one of these bytes. ``group`` is the number of codes that
+        share a scale; 0 if no codes do.
         """
         if not group:
             return self._bytes(k)
@@ -152,7 +153,7 @@ MOST_FORMATS = 7
 
 
 def chosen(index: int) -> frozenset[str]:
-    """Return the set of the names of the flags by which an instruction selects a weight format.
+    """Return the names of an instruction's flags that select a weight format, as a set.
 
     ``index`` is the format's number among the machine's formats (``Config.formats``), counted from
     1.

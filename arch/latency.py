@@ -79,9 +79,9 @@ def requests_latency(stages: int) -> int:
 def lines_wait(access: Access, stages: int) -> bool:
     """Return whether a line read from the scratchpad passes a register before it enters a queue.
 
-    The register takes one cycle. Only a machine with registers between distant units (``stages``
-    1) and lines longer than 8 bytes has it. Without it, the path from block RAM through the
-    rotation of the line's bytes to the queue would be too long.
+    The register takes one cycle. A machine has it only if ``stages`` is 1 (registers between
+    distant units) and its lines are longer than 8 bytes. Without it, the path from block RAM
+    through the rotation of the line's bytes to the queue would be too long.
     """
     return stages > 0 and access.line_bytes > TURNED_AT_ONCE
 
@@ -142,10 +142,10 @@ def epilogue_latency(config: VectorSizes) -> int:
 def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
     """Return the cycles from the last beat of a row of scores to the softmax unit's first result.
 
-    The row has one beat of ``lanes`` scores; :func:`softmax_beat_cycles` is for longer rows.
-    ``longest_row`` is the largest number of scores in a row that the unit accepts. If ``deferred``
-    is false, results are probabilities. If it is true, they are exponentials; a later instruction
-    divides by their sum over the row.
+    The row has one beat of ``lanes`` scores. Each further beat delays the last result by
+    :func:`softmax_beat_cycles`. ``longest_row`` is the largest number of scores in a row that the
+    unit accepts. If ``deferred`` is false, results are probabilities. If it is true, they are
+    exponentials; a later instruction divides by their sum over the row.
     """
     if deferred:
         return _log2(lanes) + 8
@@ -155,7 +155,10 @@ def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
 
 
 def softmax_beat_cycles(*, deferred: bool) -> int:
-    """Return the cycles that each further beat of a row adds to :func:`softmax_latency`."""
+    """Return the cycles by which each beat of a row after the first delays the last result.
+
+    The delay of the last result is counted from the row's last beat of scores.
+    """
     return 1 if deferred else 2
 
 
@@ -203,7 +206,8 @@ def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bo
 def product_latency(config: MatrixSizes) -> int:
     """Return the cycles from two operands at a multiplier of the array to their product.
 
-    It is one cycle longer if a multiplier computes two products that overlap (:func:`overlaps`).
+    It is one cycle longer if a multiplier computes two products that share bits of its output
+    (:func:`overlaps`).
     """
     width = part_width(config.array.pass_width) if config.passes > 1 else config.element_width
     return 2 + (

@@ -28,14 +28,14 @@ class MatrixSizes(Datapath):
     def block_exponents(self) -> bool:
         """True if the values V in a KV cache may have exponents; the keys never have any.
 
-        In a weight slot that holds values V, each row then has one exponent, which scales the row
-        by a power of two.
+        In a weight slot (storage for one tile) that holds values V, each row then has one exponent,
+        which scales the row by a power of two.
         """
         return self.packed_cache is not None and self.packed_cache.exponents
 
     @property
     def packed_slots(self) -> bool:
-        """True if each byte of a weight slot can hold two 4-bit weights."""
+        """True if each byte of a weight slot (storage for one tile) can hold two 4-bit weights."""
         return self.weights is not None and self.weights.pairs
 
     @property
@@ -136,7 +136,7 @@ class MatrixSizes(Datapath):
     def edge_stages(self) -> int:
         """Register stages at the input edge of a systolic array, before zero points are subtracted.
 
-        It is 1 if the machine is ``registered`` and its array is systolic, else 0.
+        It is 1 if the array is systolic and distant units have registers between them, else 0.
         """
         return self.stages * (self.array.kind == "systolic")
 

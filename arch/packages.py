@@ -54,9 +54,9 @@ class Deferred:
 def missing(module: str, subject: str, package: str = "", extra: str = "") -> InputError:
     """Return the error for a module that is not installed.
 
-    The message begins with ``subject``. It names the module's package, the extra of Celosia that
-    installs the package, if there is one, and the pip command. ``package`` and ``extra`` are as in
-    :func:`library`.
+    The message begins with ``subject``. It names the module's package (``package``), the extra of
+    Celosia that installs it (``extra``), if there is one, and the pip command. The defaults are
+    those of :func:`library`.
     """
     package = package or _PACKAGES.get(module, module)
     extra = extra or _extra(package)

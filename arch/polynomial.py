@@ -132,9 +132,9 @@ def fit(
 
 
 def reciprocal_polynomial() -> Polynomial:
-    """Return the polynomials of ``2**17 / (1 + f)`` for a fraction ``f``.
+    """Return the polynomials of ``2**17 / (1 + f)``.
 
-    ``f`` has ``FRACTION_WIDTH`` bits.
+    The operand's ``FRACTION_WIDTH`` bits are the fraction ``f``, which is below 1.
     """
     return fit(
         lambda x: 2.0**MANTISSA_WIDTH / (1 + x / 2**FRACTION_WIDTH),
@@ -147,7 +147,8 @@ def reciprocal_polynomial() -> Polynomial:
 def rsqrt_polynomial() -> Polynomial:
     """Return the polynomials of ``2**17 / sqrt((1 + f) * 2**odd)``.
 
-    The operand's low ``FRACTION_WIDTH`` bits are the fraction ``f``; the bit above them is ``odd``.
+    The operand's low ``FRACTION_WIDTH`` bits are the fraction ``f``, which is below 1. The bit
+    above them is ``odd``.
     """
 
     def function(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -206,8 +207,8 @@ def pack_polynomial(polynomial: Polynomial) -> NDArray[np.int64]:
 def unpack_polynomial(table: NDArray[Any]) -> Polynomial:
     """Return the polynomials encoded in an activation table [256]; any bytes are valid.
 
-    The low ``SLOPE_BITS`` bits of ``c1`` and of ``c2`` are read as two's complement numbers; the
-    higher bits are ignored.
+    The low ``SLOPE_BITS`` of the 24 bits of ``c1`` and of ``c2`` are read as two's complement
+    numbers; the higher bits are ignored.
     """
     raw = np.asarray(table, np.int64).reshape(FUNCTION_SEGMENTS, -1) & 0xFF  # [segments, 8]
     parts = ((0, 2, 16), (2, 5, SLOPE_BITS), (5, 8, SLOPE_BITS))

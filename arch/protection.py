@@ -70,9 +70,9 @@ def code_columns(width: int, level: str) -> list[int]:
 
 
 def check_bits(columns: Sequence[int]) -> int:
-    """Return the number of check bits of a code.
+    """Return the number of check bits of a parity or error-correcting code.
 
-    ``columns`` are the masks that :func:`code_columns` returns.
+    ``columns`` are the masks of the code's data bits (:func:`code_columns`).
     """
     return max(columns).bit_length()
 

@@ -82,7 +82,7 @@ class PsramChip:
 
     @property
     def column_bytes(self) -> int:
-        """Size of one column over all dies (bytes)."""
+        """Size of the columns of all dies with one column address (bytes)."""
         return 2 * self.dies
 
     @property

@@ -46,7 +46,7 @@ class Array:
 
     @property
     def operand_width(self) -> int:
-        """Width of both operands of a product (bits)."""
+        """Width of each operand of a product (bits)."""
         return int(CHOICES["operands"][self.operands]["operand_width"])
 
     @property
@@ -242,12 +242,11 @@ class Control:
 
     @property
     def counters(self) -> bool:
-        """True if the machine has counters of products, moved words, and engine and array states.
+        """True if the machine counts products, moved words, and cycles of engine and array states.
 
-        Counters of moved words count the words that the machine reads from and writes to external
-        memory. Counters of states count the cycles in which an engine is, for example, busy or
-        idle. If the value is false, the machine counts only a run's cycles and, with ``protect``,
-        the cycles in which words are corrected.
+        Moved words are those that the machine reads from and writes to external memory. A state of
+        an engine is, for example, busy or idle. If the value is false, the machine counts only a
+        run's cycles and, with ``protect``, the cycles in which words are corrected.
         """
         return bool(CHOICES["observe"][self.observe]["counters"])
 

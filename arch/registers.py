@@ -176,8 +176,8 @@ def value_width(register: Register, program_depth: int) -> int:
 def systemrdl(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
     """Return one text in SystemRDL that describes all registers, with their byte addresses.
 
-    A register without fields gets one field ``VALUE`` over its whole width. Program addresses are
-    as wide as a program memory of ``program_depth`` words needs.
+    A register without fields gets one field ``VALUE`` over its whole width. Fields that hold
+    program addresses have the width that a program memory of ``program_depth`` words needs.
     """
 
     def whole(register: Register) -> Field:

@@ -33,9 +33,9 @@ LEAST_K = 1 << RUN_WIDTH
 
 
 def beat_bytes(lanes: int) -> int:
-    """Return the size of a beat (bytes).
+    """Return the size of a beat: a word with one entry for each of ``lanes`` lanes (bytes).
 
-    A beat holds one entry for each of ``lanes`` lanes.
+    An entry is a part of a sparse matrix's code, with :data:`ENTRY_WIDTH` bits.
     """
     return -(-lanes * ENTRY_WIDTH // 8)
 

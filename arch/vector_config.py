@@ -85,8 +85,8 @@ class VectorSizes(Datapath):
     def lane_stages(self) -> int:
         """Number of register stages in the signals that select the input of a vector engine lane.
 
-        It is 1 if the machine has registers between distant units (``registered``), and SOFTMAX and
-        NORM can read accumulators (record ``fused``), else 0.
+        It is 1 if distant units have registers between them (``registered``) and the machine has
+        the option ``fused``, with which SOFTMAX and NORM read accumulators. Otherwise it is 0.
         """
         return self.stages * bool(self.fused)
 

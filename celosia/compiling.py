@@ -38,7 +38,7 @@ _Kind = TypeVar("_Kind", Options, TextOptions)
 
 @contextmanager
 def quiet(_title: str) -> Iterator[Progress]:
-    """Yield a function that accepts reports of progress and shows nothing."""
+    """Yield a progress function that ignores every report."""
     yield lambda _done, _total: None
 
 
@@ -200,9 +200,10 @@ def compile_decoder(
 
     For an encoder-decoder, ``texts`` are source texts. If ``texts`` is None, the texts depend on
     the model. A decoder generates them itself. An encoder-decoder uses the source texts in its
-    folder, or random texts if the folder has none. ``show`` is that of :func:`compile_encoder`; the
-    other arguments are those of :func:`compile`. Raises :class:`InputError` before any work if one
-    of the ``prompts``, continued by ``steps`` tokens, is longer than the model allows.
+    folder, or random texts if the folder has none. ``show`` reports progress as in
+    :func:`compile_encoder`; the other arguments are those of :func:`compile`. Raises
+    :class:`InputError` before any work if one of the ``prompts``, continued by ``steps`` tokens, is
+    longer than the model allows.
     """
     source = model.source
     assert isinstance(source, TextSource)

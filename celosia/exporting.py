@@ -1,4 +1,4 @@
-"""Files of a compiled model, to open the model again or to use it without Celosia."""
+"""Make the files with which a compiled model is opened again or used without Celosia."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -133,9 +133,9 @@ class Program(Shown):
         """Predicted number of cycles of one run of the program.
 
         A run is an inference of an encoder. For a language model a run processes one token, at the
-        last position for which the cache of keys and values has room. The prediction is made for an
-        external memory with the timing :data:`celosia.tb.machine.memory_timing.FAR`. It is None for
-        a microcoded machine.
+        last position for which the cache of keys and values has room. The prediction assumes an
+        external memory with the timing :data:`celosia.tb.machine.memory_timing.FAR` (a latency of
+        40 cycles). The value is None for a microcoded machine.
         """
         return self.predicted(FAR)
 
@@ -290,9 +290,9 @@ class Program(Shown):
         """Continue one or two prompts; return the texts and measurements in a dictionary.
 
         Each prompt is continued by at most ``steps`` tokens. ``sampling`` gives the temperature and
-        ``top_p`` with which tokens are drawn; ``seed`` is the seed of the random numbers. Two texts
-        are continued at once: each run of the machine processes one token of each text. If there is
-        only one text, ``show`` is called with each piece of it, the prompt first.
+        ``top_p`` with which tokens are drawn; ``seed`` is the seed of the random numbers. Of two
+        prompts, each run of the machine processes one token of each. If there is only one prompt,
+        ``show`` is called with the prompt, then with each new part of the continuation.
 
         For one text the dictionary has the entries of :func:`celosia.tb.models.run_text.run_text`,
         and for two texts those of :func:`celosia.tb.models.run_texts.run_texts`. It also has the

@@ -62,7 +62,7 @@ def run_files(
     simulator, units that the options need are added to ``config``; for a connected machine
     ``config`` is not changed. ``tokens`` is that of :func:`celosia.load`, and ``options`` and
     ``loss`` are those of :func:`celosia.compile`. All other arguments are those of :func:`measure`.
-    The result is also that of :func:`measure`, with two more measurements: ``cut`` is the number of
+    The result is that of :func:`measure`, with two more measurements: ``cut`` is the number of
     inputs that were cut to the model's input length, and ``compile_seconds`` is the time of the
     compilation.
 
@@ -144,10 +144,10 @@ def measure(
     lists the cosines between the first output and each other output; an output of several rows is
     replaced by the mean of its rows. ``predictions`` has, for each output, the index of the column
     with the largest value. It is None if outputs are not single rows of several columns. ``labels``
-    has the index of the right column for each input. If it is given, ``accuracy`` is the fraction
-    of inputs whose prediction is the label. ``float_accuracy`` is this fraction for the float
-    model. ``host`` lists the names of the host's steps. ``calibration`` is a dictionary with the
-    errors of the integer model's outputs on the first calibration inputs
+    has the index of the right column for each input. If labels are given, ``accuracy`` is the
+    fraction of inputs whose prediction is the label, and ``float_accuracy`` the same fraction for
+    the float model. ``host`` lists the names of the host's steps. ``calibration`` is a dictionary
+    with the errors of the integer model's outputs on the first calibration inputs
     (:class:`celosia.generators.quantize.parting.Parting`).
     """
     source = program.float_source

@@ -1,4 +1,4 @@
-"""celosia bench compiler: processor seconds of compiling large models."""
+"""celosia bench compiler: measure the processor time of compiling large models."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""celosia board: simulate a board's complete top level, to which a host connects by a port."""
+"""celosia board: simulate a board's top level, with a serial or SPI port for a host."""
 
 import contextlib
 import tempfile
@@ -112,11 +112,11 @@ def board(
 ) -> None:
     """Simulate a board, including its pins, until the command is interrupted.
 
-    The first line of output is the port for celosia host --port. With --link spi the port begins
-    with spi:, followed by a path. As on an SPI bus, each byte written to this path returns a byte.
-    If the machine is neither a preset nor a board's machine, celosia host needs a file with its
-    configuration; a message shows the option to give. With --flash the board first runs the model
-    in the flash image.
+    The first line of output is the port's name, for celosia host --port. With --link spi the name
+    begins with spi:, followed by a path. As on an SPI bus, each byte written to this path returns a
+    byte. If the machine is neither a preset nor a board's machine, celosia host needs a file with
+    its configuration; a message shows the option --config to give. With --flash the board first
+    runs the model in the flash image.
     """
     target_board, config = target
     image = None

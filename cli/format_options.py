@@ -169,7 +169,7 @@ class Formats:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The formats that a command reports with its results, a dictionary from name to value."""
+        """A dictionary from name to value: the fields that a command reports with its results."""
         return {
             "weights": self.weights if self.loss is None else AUTO,
             "group": self.group,

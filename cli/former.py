@@ -85,7 +85,8 @@ def holes(template: str) -> list[str]:
 def is_gone(template: str) -> bool:
     """Return whether a template begins with "gone: ", which means that the option was removed.
 
-    The rest of such a template is the reason. The same form is used for keys of ``--quantize``.
+    A template is the text that replaces an option, or a key of ``--quantize``, of an earlier
+    version. The text after "gone: " is the reason.
     """
     return template.startswith("gone: ")
 

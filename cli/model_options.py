@@ -26,10 +26,10 @@ def encoder_options(
     """Return the compiler's options for an encoder, from the options of a command.
 
     The number formats are those of ``formats``; the field ``loss`` of ``formats`` is not used.
-    ``config`` is the machine's configuration: if it has sparse lanes, the compiler may skip zero
-    weights. ``values`` is a dictionary from the names of the command's parameters to their values.
-    Its entries ``percentile``, ``balance`` and ``batch`` are used. If ``values`` is None, these
-    three options have their defaults.
+    ``config`` is the machine's configuration: if it has the unit that skips zero weights, the
+    compiler may use the unit. ``values`` is a dictionary from the names of the command's parameters
+    to their values. Its entries ``percentile``, ``balance`` and ``batch`` are used. If ``values``
+    is None, these three options have their defaults.
     """
     options = Options(**formats.quantization, sparse=config.sparse_lanes > 0)
     if values is None:

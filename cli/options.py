@@ -166,10 +166,10 @@ def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
     """Return the size in bytes and the timing of external memory from the text of ``--memory``.
 
     The text has a size, a timing, or both, separated by a comma. A timing is a name in
-    :data:`TIMINGS`, or numbers of cycles such as ``40/1``. The numbers are the first two or all
-    four fields of :class:`MemoryTiming`. The size is None if the text has no size. If the text has
-    no timing, the timing is the one named ``default``. Raises :class:`InputError` if a part of the
-    text is neither a size nor a timing.
+    :data:`TIMINGS`, or numbers of cycles such as ``40/1``. The numbers are the values of the first
+    two fields of :class:`MemoryTiming`, or of all four. The size is None if the text has no size.
+    If the text has no timing, the timing is the one named ``default``. Raises :class:`InputError`
+    if a part of the text is neither a size nor a timing.
     """
     size, timing = None, TIMINGS[default]
     for part in filter(None, text.split(",")):
@@ -217,8 +217,8 @@ def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, in
     """Return a dictionary from name to size, read from a text such as ``64x64x64``.
 
     ``form`` has the name of each size in the order of the text, such as ``MxKxN``. The dictionary
-    has these names in lower case. The user may omit sizes at the beginning of the text.
-    ``smallest`` is a dictionary from the names of these sizes to their default values. Raises
+    has these names in lower case. The user may omit sizes at the beginning of the text if
+    ``smallest``, a dictionary from name to default value, has their names. Raises
     :class:`InputError` if the text has another form.
     """
     names, words = [name.lower() for name in form.split("x")], text.split("x")

@@ -130,7 +130,7 @@ def warn(warning: str | None) -> None:
 
 
 def json_option() -> click.Option:
-    """Return a new option ``--json``, whose value :func:`as_json` returns.
+    """Return a new option ``--json``; :func:`as_json` returns whether the user has given it.
 
     The group ``celosia`` has this option, so the user can give it with every command.
     """

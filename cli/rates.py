@@ -1,4 +1,4 @@
-"""Inferences and tokens per second of a board's machine, from a simulation that counts cycles."""
+"""Compute a board's inferences and tokens per second from cycles counted in a simulation."""
 
 from collections.abc import Mapping
 from dataclasses import replace

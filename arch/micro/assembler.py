@@ -28,10 +28,10 @@ _HALF = 1 << (IMMEDIATE_WIDTH - 1)
 class Microcode:
     """Micro-instructions, labels and constants assembled from a text.
 
-    The argument ``registers`` maps register names to numbers. The attribute ``registers`` maps
-    these names, the names ``r0`` to ``r63``, and the names that the text defines. The class raises
-    :class:`ProgramError` if a line has an unknown instruction or register, or a label is defined
-    twice. :meth:`words` raises it if a label is missing or an immediate does not fit.
+    The argument ``registers`` maps register names to numbers. The attribute ``registers`` also maps
+    ``r0`` to ``r63`` and the names that the text defines. The class raises :class:`ProgramError` if
+    a line has an unknown instruction or register, or a label is defined twice. :meth:`words` raises
+    it if a label is missing or an immediate does not fit.
     """
 
     def __init__(self, text: str, registers: Mapping[str, int] = MappingProxyType({})):

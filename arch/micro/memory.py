@@ -49,7 +49,7 @@ class Map:
 
 
 def memory_map(config: Config) -> Map:
-    """Return the map of a configuration's data memory."""
+    """Return the addresses of the regions of a configuration's data memory."""
     registers = (config.control.program_depth // ISA_REGISTERS + 1) * ISA_REGISTERS
     loops = registers + ISA_REGISTERS
     scratch = loops + LOOP_WORDS * LOOP_LEVELS
