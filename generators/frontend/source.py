@@ -181,8 +181,8 @@ class Source:
     def random(self, rng: np.random.Generator) -> Values:
         """Return a random sample in the form that :meth:`prepare` accepts.
 
-        The first or only input has the greatest length that the model accepts. Any other input has
-        a fixed shape.
+        The model's first input has the greatest length that the model accepts. Other inputs have
+        fixed shapes.
         """
         return self.named.random(self._random(rng), rng)
 

@@ -1,4 +1,4 @@
-"""Description of a decoder or encoder-decoder of texts: shape and settings, without weights."""
+"""Descriptions of language models with or without an encoder: shapes and settings."""
 
 import re
 from collections.abc import Iterable
@@ -166,7 +166,7 @@ class TextDescription(Description):
             raise InputError(f"{work} is for decoders alone, and model {self.name} takes a source")
 
     def rotates(self, layer: int) -> bool:
-        """Return whether a layer rotates its queries and keys."""
+        """Return whether layer number ``layer`` has a rotary embedding of queries and keys."""
         return self.position == "rotary" and self.rotated[layer % len(self.rotated)] == "1"
 
     @property

@@ -1,4 +1,4 @@
-"""Tokenizers of texts: tokenizer.json files, characters, and plain numbers."""
+"""Tokenizers of texts: from tokenizer.json files, by character, or for lists of numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,7 +82,7 @@ class TextTokenizer:
         return str(self._tokenizer.to_str(pretty=True))
 
     def encode(self, text: str) -> list[int]:
-        """Return the list of a text's tokens, or [``begin``] for a text without tokens.
+        """Return a text's tokens, or only the start token ``begin`` if the text has none.
 
         Raises :class:`InputError` if the text has no tokens and ``begin`` is None.
         """
@@ -103,7 +103,7 @@ class TextTokenizer:
         return piece.removeprefix(b" ") if first and self._pieces.stripped else piece
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the text that ``tokens`` stand for; ``begin`` and ``ends`` are skipped."""
+        """Return the text of ``tokens`` without the start (``begin``) and end (``ends``) tokens."""
         text = self._text(tokens)
         return clean(text) if self.cleaned else text
 

@@ -133,7 +133,7 @@ class Rotary:
 class Gate:
     """``target = source * up``, the elementwise product in a gated MLP.
 
-    ``source`` is the activated gate, and ``up`` is the output of the linear layer ``up``.
+    ``source`` is the activated output of the gate layer, and ``up`` that of the up projection.
     """
 
     source: Value
@@ -146,10 +146,10 @@ class Attention:
     """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` per head, plus a residual.
 
     Heads are slices of the columns. If there are fewer key heads than query heads, neighbouring
-    query heads share a key head. The memory (``home``) of the keys and values determines to which
-    tokens a query attends. With CACHE, it attends to the tokens of the text so far. With SOURCE, it
-    attends to the tokens of the encoder's input; an earlier run has computed their keys and values.
-    With any other memory, it attends to the tokens of the input.
+    query heads share a key head. The memory ``home`` of keys and values determines to which
+    tokens a query attends. For the KV cache, CACHE, these are the tokens of the text so far. For
+    SOURCE they are the tokens of the encoder's input, whose keys and values an earlier run has
+    computed. For any other memory they are the tokens of the input.
     """
 
     query: Value

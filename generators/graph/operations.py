@@ -185,7 +185,7 @@ class Convert:
 
     An INT16 source is converted to INT8, or to INT16 with another scale. An INT8 source is
     converted to INT16: it is multiplied by the identity matrix, and a DRAIN instruction requantizes
-    the sums. That instruction can also apply a rotary embedding to them.
+    the sums. The DRAIN can also apply a rotary embedding to its result.
     """
 
     source: Tensor
@@ -203,8 +203,8 @@ class Rotary:
     """A rotary embedding: ``target`` is ``source`` with rotated pairs of each head's columns.
 
     The angle of a pair depends on the position of the row's token: equation (9) of
-    ``docs/numerics.md``. The scale of an INT8 target is :data:`ROTARY_STEPS` times the scale of the
-    source.
+    ``docs/numerics.md``. The scale of an INT8 target is 256 (:data:`ROTARY_STEPS`) times the scale
+    of the source.
     """
 
     source: Tensor

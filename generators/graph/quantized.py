@@ -148,10 +148,9 @@ class Graph(Generic[D]):
 
     @property
     def key_bits(self) -> int:
-        """Number of bits of a key element, outside the 8-bit columns.
+        """Number of bits of a key element after the first ``whole`` columns of a head.
 
-        The 8-bit columns are the first columns of each head; their number is ``whole``. The result
-        is 8 if all columns of a head are 8-bit columns.
+        The first ``whole`` columns have 8 bits. The result is 8 if a head has no other columns.
         """
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 

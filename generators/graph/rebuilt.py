@@ -1,4 +1,4 @@
-"""Copies of graphs in which a function replaces operations, tensors or other members."""
+"""Copies of graphs in which a function replaces some objects, such as operations or tensors."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -1,4 +1,4 @@
-"""Weights of fewer than 8 bits, stored as codes for the values of a format."""
+"""Weights of fewer than 8 bits, stored as codes: a code stands for a value of a number format."""
 
 import math
 from dataclasses import dataclass, field

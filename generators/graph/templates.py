@@ -1,4 +1,4 @@
-"""Comparison and repetition of layers that differ only in names, scales and parameters."""
+"""Detection of layers with equal instructions, and copying of a graph's last layer."""
 
 import re
 from collections.abc import Sequence

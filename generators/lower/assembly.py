@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Routine:
-    """Instructions of a program, and the registers that a host writes before it starts."""
+    """Instructions of a program, and the registers that the host writes before each run."""
 
     nodes: Sequence[Node]
     call: Call = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Routine:
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly(Generic[Source]):
-    """Programs of a model by entry point, whose buffers have no addresses yet."""
+    """A model's programs, one for each entry point; their buffers have no addresses yet."""
 
     source: Source
     """The plan from which the instructions were made."""
@@ -85,7 +85,7 @@ class Assembly(Generic[Source]):
     def trial(self, addresses: Mapping[str, int]) -> "Trial[Source]":
         """Return the programs with buffers at ``addresses``, and their predicted cycles.
 
-        Raises :class:`FitError` as :meth:`program`.
+        Raises :class:`FitError` in the same cases as :meth:`program`.
         """
         program = self.program(addresses)
         drafts, timeline, cycles, cost = list[Draft](), list[Span](), dict[str, int](), list[int]()
@@ -182,7 +182,7 @@ def fastest(
     choices: Iterable[Result],
     best: Trial[Source] | None = None,
 ) -> Trial[Source]:
-    """Return the trial with the lowest ``cost`` that ``make`` makes from one of ``choices``.
+    """Call ``make`` for each of ``choices``, and return the trial with the lowest ``cost``.
 
     If none costs less than the trial ``best``, the result is ``best``. ``make`` raises
     :class:`FitError` for choices that do not fit. If no choices fit and ``best`` is None, the first
@@ -220,7 +220,7 @@ def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
 
 
 def fewest_words(programs: Mapping[str, Routine]) -> int:
-    """Return a lower bound of the words of several programs together."""
+    """Return a lower bound of the total number of words of several programs."""
     return sum(least_words(routine.nodes) for routine in programs.values())
 
 
@@ -232,10 +232,10 @@ def _more_words(config: Config, least: int = 0) -> tuple[Mapping[str, int], ...]
 def check_programs(
     memory: Memory, least: int, used: dict[str, Use], lasting: Iterable[str]
 ) -> None:
-    """Check that programs fit, and give ``used`` the lifetimes of buffers that outlast a run.
+    """Check that programs fit, and set the lifetimes of the buffers ``lasting`` in ``used``.
 
-    ``least`` is the fewest words of the programs (:func:`fewest_words`). The contents of the
-    buffers ``lasting`` stay from run to run, so they live in the whole program. Raises
+    The contents of these buffers stay from run to run, so their lifetime is the whole program.
+    ``least`` is a lower bound of the programs' words (:func:`fewest_words`). Raises
     :class:`FitError` if the programs are too long, or if weight slots are too few.
     """
     check_words(memory, least, least=True)

@@ -1,4 +1,4 @@
-"""Batches: a quantized model for several inputs, whose rows are concatenated."""
+"""Conversion of a quantized model to one that computes several inputs in one run."""
 
 from dataclasses import replace
 from typing import Any

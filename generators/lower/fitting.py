@@ -76,8 +76,8 @@ class Attempt:
 def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]:
     """Attach an :class:`Attempt` to a :class:`FitError` that the ``with`` block raises.
 
-    The attempt consists of ``config`` and ``compile``. With it :func:`remedy` can compile the model
-    for other configurations.
+    The attempt holds ``config``, for which ``compile`` failed. :func:`remedy` calls ``compile``
+    with other configurations.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Instructions of each type of operation, at addresses that the caller chooses.
+"""Functions that return the instructions of operations; the caller chooses the addresses.
 
 The number of rows that an instruction processes is a constant, or the value of a register that the
 host writes before each run. Operands are in the scratchpad, weights are in the scratchpad or in

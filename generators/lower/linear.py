@@ -1,4 +1,4 @@
-"""Lowering of an encoder's linear layers: columns and rows are cut into parts."""
+"""Lowering of an encoder's linear layers, in parts of the result's rows and columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -81,7 +81,7 @@ class LinearLayer:
         self.groups = lowering.column_groups(n, tiles, op.target.buffer)
 
     def items(self) -> list[Item]:
-        """Return the items of the whole layer: instructions, and the loads that precede them."""
+        """Return the layer's items: groups of instructions, each with the loads before it."""
         if self.lowering.choices.loop_parts:
             return self._loops()
         columns = [part for group in self.groups for part in group]

@@ -39,11 +39,10 @@ class Lowering(Traffic):
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
         """Return the instructions of an operation that is computed in parts.
 
-        A part is a pair (first, count) of ``pieces``: its first row or column, and their number.
-        ``make(first, count)`` returns the instructions of one part. If the choice ``loop_parts`` is
-        set, all parts of the same size as the first part are iterations of one loop, and the other
-        parts follow the loop. Otherwise the instructions of all parts follow each other without a
-        loop.
+        ``pieces`` are the parts, pairs (first, count): first row or column, number of rows or
+        columns. ``make(first, count)`` returns the instructions of one part. If the choice
+        ``loop_parts`` is set, all parts of the same size as the first part are iterations of one
+        loop, and the other parts follow the loop. Otherwise there is no loop.
         """
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]

@@ -34,10 +34,10 @@ def load(
 def load_piece(
     target: Ref, piece: Piece, defines: str = "", step: int = 0, *, once: bool = False
 ) -> Draft:
-    """Return the LOAD instruction that copies ``piece`` of external memory to the scratchpad.
+    """Return the LOAD instruction that copies the rows ``piece`` to the scratchpad.
 
-    The piece gives the external address, and the number and size of the rows. The other arguments
-    are as for :func:`load`.
+    A :class:`Piece` has the external address, number and size of its rows. The other arguments are
+    as for :func:`load`.
     """
     return load(target, piece.addr, piece.m, piece.row_bytes, defines, step, once=once)
 

@@ -95,12 +95,12 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
-        """Return the products with one range of the weights' rows that compute some tile columns.
+        """Return the products of one range of weight rows that compute the tile columns ``tiles``.
 
-        ``split`` is the index of the range in ``splits``, and ``tiles`` are the tile columns
-        (first, count). If weights are nested, only products with the upper ``planes`` bit planes
-        are returned. If weights are in slots, all products of the range are returned, also those of
-        other tile columns.
+        ``split`` is the index of the range in ``splits``, and ``tiles`` is a pair (first, count).
+        If weights are nested, only products with the upper ``planes`` bit planes are returned. If
+        weights are in slots, all products of the range are returned, also those of other tile
+        columns.
         """
         held, (first, count) = self.splits[split], tiles
         if held[:1] and held[0].k_tiles:
@@ -141,13 +141,13 @@ class Matrix:
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Divide a range of the layer's tile columns into runs that are computed separately.
 
-        The range is ``count`` tile columns from ``first`` on. Tile columns of zeros may be between
-        them in the accumulators, but the tile columns of a run are equally far apart.
+        The range is ``count`` tile columns from ``first`` on. The accumulators may have tile
+        columns of zeros between these. The tile columns of a run are equally far apart there.
 
         Yields ((first, count), index, distance) of each run. ``(first, count)`` are its tile
-        columns in the layer. ``index`` is the distance from the range's first tile column to the
-        run's first one in the accumulators. ``distance`` is that between neighbouring tile columns
-        of the run. Both count tile columns, including those of zeros.
+        columns in the layer. In the accumulators the run begins ``index`` tile columns after the
+        range's start, and its tile columns are ``distance`` tile columns apart. Both numbers
+        include tile columns of zeros.
         """
         places = self.places[first : first + count]
         if not places:
@@ -181,11 +181,11 @@ class Room:
     def layer(
         self, op: Linear, rows: slice, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
-        """Store some rows of a layer's weights; return their products, and those of a correction.
+        """Store some rows of a layer's weights, and return two lists of products.
 
-        Nested weights (readable with fewer bits) are stored as bit planes, one after another.
-        ``thin`` are the rows of the low-rank correction's second matrix that are stored after the
-        first plane; by default there are none.
+        The first list has the products with these weights; the second has those with the rows
+        ``thin`` of the low-rank correction's second matrix, by default none. Nested weights
+        are stored bit plane by bit plane, and ``thin`` after the first plane.
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]

@@ -359,8 +359,8 @@ class Instructions(Rules):
 
         First the method adds the partial products that :meth:`multiply_ready` has not added yet.
         Then it adds the instructions that requantize the sums and add them to the residual stream.
-        Last, it adds the instructions of ``behind``. These operations are the norm of the next
-        layer's input, or several norms and conversions.
+        Last, it adds the instructions of the operations ``behind``: the norm of the next layer's
+        input, or several norms and conversions.
         """
         step, *others = behind
         for text in self.apart:

@@ -66,10 +66,10 @@ class Rules(ABC):
         return True
 
     def walk(self, ops: Sequence[Op], table: Mapping[type[Op], Callable[[Step], None]]) -> None:
-        """Lower operations one after another, each together with the rowwise operations after it.
+        """Lower operations in steps: each is an operation with the rowwise operations after it.
 
-        ``table`` is a dictionary from the type of an operation to the function that lowers a
-        :class:`Step` with an operation of this type.
+        ``table`` is a dictionary from the type of a step's first operation to the function that
+        lowers the :class:`Step`.
         """
         for step in steps(ops, self.fits):
             # The first write to each buffer replaces the old content.
@@ -179,8 +179,8 @@ class Rules(ABC):
         """Return the instructions of norms and conversions, in chunks of rows.
 
         ``rows`` are the chunks (first, count). All operations process a chunk before the next
-        begins. ``words`` are the first words of their requantization parameters. There is one
-        instruction for each entry of :meth:`column_parts`.
+        begins. ``words`` has the number of each operation's first parameter word. In a chunk, each
+        part of an operation's columns (:meth:`column_parts`) has one instruction.
         """
         chunks: Chunks = [(sum(part), []) for part in rows]
         for (_, nodes), (row, m) in zip(chunks, rows, strict=True):
@@ -198,10 +198,10 @@ class Rules(ABC):
         return chunks
 
     def settle(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
-        """Yield drains, each followed by the chunks whose rows are then complete.
+        """Yield the DRAIN instructions ``drains``, each followed by the chunks that it completes.
 
-        A drain and the norm directly after it are one instruction if the machine supports it.
-        ``chunks`` loses the chunks that are yielded.
+        A DRAIN and the norm directly after it are one instruction if the machine supports it. A
+        yielded chunk of rows is removed from ``chunks``.
         """
         for drained in drains:
             nodes, written = list[Node]([drained]), drained.written
@@ -213,8 +213,8 @@ class Rules(ABC):
     def row_rescales(self, op: Op) -> list[Rescale]:
         """Return a list of the requantization parameters of a norm or a conversion.
 
-        The list has one entry for each entry of :meth:`column_parts`. If all columns have the same
-        parameters, it has one entry for all columns.
+        The list has one entry for each part of the columns (:meth:`column_parts`), or a single
+        entry if all columns have the same parameters.
         """
         assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
         if op.rescale.per_tensor:

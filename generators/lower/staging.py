@@ -43,10 +43,10 @@ class Stage:
             self.memory.buffer(f"{WEIGHTS}{index}", self.size)
 
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
-        """Add the load of a piece of external memory, and return its scratchpad address.
+        """Add the load of ``piece``, and return the scratchpad address to which it is loaded.
 
-        The piece is loaded into one of the buffers for pieces of ``kind``. In the scratchpad, the
-        rows of the piece are ``stride`` bytes apart, or contiguous if ``stride`` is 0.
+        The address is in one of the buffers for pieces of ``kind``. In the scratchpad, the rows of
+        the piece are ``stride`` bytes apart, or contiguous if ``stride`` is 0.
         """
         starts = self._starts[kind]
         place = Ref(f"{kind}{len(starts) % STAGES}")

@@ -108,7 +108,7 @@ def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
 
 
 def text_program(trial: Trial[Plan], limit: int) -> TextProgram:
-    """Return a decoder's programs, with those that set up the chip.
+    """Return a decoder's :class:`TextProgram`, including the programs that set up the chip.
 
     ``limit`` is the size of external memory (bytes). Raises :class:`FitError` if a setup
     program has too many words.

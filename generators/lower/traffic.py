@@ -78,7 +78,7 @@ class Traffic(Rules):
         return self.choices.home != WeightHome.STREAM
 
     def load(self, item: Item, buffer: str, data: Bytes) -> None:
-        """Append bytes to the memory image, and their LOAD instruction to ``item.loads``.
+        """Append bytes to the memory image, and a LOAD of these bytes to ``item.loads``.
 
         The bytes are loaded into ``buffer``. If constants stay on the chip, only the first run
         executes the load; otherwise every run does.
@@ -95,7 +95,7 @@ class Traffic(Rules):
         place: int = 0,
         plane: int = 0,
     ) -> None:
-        """Append a LOAD instruction for a piece of external memory to ``item.loads``.
+        """Append a LOAD of ``piece``, some rows in external memory, to ``item.loads``.
 
         The piece is loaded into ``buffer``, from byte ``place`` of the buffer on. If ``once`` is
         true, only the first run executes the load; otherwise every run does.
@@ -228,7 +228,7 @@ class Traffic(Rules):
 
 @dataclass
 class Blob:
-    """Bytes of one buffer that an item loads, in one or more pieces."""
+    """Bytes of one buffer, which an item loads by one or more LOAD instructions."""
 
     traffic: Traffic
     item: Item
@@ -243,7 +243,10 @@ class Blob:
         return place
 
     def load(self, plane: int = 0) -> None:
-        """Load the bytes that were appended since the last load, as those of a bit plane."""
+        """Add the LOAD of the bytes appended since the last call.
+
+        ``plane`` is as for :meth:`Traffic.load_piece`.
+        """
         if self._pieces:
             traffic, piece = self.traffic, self.traffic.image.add(np.concatenate(self._pieces))
             once, place = traffic.keeps, self._begin

@@ -1,4 +1,4 @@
-"""Registers that a host writes before a program starts, as formulas of the run's numbers."""
+"""Registers that the host writes before a program starts, and formulas for their values."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -70,10 +70,10 @@ Call = Mapping[int, Value]
 def registers(
     call: Call, numbers: Mapping[Index, int], tokens: Sequence[int] = ()
 ) -> dict[int, int]:
-    """Return the values of a call's registers, by register number.
+    """Return a dictionary from register number to the register's value for a run.
 
-    ``numbers`` and ``tokens`` describe the run. If ``tokens`` is empty, the result omits the
-    registers whose values depend on token numbers.
+    ``call`` has the formulas; ``numbers`` and ``tokens`` describe the run. If ``tokens`` is empty,
+    the result omits the registers whose values depend on token numbers.
     """
     return {
         int(register): value.at(numbers, tokens)

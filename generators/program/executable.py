@@ -130,8 +130,8 @@ class Compiled(Executable, ABC):
     def longest(self, bits: int) -> Sequence[Run]:
         """Return a model's longest runs, to predict their cycles.
 
-        An encoder's run processes the longest input. A decoder's runs process a token of each text
-        at the last place of the cache.
+        An encoder's run processes the longest input. A decoder's runs process each text's last
+        token for which the cache has room.
 
         If weights are nested, the runs read only the upper ``bits`` bits of each weight (8, 4 or
         2); else ``bits`` must be 8.

@@ -50,7 +50,7 @@ def param_words(
     """Return requantization parameters of n columns as scratchpad words, [words, bytes].
 
     If ``by_tile`` is true, the parameters of each tile column start a new word, as DRAIN reads
-    them. Otherwise the parameters of column j are in lane j % lanes of word j // lanes.
+    them. Otherwise column j is in lane j % L of word j // L, for L vector lanes.
     """
     n, lanes = len(bias), config.vector.lanes
     columns = np.arange(n)
