@@ -63,7 +63,7 @@ def accumulator_memory(config: Config) -> AccumulatorMemory:
 
 
 def written_bytes(config: Config, writer: str) -> int:
-    """Return the largest number of bytes in one write of ``writer``, a name of ``WRITERS``."""
+    """Return the largest number of bytes in one write of the scratchpad port ``writer``."""
     return config.mem_bytes if writer == "load" else max(2 * config.vector.lanes, config.beat_lanes)
 
 

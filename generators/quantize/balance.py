@@ -38,7 +38,7 @@ def useful_range(function: Function, bounds: Range, step: float) -> Range:
     """Return the part of a function's input range beyond which the output is almost constant.
 
     Inputs outside the returned range are clamped to this range, which changes the output by at most
-    :data:`TAIL` times ``step``; ``step`` is the output's scale.
+    the fraction :data:`TAIL` of ``step``, the output's scale.
     """
     x = np.linspace(bounds.low, bounds.high, GRID + 1)
     y = function(x)

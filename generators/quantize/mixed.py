@@ -63,8 +63,8 @@ class Mixture:
     def summary(self) -> str:
         """A text for a user: number of matrices in each format, bytes of all weights, and loss.
 
-        For comparison it also has the bytes and the loss of the model with all weights in the
-        format :data:`UNIFORM`.
+        For comparison it also has the bytes and the loss of the model with all matrices in INT4
+        (:data:`UNIFORM`).
         """
         counts = {name: list(self.chosen.values()).count(name) for name in CANDIDATES}
         parts = [f"{name} for {count}" for name, count in counts.items() if count]

@@ -1,4 +1,4 @@
-"""A decoder's requantization parameters, rounded to the bits that a machine stores."""
+"""Rounds a decoder's requantization multipliers to the bits that a machine stores."""
 
 from dataclasses import replace
 from typing import Any

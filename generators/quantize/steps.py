@@ -20,9 +20,9 @@ HALF = 8
 
 
 def wide_step(values: Floats) -> float:
-    """Return the scale of an INT16 tensor that saturates above :data:`HEADROOM` times its maximum.
+    """Return the scale at which INT16 has room for twice the largest magnitude of ``values``.
 
-    The maximum is the largest magnitude of ``values``. The scale of a tensor of zeros is 1.
+    If all values are 0, it returns 1.
     """
     return wide_scale([float(np.abs(values).max())]) or 1.0
 

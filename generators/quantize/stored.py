@@ -77,7 +77,7 @@ def choose(
 
 
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
-    """Return each output's largest scale whose products with ``form.values`` include its weights.
+    """Return each output's largest scale for which its weights are ``form.values`` times the scale.
 
     ``weights`` is [n, k], the result [n]. The result is None if an output has no such scale, or if
     the format has more than ``TRAINED`` values. It is also None if the format shifts the product of
@@ -125,8 +125,8 @@ def made_up(exact: Floats, inner: Floats, pick: Callable[[Floats, int], Floats])
     """Round the weights ``exact`` [n, k] input by input; return the rounded weights [k, n].
 
     ``pick`` takes the weights [n] of an input and the input's index, and returns the rounded
-    weights. Their rounding error is compensated in the weights of later inputs; ``inner`` is the
-    result of :func:`error_spread`.
+    weights. Their rounding error is compensated in the weights of later inputs by the matrix
+    ``inner`` (:func:`error_spread`).
     """
     rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
     for row in range(len(rounded)):

@@ -96,10 +96,10 @@ class Steps(abc.ABC, Generic[D]):
         """Return (input scale, offset, table) of a linear layer's activation function.
 
         ``offset`` is the input scale times the zero point of the table's inputs. The caller adds
-        this offset to the layer's float bias. The offset may differ from layer to layer. The table
-        has an output for each INT8 input. If :meth:`Quantization.wide` is true for the function,
-        the inputs are INT16, and the table has polynomials that compute the outputs. If the table
-        is None, the function is ReLU, which requantization computes without a table.
+        this offset to the layer's float bias. The table has an output for each INT8 input. If
+        :meth:`Quantization.wide` is true for the function, its inputs are INT16, and the table has
+        coefficients of polynomials instead of outputs. If the table is None, the function is ReLU,
+        which requantization computes without a table.
         """
         assert node.sums is not None
         if node.activation == "relu" and self.relu_in_sums:
@@ -143,8 +143,8 @@ class Steps(abc.ABC, Generic[D]):
 
 
 def wide_scale(sizes: Sequence[float]) -> float:
-    """Return the scale of INT16 tensors that saturate above :data:`HEADROOM` times their maximum.
+    """Return the scale at which INT16 has room for twice the largest of ``sizes``.
 
-    ``sizes`` has the largest magnitude of each tensor; the maximum is the largest of these.
+    ``sizes`` has the largest magnitude of each tensor with this scale.
     """
     return HEADROOM * float(max(sizes)) / INT16_MAX

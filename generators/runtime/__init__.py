@@ -1,1 +1,1 @@
-"""Modules that run compiled models on machines: host data, machine interface, golden machine."""
+"""Runs compiled models on boards, simulated circuits and the golden machine (an interpreter)."""

@@ -1,4 +1,4 @@
-"""Runs compiled encoders on the golden machine."""
+"""Runs compiled encoders on the golden machine, the reference interpreter of programs."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Interface of machines that run programs: golden machine, simulated circuit or board."""
+"""Interface of machines: board, simulated circuit, or golden machine (a program interpreter)."""
 
 from collections.abc import Sequence
 from typing import Protocol

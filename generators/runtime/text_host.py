@@ -159,8 +159,8 @@ class TextHost(Compiled):
     def predict_source(self, source: int, latency: int, interval: int = 1) -> int:
         """Return the predicted cycles of processing a source of ``source`` tokens.
 
-        These are the cycles of all runs of ``lookup`` and of the run of ``encode``. ``latency`` and
-        ``interval`` are those of :meth:`predict`.
+        These are the cycles of all runs that look up embeddings, and of the encoder's run.
+        ``latency`` and ``interval`` are those of :meth:`predict`.
         """
         runs = [
             Run("lookup", self.lookup_registers([0] * source, first))
@@ -194,7 +194,7 @@ class TextHost(Compiled):
     ) -> Prediction:
         """Return the predicted cycles of processing the token at ``position``.
 
-        The result has the cycles of the whole run, and those in which each engine works. If
+        The result has the cycles of the whole run, and the busy cycles of each engine. If
         ``rows`` is above 1, the run processes ``rows`` successive tokens, beginning with this
         token. If a run has two texts, each text has a token at this position. A separate program
         computes the scores of the second text; its cycles are not included.

@@ -237,10 +237,10 @@ def bench_shapes(
 ) -> dict[str, Any]:
     """Run a random product of each shape; return a dictionary with all measurements.
 
-    Its entry ``shapes`` is a list of dictionaries, one for each shape. Each has the shape's name
-    and those measurements of :func:`bench_gemm` that ``SHAPE_FIGURES`` lists. Other entries are the
-    lowest utilization over all shapes, and the sum of their mismatches. ``update`` is called with
-    the number of shapes that have run and the number of all shapes.
+    The entry ``shapes`` is a list of dictionaries, one for each shape, with the shape's name and
+    the fields ``SHAPE_FIGURES`` of :func:`bench_gemm`. Other entries are the lowest utilization
+    over all shapes, and the number of wrong elements in all results. ``update`` is called with the
+    number of shapes that have run and the number of all shapes.
     """
     measured_shapes = []
     for done, shape in enumerate(shapes):

@@ -62,7 +62,7 @@ class Foresight:
 def read_texts(path: Path, *, verbatim: bool = False) -> list[str]:
     """Return a list of the texts in a file.
 
-    In the file, :data:`SEPARATOR` stands between two texts. Whitespace at both ends of a text is
+    In the file, ``<|endoftext|>`` stands between two texts. Whitespace at both ends of a text is
     removed, and empty texts are omitted. If ``verbatim`` is false, typographic quotes and dashes
     are replaced by ASCII characters; otherwise they are kept. Raises :class:`InputError` if the
     file cannot be read or has no text.
@@ -90,9 +90,10 @@ def measure(
     The result has the mean loss of each model (nats per token), and the share of positions at which
     both predict the same token. ``decoder`` is the quantized model; if it is None, the float model
     is used instead, so that both losses are equal. Each text begins with an empty cache. If a text
-    has more tokens than the model has positions, its last tokens are ignored. ``slots`` and
-    ``sinks`` are the parameters of the quantized model's :class:`KvCache`. ``progress`` is called
-    with the number of predicted tokens and the number of all tokens to predict.
+    has more tokens than the model has positions, its last tokens are ignored. If ``slots`` is not
+    0, the quantized model's tokens attend only to the first ``sinks`` and the latest
+    ``slots - sinks`` tokens. ``progress`` is called with the number of predicted tokens and the
+    number of all tokens to predict.
 
     Raises :class:`InputError` if no text has a second token, if the sinks occupy all slots, or if
     the tokenizer does not accept a text.

@@ -39,7 +39,7 @@ class OctaveExponential(Component):
     def elaborate(self, platform):
         """Place the table in block RAM with an output register, and the gates at ``mantissa``.
 
-        The gates make ``mantissa`` 0 if ``keep`` was 0 or the distance was too large.
+        The gates make ``mantissa`` 0 if ``keep`` was 0 or ``distance`` was 32 octaves or more.
         """
         m = Module()
         entries = octave_table().tolist()

@@ -44,7 +44,7 @@ class RoundingShift(Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Place the shifter that computes ``floor``, and the logic of the rounding bit ``up``."""
+        """Place the shifter for ``floor`` (rounded down), and logic of the rounding bit ``up``."""
         m = Module()
         width = len(self.x)
 
@@ -162,7 +162,7 @@ class Requantizer(Component):
         """Place a pipeline stage for each operation.
 
         A signal's name ends with the number of its pipeline stage: stage 4 writes ``doubled_4``. If
-        ``registered`` is true, signals after the left shift are written one stage later.
+        ``registered`` is true, a register after the left shift delays later signals by one stage.
         """
         m = Module()
         m.submodules.rounding = rounding = RoundingShift(33)

@@ -1,1 +1,1 @@
-"""SPI flash: a reader, and the execution of the flash's power-on image."""
+"""SPI flash: a reader, and a circuit that executes the power-on image (host link requests)."""

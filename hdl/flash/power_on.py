@@ -1,4 +1,4 @@
-"""Check and execution of the power-on image in the flash."""
+"""Checks and executes the power-on image in the flash: requests to the host link."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Signal, signed, unsigned
 from amaranth.lib import stream, wiring

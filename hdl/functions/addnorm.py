@@ -25,7 +25,8 @@ SCALE_LATENCY = 2
 def input_layout(lanes: int) -> data.StructLayout:
     """Return the layout of an input beat: elements of two rows, ``last`` and ``mask``.
 
-    ``x`` has the elements of the first row, and ``r`` those of the second row.
+    ``x`` has the elements of the first row, and ``r`` those of the second row. ``mask`` is 1 for
+    elements of the rows, ``last`` in their last beat.
     """
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"x": elements, "r": elements, "last": 1, "mask": lanes})
@@ -38,7 +39,7 @@ def output_layout(lanes: int) -> data.StructLayout:
 
 
 def sum_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of a beat: sums ``s`` of the elements of two rows, ``mask``, ``last``."""
+    """Return the layout of sums ``s`` of two rows; other fields are as in :func:`input_layout`."""
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"s": elements, "mask": lanes, "last": 1})
 
@@ -49,7 +50,7 @@ def scaled_width(max_row: int) -> int:
 
 
 def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
-    """Return the layout of a beat: ``scaled`` (elements times row length), ``mask``, ``last``."""
+    """Return :func:`sum_layout` with ``scaled`` (elements times row length) in place of ``s``."""
     elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
     return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})
 

@@ -1,4 +1,4 @@
-"""The last step of a softmax: weights are divided by their sum, which gives probabilities."""
+"""The last step of a softmax: exponentials divided by their sum, which gives probabilities."""
 
 from amaranth.hdl import Module, Signal, unsigned
 from amaranth.lib import data, stream, wiring
@@ -21,7 +21,7 @@ ONE_SHIFT = 2 * OCTAVE_MANTISSA - PROBABILITY_FRACTION
 
 
 def probability_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of a beat: ``p`` (probabilities in unsigned Q0.24), ``mask``, ``last``."""
+    """Return the layout of a beat: ``p`` (probabilities in units of 2**-24), ``mask``, ``last``."""
     probabilities = data.ArrayLayout(unsigned(PROBABILITY_WIDTH), lanes)
     return data.StructLayout({"p": probabilities, "mask": unsigned(lanes), "last": 1})
 
@@ -30,8 +30,8 @@ class DivideLane(Component):
     """One lane of :class:`RowDivide`: multiplies a weight by the reciprocal of the row's sum.
 
     The weight is ``mantissa * 2**(-16 - shift)``, the reciprocal ``inverse * 2**(-16 - scale)``.
-    The product ``p`` is rounded to nearest in Q0.24. Latency is ``DIVIDE_LATENCY`` cycles,
-    throughput one result per cycle.
+    The product ``p`` is rounded to the nearest multiple of 2**-24. Latency is ``DIVIDE_LATENCY``
+    cycles, throughput one result per cycle.
     """
 
     def __init__(self, scale_width: int):
@@ -63,7 +63,7 @@ class RowDivide(Component):
     """Multiplies the exponentials of a softmax row by the reciprocal of their sum.
 
     A beat of ``i`` has exponentials and the reciprocal for their row. ``o`` outputs the products:
-    probabilities in unsigned Q0.24, rounded to nearest. Latency is ``DIVIDE_LATENCY`` cycles,
+    probabilities in units of 2**-24, rounded to nearest. Latency is ``DIVIDE_LATENCY`` cycles,
     throughput one beat per cycle.
     """
 

@@ -21,7 +21,7 @@ def factor_layout() -> data.StructLayout:
 
 
 def numbered_layout(factors: int) -> data.StructLayout:
-    """Return the layout of a row's factor and its ``number``, the index at which it is stored.
+    """Return the layout of a row's normalization ``factor`` and of its storage index ``number``.
 
     ``factors`` is the number of factors that the machine stores.
     """

@@ -31,7 +31,8 @@ def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
 def maximum_layout(factors: int = 0) -> data.StructLayout:
     """Return the layout of the largest score of a row: the field ``maximum``.
 
-    If ``factors`` is not 0, it also has ``number``, as in :func:`score_layout`.
+    If ``factors`` is not 0, the layout also has ``number``, the storage index of the row's factor
+    (:func:`score_layout`).
     """
     number = {"number": range(factors)} if factors else {}
     return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})

@@ -189,7 +189,7 @@ class DeferredWeights(Component):
         )
 
     def elaborate(self, platform):
-        """Place the pipeline, a queue of weights, and a delay of the factor's storage index."""
+        """Place the pipeline, a queue of weights, and registers that delay a row factor's index."""
         m = Module()
         m.submodules.out = out = CreditQueue(self.o.payload.shape(), self.latency)
         wiring.connect(m, out.o, wiring.flipped(self.o))

@@ -1,4 +1,4 @@
-"""Destinations of the sums that leave the array, and the completion of matrix commands."""
+"""Delays the accumulator addresses of sums in the array, and reports finished commands."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out

@@ -125,7 +125,7 @@ class StagedSlotGuard(SlotGuard):
         }
 
     def watch(self, m, tiles):
-        """Drive ``next_slot``, ``next_line`` and ``moves`` from a staged tile walker, ``tiles``."""
+        """Connect the inputs for the next cycle to ``tiles``, which predicts its next tile."""
         m.d.comb += [
             self.moves.eq(tiles.moves),
             self.next_slot.eq(tiles.following.slot),

@@ -183,7 +183,7 @@ class ActivationStreamer(Component):
 def line_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a request for a vector: its address, and its :func:`vector_layout`.
 
-    ``frees`` is 1 for the last vector of a job: the weight slot of the job is free after it.
+    ``frees`` is 1 for the last vector of a tile: the tile's weight slot is free after it.
     """
     return data.StructLayout(
         {"addr": unsigned(config.access.addr_width), "note": vector_layout(config), "frees": 1}

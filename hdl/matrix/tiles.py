@@ -343,7 +343,7 @@ def lower_bits(config: MatrixConfig, command):
 
 
 def in_blocks(config: MatrixConfig, command):
-    """Return 1 if the bytes in each row of a command's weight slots share an exponent, else 0."""
+    """Return 1 if each row of a command's weight slots has an exponent for its bytes, else 0."""
     return flag_if(config.block_exponents, command, "block")
 
 
