@@ -13,10 +13,10 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: MatrixConfig) -> dict[str, Any]:
-    """Return a dictionary from name to shape: the fields that select a byte of each element.
+    """Return the fields ``wide`` and ``low``, a dictionary from name to shape.
 
-    ``wide`` is 1 for INT16 elements. Their low bytes are then selected if ``low`` is 1, their high
-    bytes if ``low`` is 0. The dictionary is empty if the machine has INT8 elements only.
+    ``wide`` is 1 for INT16 elements; ``low`` then selects each element's low byte (1) or high byte
+    (0). The dictionary is empty if the machine has INT8 elements only.
     """
     return present(wide=config.array.wide, low=config.array.wide)
 

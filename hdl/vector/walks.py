@@ -15,12 +15,13 @@ from celosia.hdl.vector.walker import walk_layout
 class VectorWalks(Component):
     """Computes the walks (:class:`Walker`) of a vector command; combinational.
 
-    ``i`` is the walk over the input, ``r`` over the second input or the residual, and ``o`` over
-    the output. ``s`` is the walk over the sums of inputs that a NORM writes back. ``params`` is the
-    walk over the parameter words that requantize the output. If a softmax or a normalization reads
-    accumulators, ``pre`` is the walk over the parameter words that requantize this input. If the
-    command has the flag ``rotate``, the addresses of ``r`` repeat for each head of a row, because
-    all heads use the same cosines and sines.
+    A walk is the sequence of addresses of an operand, beat by beat. ``i`` is the walk over the
+    input, ``r`` over the second input or the residual, and ``o`` over the output. ``s`` is the walk
+    over the sums of input and residual that a NORM writes. ``params`` is the walk over the
+    parameter words that requantize the output. If a softmax or a normalization reads accumulators,
+    ``pre`` is the walk over the parameter words that requantize this input. If the command has the
+    flag ``rotate``, the addresses of ``r`` repeat for each head of a row, because all heads use the
+    same cosines and sines.
 
     The k-th beat of every walk belongs to the same columns of the same row: ``lanes`` columns, or
     ``softmax_lanes`` for a softmax. The beats of a DRAIN are ordered tile column by tile column, as

@@ -74,7 +74,8 @@ class Runs:
 
     ``enable`` is the value of the register INTERRUPT_ENABLE. ``totals`` maps the name of each
     counter to its sum over all runs; it is empty if the configuration has no counters. ``shortest``
-    is the number of cycles of the fastest run by :meth:`short`, or ``SHORT`` before the first one.
+    is the number of cycles of the fastest run of :meth:`short`. Before its first run, ``shortest``
+    is ``SHORT``, the limit of cycles.
     """
 
     def __init__(

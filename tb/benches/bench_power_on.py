@@ -89,7 +89,7 @@ class _Board:
 
 @cocotb.test(timeout_time=_LIMIT * 30 * PERIOD_NS, timeout_unit="ns")
 async def images_are_carried_out(dut: Any) -> None:
-    """For each image, the circuit sends the same text and requests as the golden model.
+    """For each flash image, the circuit sends the same text and requests as the golden model.
 
     The text goes to the serial line, the requests to a model of the host link. The circuit refuses
     exactly the images that the golden model refuses.

@@ -86,7 +86,7 @@ def deepest_loops() -> list[Instruction]:
 
 
 def random_instruction(config: Config, random: np.random.Generator) -> Instruction:
-    """Return a random instruction of any engine, with random operands, flags and tokens."""
+    """Return a random instruction: its engine, operands, flags, and tokens to pop and to push."""
     known = [definition for definition in config.instructions if definition.engine is not None]
     definition = known[int(random.integers(len(known)))]
     return Instruction(
@@ -180,9 +180,9 @@ class Host:
     async def cycle(self) -> dict[str, int] | None:
         """Wait for this cycle's falling edge; return the command word sent in this cycle, or None.
 
-        Before the edge, the method drives ``pc``, the input for the start address, with a random
-        value, which the sequencer must ignore. The method also makes the stream ``o`` pause in this
-        cycle with probability ``stall``.
+        Before the edge, the method drives ``pc``, the input for a run's start address, with a
+        random value, which the sequencer must ignore. The method also makes the stream ``o`` pause
+        in this cycle with probability ``stall``.
         """
         dut = self.dut
         dut.pc.value = int(self.random.integers(1 << len(dut.pc)))

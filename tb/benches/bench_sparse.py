@@ -80,7 +80,7 @@ class Memory:
 
 @cocotb.test()
 async def sums_are_exact(dut: Any) -> None:
-    """At each command's ``done`` the accumulators contain all its sums, as in the golden model."""
+    """At a command's ``done`` the accumulators contain the golden model's sums of this command."""
     settings, generator = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
     lanes, cols = settings["lanes"], config.array.cols

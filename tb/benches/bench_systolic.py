@@ -1,6 +1,7 @@
 """Bench of ``SystolicArray`` and ``TreeArray`` with random activation vectors and weights.
 
-Vectors and lines of weights often arrive in the first cycle that :class:`Schedule` allows.
+Vectors and lines of weights (rows or columns of a tile) often arrive in the first cycle that
+:class:`Schedule` allows.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``, the number of
 cycles; ``latency`` of the array (cycles); ``rate``, the probability that the bench sends a vector

@@ -1,4 +1,4 @@
-"""Random commands for the bench of dispatch: programs that cannot deadlock."""
+"""Random programs that cannot deadlock, for the bench of ``celosia.hdl.control.dispatch``."""
 
 from typing import Any
 

@@ -86,8 +86,8 @@ class Jobs:
 
         Addresses, strides and zero points are random. ``m``, ``k`` and ``n`` are the sizes of the
         operands, A [m, k] and B [k, n]. ``flags`` are the names of the flags that are set. ``slot``
-        is the first weight slot that the command uses. A PRELOAD with the flag ``append`` adds
-        lines to the weights in slots; ``line`` is the first line that it writes.
+        is the first weight slot that the command uses. A PRELOAD with the flag ``append`` writes
+        only some lines (rows or columns) of the tiles in slots, from ``line`` on.
         """
         config = self._config
         kt, nt = -(-k // config.array.rows), -(-n // config.array.cols)

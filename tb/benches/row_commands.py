@@ -84,7 +84,7 @@ def fixed_shapes(config: Config) -> list[tuple[int, int]]:
 
 
 def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
-    """Return pairs (external address, scratchpad address), for every row that a command moves."""
+    """Return a pair (external address, scratchpad address) for each row that a command moves."""
     return [
         (
             command["dram_addr"] + row * command["dram_stride"],

@@ -72,7 +72,7 @@ class ExternalMemory:
         self.let_go()
 
     def let_go(self) -> None:
-        """Allow the accelerator to withdraw offered payloads in this cycle (at its reset)."""
+        """Allow the accelerator, which is in reset, to withdraw offered payloads in this cycle."""
         self._offered.clear()
 
     @property

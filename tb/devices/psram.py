@@ -14,7 +14,7 @@ _CONFIGURE = 0x6000_0100_0000  # the command that writes configuration register 
 class PsramModel:
     """A model of a PSRAM chip at its pins, which checks the data sheet's rules.
 
-    A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a machine's
+    A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a circuit's
     clock of ``clock`` Hz. A byte that was never written has a value computed from its address. If
     the chip's latency is variable, a refresh delays one command in four; ``seed`` starts this
     random choice. ``counts`` is a dictionary: the number of ``reads``, of ``writes``, and of
@@ -53,9 +53,9 @@ class PsramModel:
     def step(self, pins: dict[str, int]) -> tuple[int, int]:
         """Run half a cycle with ``pins``, a dictionary from pin name to level; return (DQ, RWDS).
 
-        The results are the levels that arrive at the machine: those that the chip drives, or random
-        levels if it drives none. They change half a cycle after a clock edge, because of the delay
-        of the wires to the chip and back.
+        The results are the levels that arrive at the circuit: those that the chip drives, or random
+        levels if it drives none. The levels change half a cycle after a clock edge, because
+        of the delay of the wires to the chip and back.
         """
         before, self._pins = self._pins or pins, pins
         if self._coming is not None:

@@ -1,4 +1,4 @@
-"""Verilog of circuits from the cache, and a search for the source files of circuits."""
+"""A cache for the Verilog of circuits, and a search for the source files of circuits."""
 
 import functools
 import re

@@ -9,8 +9,8 @@ from amaranth.lib import data
 def pack(shape: ShapeLike, value: Any) -> int:
     """Return the bits of a value of an Amaranth shape, as an unsigned integer.
 
-    ``value`` is an integer, or a value that the layout's ``const`` accepts (dictionaries and
-    lists).
+    ``value`` is an integer or, if ``shape`` is a layout, a dictionary or list that its method
+    ``const`` accepts.
     """
     if isinstance(shape, data.Layout):
         return int(shape.const(value).as_bits())

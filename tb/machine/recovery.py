@@ -158,7 +158,7 @@ class Campaign:
         machine.load_program(program.words)
 
     def trial(self, kind: str) -> Trial:
-        """Run one trial with the disturbance ``kind``, one of ``KINDS``; return its outcome."""
+        """Run one trial with the disturbance ``kind``, a name in ``KINDS``; return the trial."""
         rng, machine = self._rng, self.machine
         first, second = (self._wanted[rng.integers(len(self._wanted))] for _ in range(2))
         self._load(machine, first.program)

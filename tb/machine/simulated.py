@@ -1,6 +1,6 @@
-"""The accelerator's circuit as a machine that runs programs, in a fast simulation without cocotb.
+"""Machines that run programs in a fast simulation of the accelerator, without cocotb.
 
-The methods are those of ``celosia.sim.interpreter.Interpreter``, so that the same code can run a
+Their methods are those of ``celosia.sim.interpreter.Interpreter``, so that the same code can run a
 program on a simulated machine or on the golden machine, and compare the results.
 """
 

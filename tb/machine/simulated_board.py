@@ -1,4 +1,4 @@
-"""A simulated board: its whole top level, with a pseudo-terminal in place of its serial port."""
+"""Simulation of a board's top level, with a pseudo-terminal in place of the serial port."""
 
 import json
 import subprocess

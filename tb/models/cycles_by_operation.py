@@ -1,4 +1,4 @@
-"""Cycles, products and external memory traffic of a model's operations, from a recorded run."""
+"""Cycles, multiplications and external memory traffic of the operations in a recorded run."""
 
 import itertools
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Operation:
         return self.name.rpartition(".")[2]
 
     def utilization(self, config: Config) -> float:
-        """Return the array's utilization: useful products divided by (array elements * cycles)."""
+        """Return the array's utilization: useful multiplications / (array elements * cycles)."""
         return self.macs / (config.elements * self.cycles) if self.cycles else 0.0
 
 

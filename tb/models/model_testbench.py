@@ -1,4 +1,4 @@
-"""A testbench in plain Verilog of a compiled model, with inputs and expected outputs."""
+"""A testbench in plain Verilog that runs a compiled model on inputs and checks the outputs."""
 
 from collections.abc import Sequence
 

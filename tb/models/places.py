@@ -28,10 +28,10 @@ class Place:
 
     @property
     def operation(self) -> str:
-        """Name of the operation: the name of the tensor, or of its layer's attention.
+        """Name of the operation that computes the tensor: the tensor's name, or ``attention``.
 
-        The tensors scores, probabilities and context of a layer have a common operation, whose name
-        is the layer's name and ``attention``.
+        One operation computes the tensors scores, probabilities and context of a layer; its name is
+        the layer's name and ``attention``.
         """
         layer, _, name = self.tensor.rpartition(".")
         if name not in _ATTENTION:

@@ -109,7 +109,7 @@ def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> di
     the name of the accelerator's module. The program has random instructions of every kind that the
     configuration has. It reads only data that it has written, so that the memories' initial
     contents do not matter. The golden machine determines the expected contents of external memory
-    and the expected number of products.
+    and the expected number of multiplications.
 
     The simulation ends with a line that begins with PASS or FAIL. After FAIL, its exit status is
     not 0.

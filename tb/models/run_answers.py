@@ -1,4 +1,4 @@
-"""Asks a language model questions, which it answers on a machine, and counts right answers."""
+"""Runs a language model on a machine to answer questions, and counts the right answers."""
 
 import functools
 from collections import Counter

@@ -263,7 +263,7 @@ def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
 
 
 def engines(spent: Counter[str]) -> dict[str, dict[str, int]]:
-    """Return the cycles of each engine by activity, from the sums of the counters.
+    """Return the cycles of each engine by activity, from the machine's counters ``spent``.
 
     The result is a dictionary from engine to a dictionary from activity to cycles.
     """

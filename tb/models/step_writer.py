@@ -71,7 +71,7 @@ class StepWriter:
         self.steps.add(Action.SET_REGISTER, REGISTER_MAP[f"R{number}"].addr, value)
 
     def start(self, pc: int = 0) -> Report:
-        """Run the program from the word address ``pc`` to HALT, and return the report."""
+        """Run the program from word address ``pc`` to HALT; return the golden machine's report."""
         self.steps.add(Action.RUN, value=pc)
         return self._machine.start(pc)
 

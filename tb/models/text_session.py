@@ -155,7 +155,7 @@ class TextSession:
         return turn
 
     def take(self, tokens: Sequence[int]) -> Turn:
-        """Run the decoder on the text's next ``tokens``; return one turn with the sums of all runs.
+        """Run the decoder on the text's next ``tokens``; return measurements summed over the runs.
 
         While the KV cache has room, a run processes up to ``program.rows`` tokens at once. When the
         cache is full, each run processes one token.

@@ -1,4 +1,4 @@
-"""Trial of any model from a file or folder: its supported parts, and its quantization error."""
+"""Trial of a model from a file or folder: whether it is supported, and its quantization error."""
 
 import math
 from pathlib import Path

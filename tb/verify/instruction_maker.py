@@ -170,7 +170,7 @@ class InstructionMaker:
         return Instruction(Opcode.PRELOAD, operands, frozenset(flags))
 
     def drain(self) -> Instruction:
-        """Return a random DRAIN instruction for one entry of ``filled``, and remove this entry."""
+        """Return a random DRAIN of a matrix of sums, and remove this matrix from ``filled``."""
         acc_addr = int(self.rng.choice([*self.filled]))
         m, n = self.filled.pop(acc_addr)
         flags = self._flags(Opcode.DRAIN)

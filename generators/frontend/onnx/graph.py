@@ -1,4 +1,4 @@
-"""An ONNX graph: inputs, nodes, and the results of running parts of the graph."""
+"""An ONNX graph: its inputs and nodes, and methods that run parts of the graph."""
 
 import contextlib
 import math

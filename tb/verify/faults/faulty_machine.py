@@ -52,8 +52,8 @@ class Flip:
 class Ran:
     """The outcome of a run with a fault.
 
-    ``end`` is the kind of the run's end. ``status`` is the final value of STATUS. It is 0 if
-    ``end`` is AS_BEFORE: the run continues as without the fault. ``corrected`` is the number of
+    ``end`` is the kind of the run's end; AS_BEFORE means that the run continues as without the
+    fault. ``status`` is the final value of STATUS, 0 for AS_BEFORE. ``corrected`` is the number of
     words with an error that the machine has corrected.
     """
 
@@ -158,8 +158,8 @@ class FaultMachine(VerilatorMachine):
     def limit_to(self, units: Collection[str]) -> None:
         """Let :meth:`draw` choose only from the registers and memories of ``units``.
 
-        ``REGISTERS`` among the units allows the registers of all units. If ``units`` is empty, all
-        registers and memories are allowed. Raises :class:`InputError` if the circuit lacks a unit.
+        If ``units`` contains ``REGISTERS``, the registers of all units are allowed, and if it is
+        empty, all registers and memories. Raises :class:`InputError` if the circuit lacks a unit.
         """
         check_units(units, self.sites)
         self._drawn = [

@@ -44,8 +44,8 @@ class Property:
     cycles if ``induction`` or ``pipeline`` is set. If ``induction`` is a number n, the proof also
     has an induction step: if the assertions hold in n successive cycles, they also hold in the next
     cycle. ``pipeline`` is true if the circuit's state never depends on inputs older than ``steps``
-    cycles, so that no later cycle differs from the proven ones. If neither is set, nothing is
-    proven about later cycles.
+    cycles, so that no later cycle differs from the proven ones. Without ``induction`` and
+    ``pipeline``, nothing is proven about later cycles.
 
     ``mutant`` is a pair of texts. The first is a piece of the module's source that occurs once; the
     second is the piece that replaces it in the mutant.

@@ -1,4 +1,4 @@
-"""Properties of the sequencer, and of dispatch: commands never wait for each other forever."""
+"""Properties of the sequencer, and a proof that dispatched commands never wait forever."""
 
 from functools import reduce
 from operator import or_

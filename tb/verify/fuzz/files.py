@@ -78,8 +78,8 @@ def judged(ended: Ended) -> str:
     """Return a sentence that describes a command's wrong behaviour; it is empty if all is right.
 
     ``ended`` is the outcome of a command that has read a damaged file. The behaviour is right if
-    two conditions are met. The command has accepted the file, or has refused it as :func:`run`
-    demands. And it has opened no file outside the folder.
+    the command has accepted the file or refused it as :func:`run` demands, and has opened no file
+    outside the folder of the damaged file.
     """
     last = (ended.errors.strip().splitlines() or [""])[-1]
     if ended.opened:

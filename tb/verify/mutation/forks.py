@@ -1,10 +1,9 @@
 """Forks a simulation before its first cycle: one process for each mutant.
 
 Starting Python for a bench takes longer than running most benches. So the simulation is started
-once, and then forks. A first process runs the bench without a mutation. After it, each process
-selects another mutation and runs the bench in a separate folder, in which it leaves cocotb's
-results. The processor time of such a process is limited to half a second plus ``TIMES`` times that
-of the first process.
+once, and then forks. A first process runs the bench without a mutation. Then one process for
+each mutation runs the bench in a separate folder, in which it leaves cocotb's results. Its
+processor time is limited to half a second plus ``TIMES`` times that of the first process.
 
 cocotb imports this module before the bench. The environment variable ``CELOSIA_MUTANTS`` is the
 path of a folder. The file ``mutants.json`` in this folder lists the numbers of the mutations. The
