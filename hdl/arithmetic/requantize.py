@@ -102,8 +102,8 @@ def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
 class Requantizer(Component):
     """Requantize one 32-bit sum per cycle by equation (1) of docs/numerics.md.
 
-    Inputs: the sum ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30;
-    positive values shift left) are sampled in the same cycle, and may change every cycle.
+    Inputs: the sum ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30,
+    positive to the left) are sampled in the same cycle, and may change every cycle.
     ``bounds`` has the zero point and the clamp bounds ``low <= high``, which limit the result to 8
     or 16 bits. No registers delay ``bounds``: the bounds for a sum must be present ``bounds_delay``
     cycles (with ``en`` at 1) after the sum.
