@@ -34,7 +34,7 @@ class ReadPort(wiring.Signature):
 
 
 def write_layout(access: Access) -> data.StructLayout:
-    """Return the payload layout of a scratchpad write, which has the fields addr, count and data.
+    """Return the payload layout of a scratchpad write: fields ``addr``, ``count`` and ``data``.
 
     The write stores the first ``count`` bytes of ``data`` from byte address ``addr`` on.
     """
@@ -50,7 +50,7 @@ def write_layout(access: Access) -> data.StructLayout:
 class WritePort(wiring.Signature):
     """A write port of the scratchpad, seen from the writer.
 
-    A read returns the written data if it is accepted at least one cycle after the write.
+    A read that is accepted at least one cycle after the write returns the written data.
     """
 
     def __init__(self, access: Access):
@@ -191,7 +191,7 @@ class HostPort(wiring.Signature):
 
 
 class TracePort(wiring.Signature):
-    """Traces the vector engine's scratchpad writes: results ``o``, sums ``s`` that NORM normalizes.
+    """Reports the vector engine's scratchpad writes: results (``o``) and a NORM's sums (``s``).
 
     ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
     """
@@ -213,7 +213,7 @@ whose tokens the next command waits for."""
 
 
 class EventPort(wiring.Signature):
-    """A trace of each cycle: queued, offered, accepted, completed commands; the array's activity.
+    """Reports each cycle's queued, offered, accepted and completed commands and array activity.
 
     If ``word_valid`` is 1, ``word`` enters a command queue. The words are the headers and operands
     of the commands, in program order. ``engines`` has one field per engine (``ENGINE_EVENT``). The
@@ -235,7 +235,7 @@ class EventPort(wiring.Signature):
 
 
 class ThermalPort(wiring.Signature):
-    """Inputs for the temperature of a machine whose configuration has ``throttle``.
+    """Inputs for the temperature of a machine whose configuration has the option ``throttle``.
 
     ``temperature``, ``hot`` and ``cool`` are numbers in the same, arbitrary unit. The machine is
     hot, and works more slowly, from when ``temperature`` exceeds ``hot`` until it is below
@@ -256,8 +256,8 @@ class MachinePorts(wiring.Signature):
     reset, and together with ``rst`` at power-up. It informs the machine that memory will not answer
     the requests sent before. ``mem_forget`` is 1 for one cycle when the host writes FORGET to the
     register CONTROL: the machine then no longer waits for answers to earlier requests. If the
-    configuration has ``trace``, the port ``trace`` reports the vector engine's writes, and
-    ``events`` the activity of every engine.
+    configuration has the option ``trace``, the port ``trace`` reports the vector engine's writes,
+    and ``events`` the activity of every engine.
     """
 
     def __init__(self, memory: Memory, access: Access, *, thermal: bool, trace: bool):

@@ -12,13 +12,13 @@ from celosia.sim.regions import Region, meet, regions, sizes
 
 
 def check_step(step: Step, config: Config) -> None:
-    """Raise :class:`ProgramError` if no engine of the configuration can run an instruction.
+    """Raise :class:`ProgramError` if no engine of the configuration can run ``step``.
 
     The function refuses operands outside their ranges, flags that exclude each other, and an
     instruction whose unit the configuration lacks. It also refuses accesses past the end of a
     memory, accesses to a scratchpad row that crosses a bank, and rows at unaligned addresses. If
-    ``step`` reads accumulators, its tile columns must not share accumulator rows. Earlier
-    instructions have no effect.
+    ``step`` reads accumulators, its tile columns must not share accumulator rows. The check does
+    not depend on earlier instructions.
     """
     unit = step.definition_unit
     if unit is not None and not config.read(unit):

@@ -28,7 +28,7 @@ def mantissas(values: Ints, exponent: Ints) -> Ints:
 
 
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
-    """Return the 8-bit operands [..., count] that products use for values with these mantissas.
+    """Return the 8-bit operands [..., count] that products use in place of mantissas and exponents.
 
     ``mantissa`` is [..., count], and ``exponent`` [...]. An operand is the middle of the values
     that have the same mantissa and exponent.
@@ -37,7 +37,7 @@ def operands(mantissa: Ints, exponent: Ints) -> Ints:
 
 
 def rounded(values: Ints, count: int) -> Ints:
-    """Round 8-bit rows [n, columns] to mantissas with shared exponents; return them as operands.
+    """Return 8-bit rows [n, columns] rounded to 4-bit mantissas with shared exponents.
 
     Each ``count`` consecutive columns of a row share an exponent. The result [n, columns] is the
     8-bit values that products use instead of the original ones.
@@ -57,7 +57,7 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
     - A byte with the mantissa of ``first`` in the low half and that of ``second`` in the high half.
       In columns from ``size`` on, the byte is 0.
     - ``scale_bits`` bits, all 0.
-    - A slice of e - 1, ``above`` bits wide: column 0 has the lowest bits, column 1 the next.
+    - ``above`` bits of e - 1: column 0 has the lowest bits, column 1 the next.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]

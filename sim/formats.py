@@ -14,10 +14,10 @@ _PLACES = 3 ** np.arange(DIGITS - 1, -1, -1)  # [digits]
 def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = None) -> Bytes:
     """Return codes [k, n] as rows of bytes [stored_rows, n], the layout in external memory.
 
-    A code is the index of a weight's value in ``form.values``. If ``group`` is not 0, each
-    ``group`` codes of a column share a scale. ``scales`` [groups, n] are from 0 to 255; the scales
-    of a group are a row of bytes before the rows of the group. If ``group`` is 0, ``scales`` is
-    None.
+    A code is the index of a weight's value in ``form.values``, the values of the weight format. If
+    ``group`` is not 0, every ``group`` consecutive codes of a column share a scale. ``scales``
+    [groups, n] are from 0 to 255; the scales of a group are a row of bytes before the rows of the
+    group. If ``group`` is 0, ``scales`` is None.
     """
     k, n = codes.shape
     rows: list[Bytes] = []

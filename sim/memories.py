@@ -42,9 +42,9 @@ class Memories:
     def read_rows(self, step: Step, name: str, *, wide: bool) -> Ints:
         """Return a tensor of the instruction ``step`` from the scratchpad: signed integers [m, n].
 
-        ``name`` is the tensor's prefix in operands, such as ``o`` in ``o_addr`` and ``o_stride``.
-        ``m`` and ``n`` are operands of the instruction. Elements have 16 bits if ``wide`` is true,
-        otherwise 8.
+        ``name`` is the prefix of the tensor's operands, such as ``o`` for ``o_addr`` and
+        ``o_stride``. ``m`` and ``n`` are operands of the instruction. Elements have 16 bits if
+        ``wide`` is true, otherwise 8.
         """
         return self._read(step, name, step["m"], step["n"], wide)
 

@@ -39,7 +39,7 @@ def power_on(
     ask: Callable[[bytes], bytes],
     status: Callable[[], int],
 ) -> PoweredOn:
-    """Run a flash's power-on image; return the serial line's text and a rejection's reason or None.
+    """Run a flash's power-on image; return a :class:`PoweredOn` (serial text, reason of rejection).
 
     ``image`` is the content of the flash from the image's first byte on. The machine can read only
     the first ``size`` bytes of ``image``. ``configuration`` is the fingerprint (a hash) of the

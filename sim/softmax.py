@@ -73,9 +73,9 @@ def fixed(mantissa: Ints, shift: Ints) -> Ints:
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
     """Return probabilities in units of ``2**-24``: softmax weights divided by their row's sum.
 
-    A weight is ``mantissa`` (Q1.16), shifted right by ``shift`` bits. ``inverse * 2**exponent``
-    must be 1 / S for the row's sum S, an integer in units of ``2**-28``. Results are rounded to
-    nearest, ties up.
+    A weight is ``mantissa`` (Q1.16), shifted right by ``shift`` bits. The sum of the row's weights
+    is ``S * 2**-28`` with an integer S; ``inverse * 2**exponent`` must approximate 1 / S. Results
+    are rounded to nearest, ties up.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties
     scale = OCTAVE_MANTISSA - WEIGHT_FRACTION - PROBABILITY_FRACTION - exponent  # at least 8

@@ -2,9 +2,9 @@
 
 A product with ``n`` columns writes whole rows of ``cols`` accumulators, because a row is one word
 of the memory. The last tile may need fewer than ``cols`` columns. The sums in the other columns of
-its rows are undefined: they depend on old weights in the slots. With ``sleep`` in the configuration
-these columns are disabled, and their sums differ from those without ``sleep``. A program must not
-read these columns.
+its rows are undefined: they depend on old weights in the slots. If the configuration has the option
+``sleep``, these columns are disabled, and their sums differ from those without it. A program must
+not read these columns.
 """
 
 import numpy as np
@@ -37,8 +37,9 @@ class Sums:
         """Record which accumulator columns an instruction computes, or check those that it reads.
 
         The configuration must support the instruction ``step``. MATMUL and SPARSE compute columns.
-        DRAIN and instructions with the flag ``drain`` read columns. Raises :class:`ProgramError` if
-        a column is read that a product into its row, since the row's last read, has not computed.
+        DRAIN and instructions with the flag ``drain`` read columns. Every product added to a row
+        since the row's last read must have computed the columns that ``step`` reads; otherwise
+        :class:`ProgramError` is raised.
         """
         if step.opcode in _PRODUCTS:
             self._add(step)

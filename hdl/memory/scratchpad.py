@@ -73,12 +73,12 @@ class Scratchpad(Component):
     weights and activations are in the same bank, each line of weights delays the array by one
     cycle.
 
-    If the configuration has ``registered``, each access is made one cycle after its grant. A
-    request of the first reader is then always accepted at once, and granted one cycle later. The
-    data of the first reader arrive ``weight_latency`` cycles after the accepted request, those of
-    other readers ``sram_latency`` cycles after it. If the configuration has ``throttle``, the input
-    ``hold`` is 1 in cycles in which a hot machine must move less data. In these cycles, only the
-    first reader and the writers before the last are granted.
+    If the configuration has the option ``registered``, each access is made one cycle after its
+    grant. A request of the first reader is then always accepted at once, and granted one cycle
+    later. The data of the first reader arrive ``weight_latency`` cycles after the accepted request,
+    those of other readers ``sram_latency`` cycles after it. If the configuration has the option
+    ``throttle``, the input ``hold`` is 1 in cycles in which a hot machine must move less data. In
+    these cycles, only the first reader and the writers before the last are granted.
 
     Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read returns the
     bytes written in earlier cycles; bytes written in the same cycle are undefined. The program's

@@ -24,9 +24,9 @@ class AccumulatorBank(Component):
     row at ``write_addr`` is set to 0. The sums are not set to 0, which would need gates between an
     adder and the memory. If ``write_stb`` is 1, ``filled`` of the row at ``write_addr`` is set to
     1, and ``write_row`` is written there. ``write_row`` must arrive ``later`` cycles after
-    ``write_stb`` and ``write_addr``; ``filled`` is set without this delay. If ``level`` is not
-    ``none``, rows have check bits. ``errors`` (:func:`error_port`) then reports the errors of a row
-    one cycle after the row appears on ``row``.
+    ``write_stb`` and ``write_addr``; ``filled`` is set without this delay. If the protection level
+    ``level`` is not ``none``, rows have check bits. ``errors`` (:func:`error_port`) then reports
+    the errors of a row one cycle after the row appears on ``row``.
     """
 
     read_en: Signal

@@ -17,7 +17,7 @@ _OPTIONAL: set[str] = set()
 
 
 def present(**fields: Any) -> dict[str, Any]:
-    """Return those fields whose width is at least one bit, as a dictionary from name to shape.
+    """Return the arguments whose width is at least one bit, as a dictionary from name to shape.
 
     The shape True is one bit, and the shape False is a field of width 0.
     """

@@ -68,10 +68,10 @@ def collect(m: Module, config: VectorConfig, sources: Sequence[tuple[Value, obje
     """Connect the source whose strobe is 1 to ``sink``; if all strobes are 0, connect no source.
 
     ``sources`` are pairs (strobe, stream), and ``sink`` is a stream of values. If the configuration
-    has ``registered`` and ``fused``, as large machines have, each lane has separate registers with
-    copies of the strobes. These copies select the source of the lane's value. Each strobe must then
-    be 1 from one cycle before the first beat of its source to the last beat. In other
-    configurations the strobes themselves select the values, in the same cycle.
+    has the options ``registered`` and ``fused``, as large machines have, each lane has separate
+    registers with copies of the strobes. These copies select the source of the lane's value. Each
+    strobe must then be 1 from one cycle before the first beat of its source to the last beat. In
+    other configurations the strobes themselves select the values, in the same cycle.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:
@@ -92,7 +92,7 @@ def staged(
 ) -> wiring.PureInterface:
     """Connect ``source`` to a chain of register slices, one per name; return the chain's output.
 
-    If the machine is not ``registered``, there are no slices and ``source`` itself is returned. A
-    slice has space for two payloads if the machine has ``fused``, otherwise for only one.
+    Without the option ``registered``, there are no slices and ``source`` itself is returned. A
+    slice has space for two payloads with the option ``fused``, otherwise for only one.
     """
     return slices(m, source, *names, stages=config.stages, forward=not config.fused)

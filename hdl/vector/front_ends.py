@@ -27,10 +27,10 @@ class FrontEnds(Component):
 
     ``command`` must hold from the first input beat of the command to its last beat on ``o``. In a
     ``registered`` machine it must be valid one cycle before the first beat. ``opcode`` and ``flag``
-    are its opcode and flags, but may change one cycle after it. ``start`` starts a SOFTMAX, also
-    before the last beat of the previous SOFTMAX. In that case ``owes`` is 1 until the new SOFTMAX
-    begins, and ``command`` must hold while ``owes`` is 1. In a ``registered`` machine the front
-    ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` one cycle
+    are the command's, but may change one cycle later than ``command``. ``start`` starts a SOFTMAX,
+    also before the last beat of the previous SOFTMAX. In that case ``owes`` is 1 until the new
+    SOFTMAX begins, and ``command`` must hold while ``owes`` is 1. In a ``registered`` machine the
+    front ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` one cycle
     later.
     """
 

@@ -169,11 +169,11 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 
 
 def directed_requests(config: Config, identity: Identity) -> Iterator[tuple[bytes, int]]:
-    """Yield pairs (frame, status): short requests, and the value of STATUS at each.
+    """Yield pairs (frame, status): a short request, and the value that STATUS has when it is sent.
 
-    Addresses have a single bit set, or are a command's last one or the next one. The tags of two
-    successive STARTs are equal or differ in one bit. Commands differ from a known one in one bit,
-    or come during a run. Some payloads are too long.
+    Addresses have a single bit set, or are the last one that a command allows, or the next one. The
+    tags of two successive STARTs are equal or differ in one bit. Commands differ from a known one
+    in one bit, or come during a run. Some payloads are too long.
     """
     for bit in range(32):
         yield request(Command.READ_REGISTERS, bit, 0, 1 << bit), 0

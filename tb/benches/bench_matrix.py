@@ -3,8 +3,7 @@
 Parameters: ``config`` has the fields that differ from the preset ``small``. ``stall`` is the
 probability in each cycle that a scratchpad port pauses. The port ``b``, which reads weights, pauses
 only before the first line of a tile. If ``alone`` is true, each command waits for the end of the
-previous command. The commands are the list ``products``, or random commands; ``random`` is their
-number.
+previous command. The commands are those of the list ``products``, or ``random`` random commands.
 
 A command is (opcode, m, k, n, flags[, slot, line]). ``slot`` is the command's first weight slot
 (storage in the array for one tile of weights). ``line`` is the first line (row of weights) of this

@@ -1,7 +1,8 @@
 """Bench of ``celosia.hdl.vector.overlap``, which lets two commands of the vector engine overlap.
 
-Each random command stays for a random time in the engine's two stages, the front end and the back
-end. Parameters: ``config``, every field of the configuration; ``commands``, the number of commands.
+Each random command stays for a random time in each of the engine's two stages, the front end and
+the back end. Parameters: ``config``, every field of the configuration; ``commands``, the number of
+commands.
 """
 
 from typing import Any

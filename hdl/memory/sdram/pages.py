@@ -13,7 +13,7 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 def piece_layout(chip: SdramChip) -> data.StructLayout:
-    """Return the layout of a piece of a burst: ``last + 1`` columns of a row, from ``col`` on.
+    """Return the layout of a piece of a burst: columns ``col`` to ``col + last`` of one row.
 
     ``final`` is 1 for the last piece of a burst.
     """

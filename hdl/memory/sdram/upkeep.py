@@ -20,8 +20,8 @@ class Upkeep(Component):
     while a refresh is due, and ``urgent`` is 1 while at least ``URGENT`` are due. The controller
     sets ``quiet`` to 1 in a cycle in which it moves no data and may close all rows. A due refresh
     begins in such a cycle. ``working`` is 1 from the next cycle until the end of the refresh, and
-    during the start. While ``working`` is 1, the controller must send ``command`` to the chip. A
-    PRECHARGE must be sent for all banks.
+    during the start. While ``working`` is 1, the controller must send ``command`` to the chip, and
+    each PRECHARGE for all banks.
     """
 
     def __init__(self, timing: SdramTiming):
