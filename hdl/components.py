@@ -28,10 +28,10 @@ class SystolicArray(systolic.SystolicArray):
 
     By default each element stores 2 weights; operands have 8 bits and sums 32 bits. ``acc_width``
     (bits of a sum) must have space for at least one product; the user limits the number of products
-    in a sum. These fields of :class:`celosia.Config` can be changed: ``weight_depth``,
-    ``operand_width``, ``acc_width``, ``zero_points``, ``operand_gating``, ``sleep``,
-    ``multiplier``, ``registered``. Raises :class:`celosia.InputError` if a field's name is unknown,
-    or if the values of fields contradict each other.
+    in a sum. Keyword arguments can change these fields of :class:`celosia.Config`:
+    ``weight_depth``, ``operand_width``, ``acc_width``, ``zero_points``, ``operand_gating``,
+    ``sleep``, ``multiplier``, ``registered``. Raises :class:`celosia.InputError` if a field's name
+    is unknown, or if the values of fields contradict each other.
     """
 
     def __init__(self, *, rows: int, cols: int, **fields: Any):

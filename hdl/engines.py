@@ -84,10 +84,10 @@ def scratchpad(
 
 
 def host_registers(config: Config, widths: Mapping[str, int]) -> HostRegisters:
-    """Return the host registers of a configuration.
+    """Return the component with the host registers of a configuration's machine.
 
-    ``widths`` maps names of counters to the widths of the counters' inputs (bits). Inputs of all
-    other counters have 1 bit.
+    ``widths`` maps a counter's name to the width (bits) of the input that is added to the counter.
+    The inputs of all other counters have 1 bit.
     """
     return HostRegisters(
         config.control.program_depth,

@@ -33,7 +33,7 @@ def quantize_attention(
     *,
     deferred: bool,
 ) -> Attention:
-    """Return a quantized attention that stores keys and values in ``kv_bits`` bits.
+    """Return a quantized attention operation that stores keys and values in ``kv_bits`` bits.
 
     Keys and values are the upper ``kv_bits`` bits of INT8 numbers. If ``block`` is not 0, values
     have mantissas of ``kv_bits`` bits instead, and each group of ``block`` columns shares an

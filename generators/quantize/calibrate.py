@@ -120,8 +120,8 @@ class Observer:
     def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
         """Return a :class:`Calibration` with the ranges over all batches so far.
 
-        ``rows`` is the field ``rows`` of the result. The keyword arguments ``others`` are its
-        optional fields ``tokens`` and ``sources``.
+        ``rows``, and the optional keyword arguments ``tokens`` and ``sources``, become the fields
+        of the same names in the result.
         """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}

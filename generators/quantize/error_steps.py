@@ -153,9 +153,9 @@ class ErrorSteps(Steps[TextDescription]):
         return self.kept_steps(name) * self.model.dim / (1 << VALUE_FRACTION)
 
     def kept_steps(self, name: str) -> float:
-        """Return the scale of a deferred norm's INT8 rows, divided by the residual stream's scale.
+        """Return a deferred norm's INT8 output scale, divided by the residual stream's scale.
 
-        A deferred norm does not normalize these rows; the next product multiplies each row by its
+        A deferred norm does not normalize its rows; the next product multiplies each row by its
         normalization factor. ``name`` is the name of the norm's output.
         """
         sources = {

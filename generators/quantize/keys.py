@@ -55,14 +55,14 @@ def quantize_keys(
 
     ``keys`` is a list of arrays [n, kv_heads, head_dim], one for each text. ``queries`` is a list
     of arrays [n, heads, head_dim]. If ``causal`` is true, a query attends only to the keys of its
-    token and of earlier tokens, otherwise to all keys of its text. Stored
-    column j of a key is column ``columns[j]`` of the float model's head. The first ``whole`` stored
-    columns keep 8 bits; the option ``kv_bits`` sets the bits of the others.
+    token and of earlier tokens, otherwise to all keys of its text. Stored column j of a key is
+    column ``columns[j]`` of the float model's head. The first ``whole`` stored columns keep 8 bits;
+    the option ``kv_bits`` sets the number of bits of the others.
 
     The product of the query's and the key's scale is the same for all columns of a head. So a
     larger scale of a key column means a smaller scale of the query column. The offset ``middle``
-    of keys changes all scores of a query by the same amount, so it does not change the softmax. It
-    is 0 for rotary keys.
+    that is subtracted from keys changes all scores of a query by the same amount, so it does not
+    change the softmax. It is 0 for rotary keys.
     """
     rotary = model.position == "rotary"
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)

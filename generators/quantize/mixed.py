@@ -7,9 +7,9 @@ be taken from uniform models.
 First, each matrix is measured alone: all other matrices are INT8, this one has a coarse format. The
 increase over the loss of the INT8 model is the loss that the matrix adds in this format. In its
 other formats the added loss is not measured but estimated. It is assumed to be proportional to the
-squared error of the matrix's outputs. The estimated loss of a mixture is the sum over its matrices.
-Then the losses of uniform models, and of the best mixtures by this estimate, are measured. The
-smallest measured model whose loss is within the bound is chosen.
+squared error of the matrix's outputs. The estimated loss of a mixture is the INT8 loss plus the
+added losses of its matrices. Then the losses of uniform models, and of the best mixtures by this
+estimate, are measured. The smallest measured model whose loss is within the bound is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence

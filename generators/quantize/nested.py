@@ -61,10 +61,10 @@ def _in_steps(weights: Floats) -> tuple[Floats, Floats]:
 
 
 def planes(weight: Ints) -> tuple[Stored, ...]:
-    """Return the bit planes of INT8 weights, from the highest bits to the lowest.
+    """Return a tuple of the bit planes of INT8 weights, from the highest bits to the lowest.
 
-    A plane is a :class:`Stored` with some bits of all weights: the two highest bits, the next two,
-    or the four lowest. The weights are the sum of all planes.
+    A plane (codes and their format) has some bits of all weights: the two highest bits, the next
+    two, or the four lowest. The weights are the sum of the values of all planes.
     """
     stored_planes, left = [], weight
     for bits, name in PLANES.items():

@@ -81,7 +81,7 @@ class Quantization:
     command computes them all."""
 
     def wide(self, activation: str) -> bool:
-        """Return whether the inputs of an activation function are INT16.
+        """Return whether the inputs of the activation function named ``activation`` are INT16.
 
         The result is True if ``wide_functions`` is true and the function is in
         ``SMOOTH_FUNCTIONS``.

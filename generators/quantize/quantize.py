@@ -57,12 +57,12 @@ def quantize_calibrated(
 ) -> Graph[D]:
     """Return a quantized model, with scales from the tensors' values in ``calibration``.
 
-    ``config`` is the configuration for which an encoder is quantized. It is None for a decoder or
-    an encoder-decoder, which has INT8 operands on every configuration. ``progress`` is called with
-    the number of converted nodes and the number of all nodes.
+    An encoder's operands have the formats of the configuration ``config``. For a decoder or an
+    encoder-decoder, ``config`` is None: its operands are INT8 on every configuration. ``progress``
+    is called with the number of converted nodes and the number of all nodes.
 
-    Raises :class:`InputError` if the model does not support an option, or one of its values cannot
-    be represented in integers.
+    Raises :class:`InputError` if the model does not support one of ``options``, or if a value of
+    the model cannot be represented in integers.
     """
     options = options or Quantization()
     check_options(model, options)

@@ -77,11 +77,12 @@ def choose(
 
 
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
-    """Return each output's largest scale for which its weights are ``form.values`` times the scale.
+    """Return the largest scale of each output [n] that represents all of its weights exactly.
 
-    ``weights`` is [n, k], the result [n]. The result is None if an output has no such scale, or if
-    the format has more than ``TRAINED`` values. It is also None if the format shifts the product of
-    a value and its group's scale (``fraction`` is not 0).
+    ``weights`` is [n, k]. Each weight is one of ``form.values`` times its output's scale. The
+    result is None if an output has no such scale, or if the format has more than ``TRAINED``
+    values. It is also None if the format shifts the product of a value and its group's scale
+    (``fraction`` is not 0).
     """
     if form.fraction or len(form.values) > TRAINED:
         return None

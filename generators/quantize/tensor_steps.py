@@ -28,9 +28,9 @@ class Steps(abc.ABC, Generic[D]):
 
     ``rows`` is a dictionary from tensor name to rows of the tensor in calibration, [count,
     columns]. Operands of matrix products are integers of ``operand_width`` bits, from
-    ``operand_min`` to ``operand_max``. ``balance``, used if the option of this name is None, is the
-    argument ``strength`` of the function :func:`celosia.generators.quantize.balance.column_gains`,
-    which scales a tensor's columns.
+    ``operand_min`` to ``operand_max``. If the option ``balance`` is None, the argument
+    ``balance`` replaces it. It is the argument ``strength`` of the function
+    :func:`celosia.generators.quantize.balance.column_gains`, which scales a tensor's columns.
     """
 
     zeros_in_biases: bool

@@ -75,7 +75,7 @@ class KvCache:
         self.kept[name] = rows
 
     def held(self, name: str) -> NDArray[Any]:
-        """Return the rows of a source's keys or values that :meth:`hold` has stored under a name.
+        """Return the rows of a source's keys or values that :meth:`hold` has stored under ``name``.
 
         Raises :class:`InputError` if no source has been encoded.
         """

@@ -79,9 +79,9 @@ class TextHost(Compiled):
     ) -> int:
         """Return the predicted cycles of a step that processes one token of each text.
 
-        If a run has two texts, a separate program computes the scores of the second; its cycles are
-        included. ``positions`` has the position of each text's token. The other arguments are those
-        of :meth:`predict`.
+        If a run has two texts, a separate program computes the logits of the second. The cycles of
+        this program are included. ``positions`` has the position of each text's token. The other
+        arguments are those of :meth:`predict`.
         """
         return self.cycles(self._texts_runs(positions, bits), latency, interval)
 
@@ -152,7 +152,7 @@ class TextHost(Compiled):
         """Return a list of the runs that process a token of each text at :attr:`last_position`.
 
         The first run processes the tokens of all texts. If there are two texts, a second run
-        computes the second text's scores of next tokens.
+        computes the logits of the second text.
         """
         return self._texts_runs([self.last_position] * self.texts, bits)
 
@@ -194,10 +194,10 @@ class TextHost(Compiled):
     ) -> Prediction:
         """Return the predicted cycles of processing the token at ``position``.
 
-        The result has the cycles of the whole run, and the busy cycles of each engine. If
-        ``rows`` is above 1, the run processes ``rows`` successive tokens, beginning with this
-        token. If a run has two texts, each text has a token at this position. A separate program
-        computes the scores of the second text; its cycles are not included.
+        The result has the cycles of the whole run, and the busy cycles of each engine. If ``rows``
+        is above 1, the run processes ``rows`` successive tokens, beginning with this token. If a
+        run has two texts, each text has a token at this position. A separate program computes the
+        logits of the second text; the cycles of this program are not included.
 
         In an encoder-decoder, tokens attend to ``source`` encoder tokens; 0 stands for the longest
         source. External memory returns the first word ``latency`` cycles after a request, then one

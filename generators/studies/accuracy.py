@@ -144,8 +144,8 @@ def polynomial_bound(
 
     The bound is the sum of three errors: of rounding, of interpolation, and of large outputs. The
     interpolation error is computed from the function's largest third derivative in the segments of
-    the range. The error of large outputs is proportional to the excess of the largest output
-    magnitude over ``FUNCTION_BOUND`` (output steps, at least 0). The bound is valid only for
+    the range. The error of large outputs is proportional to ``max(0, m - FUNCTION_BOUND)``; ``m``
+    is the largest output magnitude in the range, in output steps. The bound is valid only for
     functions without a kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS

@@ -48,11 +48,12 @@ class Part:
 def inspect(source: Source | TextSource) -> dict[str, Any]:
     """Return a summary of a model before compilation, as a dictionary.
 
-    ``parts`` is a list of dictionaries with the fields of :class:`Part`. Equal parts of all layers
-    share one dictionary; its name contains the number of layers, for example ``12 x``.
-    ``parameters`` and ``products`` are the numbers of parameters and multiplications of all parts.
-    ``host_products`` is the sum of products over the parts that the host computes. ``unused`` is a
-    list of the file's tensors that do not affect the output.
+    ``parts`` is a list of the model's tensors, layers and functions, each a dictionary with the
+    fields of :class:`Part`. Equal parts of all layers share one dictionary; its name contains the
+    number of layers, for example ``12 x``. ``parameters`` and ``products`` are the numbers of
+    parameters and multiplications of all parts. ``host_products`` is the sum of products over the
+    parts that the host computes. ``unused`` is a list of the file's tensors that do not affect the
+    output.
 
     The import of an ONNX graph is usually checked: the imported model's output is compared with
     that of the graph. ``compared`` is False if this check was skipped because running the graph

@@ -37,8 +37,8 @@ _PROCESS = re.compile(r"^(?=  always @\(posedge \w+\)\n    (\w+) <= )", re.MULTI
 class ModuleText:
     """A Verilog module that Yosys wrote, rewritten as readable text.
 
-    ``name`` is the module's name, ``ports`` the text with its port names, and ``body`` all lines
-    from the port list to ``endmodule``. All three are copied from Yosys's output.
+    ``name`` is the module's name, ``ports`` the list of port names in its header, and ``body`` all
+    lines from the header to ``endmodule``. All three are copied from Yosys's output.
     """
 
     def __init__(self, name: str, ports: str, body: str):

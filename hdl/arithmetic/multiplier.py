@@ -111,10 +111,10 @@ class PackedMultiplier(Component):
 
     ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the wide
     operand is wider than ``factor_width`` (:func:`overlaps`), ``b[1]`` is placed closer to
-    ``b[0]``, and the two products overlap. Adders then compute the lowest bits of ``p[1]``; the
-    overlapping bits minus these are the highest bits of ``p[0]``. A further register then delays
-    both products by one cycle. Raises :class:`InputError` if the products overlap and ``b_width``
-    is more than half of ``factor_width``.
+    ``b[0]``, and the two products overlap. Adders then compute the lowest bits of ``p[1]`` from the
+    operands. The overlapping bits minus these lowest bits are the highest bits of ``p[0]``. A
+    further register then delays both products by one cycle. Raises :class:`InputError` if the
+    products overlap and ``b_width`` is more than half of ``factor_width``.
     """
 
     def __init__(

@@ -155,7 +155,11 @@ class Requantizer(Component):
 
     @property
     def bounds_delay(self) -> int:
-        """Cycles with ``en`` at 1 from the sampling of a sum to the sampling of its bounds."""
+        """Number of cycles from the sampling of a sum to the sampling of its ``bounds``.
+
+        Only cycles with ``en`` at 1 count. ``bounds`` has the limits to which the sum's requantized
+        result is clamped.
+        """
         return self.latency - 1
 
     def elaborate(self, platform: object) -> Module:

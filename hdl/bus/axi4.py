@@ -28,7 +28,7 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["axi4"]
 
 
 def axi4_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
-    """Return a dictionary from the name of each AXI4 signal of a manager to its port member.
+    """Return a dictionary from the name of each AXI4 manager signal to its direction and width.
 
     A name is, for example, ``m_axi_awaddr``. The dictionary has no clock and no reset.
     """

@@ -27,7 +27,7 @@ class CycleType(enum.Enum, shape=unsigned(3)):
 
 
 def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
-    """Return a dictionary from the name of each Wishbone signal of a master to its port member.
+    """Return a dictionary from the name of each Wishbone master signal to its direction and width.
 
     A name is, for example, ``wbm_adr_o``. The dictionary has no clock and no reset.
     """

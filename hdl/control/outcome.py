@@ -12,8 +12,8 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 class Outcome(Component):
     """Begins and ends runs; implements the bits of the registers CONTROL, STATUS and INTERRUPT.
 
-    If ``control_en`` is 1, the host writes ``control`` to the register CONTROL. It requests a run
-    if bit START of this value is 1. The run begins once the input ``recovered`` reports that
+    If ``control_en`` is 1, the host writes ``control`` to the register CONTROL. This requests
+    a run if bit START of ``control`` is 1. The run begins once the input ``recovered`` reports that
     recovery has finished; ``start`` is then 1 for one cycle. The run ends when the input
     ``working`` is 0, which reports that the core has no work left and the counters are complete.
     ``faults`` has a bit for each :class:`celosia.arch.registers.Cause`. If a bit is 1, or the host

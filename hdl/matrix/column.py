@@ -29,7 +29,7 @@ class ElementColumn(Component):
     ``column_strobe_i`` moves down by one row per cycle. Each element that the strobe reaches writes
     ``row_data`` of its row to slot ``column_slot_i``.
 
-    If two columns share multipliers, these are in the right one (``side`` is ``right``). The left
+    If two columns share multipliers, the right column (``side`` is ``right``) has them. The left
     column outputs weights on ``beside`` and receives products on ``product``, one entry per row
     each. If ``pass_width`` is below 8, ``part_i`` selects the group of weight bits to multiply. If
     ``sleep`` is true, the bit ``awake_i`` moves down the column with the activations; at 0, the

@@ -26,9 +26,9 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
 def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
     """Return a group of ``width`` bits of an 8-bit weight, as a signed operand of a multiplier.
 
-    ``part`` (:func:`part_layout`) selects the group. If ``width`` is 8, the result is the whole
-    weight if ``part.alone`` is 0. If it is 1, the byte has two 4-bit weights, and the result is the
-    weight with index ``part.place``.
+    ``part`` (:func:`part_layout`) selects the group. If ``width`` is 8 and ``part.alone`` is 0, the
+    result is the whole weight. If ``part.alone`` is 1, the byte has two 4-bit weights, and the
+    result is the weight with index ``part.place``.
     """
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:

@@ -321,9 +321,10 @@ def paired(command):
 
 
 def one_of_pair(config: MatrixConfig, command):
-    """Return 1 if each byte of the command's weight slots has two elements of two KV heads, else 0.
+    """Return 1 if each byte of a command's weight slots has an element of each of two KV heads.
 
     Such a command multiplies by the tile of one of the two heads, or loads the tiles of both heads.
+    The result is 0 for other commands.
     """
     return flag_if(config.packed_cache, command, "pair")
 
@@ -337,7 +338,8 @@ def lower_bits(config: MatrixConfig, command):
     """Return 1 if a command's weights are attention keys with eight bits for some of the elements.
 
     The first rows of a slot with such keys have the upper four bits of all elements. The last rows
-    have the lower four bits of each key's first elements. The result is 0 for other commands.
+    have the lower four bits of the elements with eight bits, the first ones of each key. The result
+    is 0 for other commands.
     """
     return flag_if(config.low_rows, command, "lower")
 

@@ -232,12 +232,13 @@ class TreeArray(Component):
     ``weights_latency + product_latency + ceil(log2(rows))``. An activation goes to all columns in
     the same cycle, and each column adds its products in a tree.
 
-    ``i_weights`` writes one line of weights per cycle, in any order of the lines. A line is a row
-    (an element per column), or a column (an element per row) if ``column`` is 1. A vector uses
-    lines written in earlier cycles; it must not use a slot in a cycle in which a line of this slot
-    is written. If the configuration has ``operand_gating``, zero operands leave the multipliers'
-    inputs unchanged. If it has ``packed``, pairs of columns share multipliers. Parts of weights,
-    and bytes of INT16 activations, are multiplied as in :class:`SystolicArray`.
+    ``i_weights`` writes one line of weights per cycle into a weight slot (storage for one tile), in
+    any order of the lines. A line is a row (an element per column), or a column (an element per
+    row) if ``column`` is 1. A vector uses lines written in earlier cycles; it must not use a slot
+    in a cycle in which a line of this slot is written. If the configuration has ``operand_gating``,
+    zero operands leave the multipliers' inputs unchanged. If it has ``packed``, pairs of columns
+    share multipliers. Parts (groups of bits) of weights, and the two bytes of INT16 activations,
+    are multiplied as in :class:`SystolicArray`.
     """
 
     def __init__(self, config: MatrixConfig):
