@@ -209,10 +209,10 @@ def get_board(name: str, link: str = "uart") -> Board:
 
 
 def led_names(name: str) -> tuple[str, ...]:
-    """Return the names of a board's LEDs for the signals heartbeat, busy and error, in this order.
+    """Return the names of a board's LEDs for ``heartbeat``, ``busy`` and ``error``, in this order.
 
     ``name`` is the name of the board; the LEDs' names are those in amaranth-boards. If the board
-    has fewer LEDs, the last signals have no LED.
+    has fewer LEDs, the last of these three signals have none.
     """
     parts = _led_parts(_ENTRIES[name])
     names = [f"{led} {number} {part}".strip() for led, number, part in parts]
@@ -347,7 +347,7 @@ def with_flash(board: Board, kind: str) -> Board:
 
     ``kind`` is the flash's read mode: ``spi`` (one data lane) or ``qspi`` (four data lanes). Raises
     :class:`InputError` if the mode is unknown, the board does not connect the flash pins of that
-    mode, or the host link is not the serial line.
+    mode, or the host link is not ``uart``.
     """
     check_known("flash", kind, FLASHES)
     if board.link != "uart":
@@ -377,9 +377,9 @@ def with_flash(board: Board, kind: str) -> Board:
 def board_configs() -> Iterator[Config]:
     """Yield the default configurations of all boards.
 
-    Each board has a configuration for external memory in block RAM, and a smaller one that leaves
-    space in the device for a flash reader. A board with a supported memory chip has a third
-    configuration, for external memory in this chip.
+    Each board has a configuration whose external memory is block RAM of the FPGA. A smaller
+    configuration leaves space in the FPGA for a reader of the board's flash. A board with a
+    supported memory chip has a third configuration, whose external memory is this chip.
     """
     for name, entry in _ENTRIES.items():
         board = get_board(name)

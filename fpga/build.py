@@ -90,7 +90,7 @@ def build_unit(
 def unit_design(
     unit: Component, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return the digest of all inputs of a unit's build, without building the unit.
+    """Return the digest of all inputs of a unit's build, without running the build.
 
     The report of :func:`build_unit` has it as field ``design``. Equal digests show that a build
     need not be repeated.
@@ -102,7 +102,7 @@ def unit_design(
 def board_design(
     config: Config, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return the digest of all inputs of a board's build, without building it.
+    """Return the digest of all inputs of a board's build, without running the build.
 
     The report of :func:`build_board` has it as field ``design``. Equal digests show that a build
     need not be repeated.
@@ -204,9 +204,9 @@ def build_board(
 
     The clock frequency is the highest frequency of the board's PLL that is at most ``mhz`` (by
     default the board's ``target_mhz``). Place-and-route is repeated for each of ``seeds``, and the
-    fastest result is used. If it does not reach the clock frequency, the build is repeated with 99
-    % of the reached frequency as ``mhz``. Raises :class:`RunError` if the third attempt fails too.
-    ``folder`` and ``tell`` are as for :func:`build_unit`.
+    fastest result is used. If this result does not reach the clock frequency, the build is repeated
+    with 99 % of the reached frequency as ``mhz``. Raises :class:`RunError` if the third attempt
+    fails too. ``folder`` and ``tell`` are as for :func:`build_unit`.
     """
     began = time.monotonic()
     wanted = board.target_mhz if mhz is None else mhz

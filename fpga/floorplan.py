@@ -20,11 +20,11 @@ Tile = tuple[int, int]
 
 
 def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None:
-    """Draw a device to file ``path``; each tile has the color of the unit with most cells in it.
+    """Draw a device's tiles to ``path``, each in the color of the unit with the most cells in it.
 
-    ``places`` has a tuple (column, row, unit) for each cell; the unit is "" for the top module. A
-    large unit's name is written where the unit's tiles are densest, unless a larger unit's name is
-    near. The legend lists the units, those with most cells first.
+    ``places`` has a tuple for each cell: the column and row of its tile, and the name of its unit
+    ("" for the top module). A large unit's name is written where the unit's tiles are densest,
+    unless a larger unit's name is near. The legend lists the units, those with most cells first.
     """
     cells = Counter(name for _, _, name in places)
     names = [name for name, _ in cells.most_common()]
@@ -62,7 +62,7 @@ def owners(places: Sequence[tuple[int, int, str]]) -> dict[Tile, str]:
     """Return a dictionary from each tile to the unit with the most cells in the tile.
 
     A tile is (column, row). Tiles without cells are not in the dictionary. ``places`` has a tuple
-    (column, row, unit) for each cell.
+    for each cell: the column and row of its tile, and the name of its unit.
     """
     counts: defaultdict[Tile, Counter[str]] = defaultdict(Counter)
     for x, y, name in places:

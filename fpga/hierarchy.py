@@ -34,7 +34,7 @@ class Hierarchy:
     def with_variants(self, variants: Mapping[str, tuple[int, str]]) -> str:
         """Return the design's Verilog, in which some instances use a variant of their module.
 
-        A variant has the same ports as the module; ``_tables`` is appended to its name.
+        A variant has the same ports as the module, and the module's name with ``_tables`` appended.
         ``variants`` maps a module's name to (number of instances that use the variant, Verilog of
         the variant). The first instances in the design use the variant.
 

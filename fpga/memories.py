@@ -30,7 +30,7 @@ class Memory:
 def memory_needs(
     name: str, width: int, size: int, parts: int, shapes: Sequence[tuple[int, int]]
 ) -> Memory | None:
-    """Return the numbers of block RAMs and, without block RAM, of LUTs that a memory needs.
+    """Return a memory's needs: its number of block RAMs, and its number of LUTs without block RAM.
 
     The memory has the name ``name`` and ``size`` words of ``width`` bits. The result is None for a
     memory of at most 16 words, which never uses block RAM. ``parts`` is the number of parts of a
@@ -109,7 +109,7 @@ def share_block_rams(flat: str, device: Device) -> str:
 
 
 def table_style(parts: int) -> str:
-    """Return the value of ``ram_style`` with which Yosys makes a memory of LUTs.
+    """Return the value of the attribute ``ram_style`` with which Yosys makes a memory of LUTs.
 
     The result is ``distributed`` (LUTs as RAM) or ``logic`` (a constant table of LUTs). ``parts``
     is the number of separately written parts of a word. If it is 0, the memory is never written,

@@ -23,11 +23,11 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Return each module's submodules on paths from memories to the memories' output registers.
+    """Return each module's submodules on paths from a memory to the registers at its outputs.
 
-    Only memories whose outputs drive nothing but registers count. ``memories`` are the names of the
-    memory modules. The result maps the name of a module to the names of its submodules on the path
-    from memory to registers. The caller must merge these submodules into the module.
+    A memory is ignored if its outputs drive anything but registers. ``memories`` are the names of
+    the memory modules. The result maps a module's name to the names of these submodules. The caller
+    must merge these submodules into the module.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}

@@ -89,7 +89,7 @@ def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str])
     """Merge the registers at the outputs of memory cells into the cells; change ``module`` itself.
 
     ``cells`` maps the name of a memory cell to the controls of the registers at its outputs.
-    ``names`` maps the type of a memory cell to the type of the cell with output registers.
+    ``names`` maps the type of a memory cell to the type of its replacement with output registers.
     """
     loads = loads_of(module)
     gone: dict[str, set[int]] = defaultdict(set)

@@ -107,7 +107,7 @@ def _writes(text: str) -> int:
 
 
 def surplus(wanted: Needs, device: Device) -> Surplus:
-    """Return a :class:`Surplus`: multipliers and memories to make of LUTs so that a design fits.
+    """Return the multipliers and memories to make of LUTs so that a design fits ``device``.
 
     ``wanted`` is the result of :func:`needs`. The narrowest multipliers are chosen first. The
     memories that need the fewest LUTs per saved block RAM are chosen first.

@@ -34,8 +34,8 @@ _PACKAGES = {"BG": "CABGA", "MG": "CSFBGA"}
 class Placement:
     """The result of place-and-route with one seed.
 
-    ``folder`` contains the files of nextpnr, and ``report`` is its report. ``mhz`` is the frequency
-    that the machine's clock has reached (MHz).
+    ``folder`` contains nextpnr's files, and ``report`` is nextpnr's report. ``mhz`` is the
+    frequency that the machine's clock has reached (MHz).
     """
 
     seed: int

@@ -44,7 +44,8 @@ def seat(netlist: Path, top: str, device: Device) -> int:
     In a systolic array, the multipliers of column c get the device's column c of multiplier blocks;
     a block has four multipliers. In an array of adder trees with weights in block RAM, half of the
     columns are placed from the device's left side inwards. The other columns are placed from the
-    right side inwards, and the vector engine's multipliers between the halves, grouped by unit.
+    right side inwards. The vector engine's multipliers are placed between the halves, grouped by
+    unit.
 
     The result is 0, and nextpnr chooses all sites, if sites are unknown or the array does not fit
     them. The result is also 0 if weights of adder trees are not in block RAM. Multipliers with

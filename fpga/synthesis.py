@@ -243,7 +243,7 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
 
 
 def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
-    """Return the amount of each resource that a netlist uses: a dictionary with keys ``RESOURCES``.
+    """Return a dictionary: the amount of each of ``RESOURCES`` that a netlist uses.
 
     ``cells`` maps each cell type of the netlist to the number of its cells. ``family.cells`` has
     the amount of a resource that one cell uses. Each sum is rounded up.

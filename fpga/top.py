@@ -74,8 +74,8 @@ class BoardTop(Component):
 
     Three outputs are for LEDs. ``heartbeat`` blinks about twice a second. ``busy`` is 1 during a
     run. ``error`` is 1 if the register STATUS reports an error of the last run. If the power-on
-    image is invalid, ``heartbeat`` blinks four times as fast, and ``error`` blinks with it. The
-    attribute ``inputs`` is a text of all arguments, which identifies the design.
+    image is invalid, ``heartbeat`` blinks four times as fast, and ``error`` blinks at the same
+    times. The attribute ``inputs`` is a text of all arguments, which identifies the design.
 
     Raises :class:`InputError` if :func:`baud_divisor` refuses ``baud``, or if the memory's
     controller does not support ``memory_bytes``, the chip or the clock. It is also raised if

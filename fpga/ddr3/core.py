@@ -74,7 +74,7 @@ def make_core(
     model: bool = False,
     watched: bool = False,
 ) -> Core:
-    """Return LiteDRAM's core for a device; its clock for the machine is within 1 % of ``mhz``.
+    """Return LiteDRAM's core for a device; the core's clock is within 1 % of ``mhz``.
 
     ``oscillator_mhz`` is the frequency of the board's oscillator. If ``model`` is false, the core
     is for synthesis. If ``model`` is true, the core is for simulation: a model

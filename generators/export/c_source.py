@@ -17,7 +17,7 @@ _LONGEST = 64  # characters of an identifier, which names files, too
 
 
 def driver(config: Config, *names: str) -> dict[str, str | bytes]:
-    """Return the files of the C driver: a dictionary from file name to content.
+    """Return the files of a machine's C driver: a dictionary from file name to content.
 
     ``names`` are the driver's C modules; each has a ``.c`` and a ``.h`` file. Two further files
     describe the machine's registers: a C header and a SystemRDL file.

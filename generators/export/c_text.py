@@ -34,8 +34,8 @@ def text_c_files(
 
     The files are the model, sample texts, and the driver. The model is ``NAME_model`` in
     ``NAME_model.c``; NAME is derived from the model's name. The model includes the bytes of each
-    token, from ``tokenizer``. ``samples`` are the samples that the program processes together;
-    their number is ``program.texts``. The machine reads only the upper ``bits`` bits of each
+    token, from ``tokenizer``. ``samples`` are sample texts, which the program processes as one
+    batch; their number is ``program.texts``. The machine reads only the upper ``bits`` bits of each
     weight. ``bits`` is 8; for nested weights (readable with fewer bits) it may also be 4 or 2.
 
     Raises :class:`InputError` if a token has too many bytes, or if a Python package that generates

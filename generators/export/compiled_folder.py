@@ -35,7 +35,8 @@ def is_compiled(model: str) -> bool:
 def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike | None, Any]:
     """Return a compiled model, its tokenizer (None for an encoder), and its manifest.
 
-    Raises :class:`InputError` if a file is missing or was not written by ``celosia compile``.
+    The manifest is a dictionary of the facts that a host needs to load and run the model. Raises
+    :class:`InputError` if a file is missing or was not written by ``celosia compile``.
     """
     check_links(folder)
     known = read_json(folder / MANIFEST)

@@ -12,7 +12,7 @@ _KEY = "files"
 
 
 def with_digests(files: Mapping[str, str | bytes]) -> Files:
-    """Return the files of a compiled model, with a manifest that has the SHA-256 of each file.
+    """Return a compiled model's files; their manifest gets the SHA-256 of each other file.
 
     ``files`` and the result are dictionaries from file name to content.
     """

@@ -24,7 +24,7 @@ _TITLE = "Celosia registers"
 
 
 def header(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
-    """Return the C header of the registers: field masks, and a struct of the whole map.
+    """Return the C header of the registers: masks of their fields, and a struct of all registers.
 
     Use the struct for offsets only: it is packed, so compilers access its members byte by byte.
     ``program_depth`` is the size of program memory (words), which sets the width of the registers

@@ -396,7 +396,7 @@ Described = TypeVar("Described", bound=Description)
 
 
 def read_fields(path: Path, kind: type[Described]) -> Described:
-    """Return the description of class ``kind`` from a TOML file.
+    """Return the description in a TOML file, as an object of class ``kind``.
 
     Raises :class:`InputError` if the file cannot be read, is not TOML, or its description is
     invalid.

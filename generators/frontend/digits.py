@@ -40,7 +40,7 @@ def load() -> tuple[Split, Split]:
 def patches(images: NDArray[np.float32], size: int = 2) -> NDArray[np.float32]:
     """Return images [count, height, width] as tokens [count, patches, size * size].
 
-    A token is a square patch of ``size`` rows. Patches and pixels are ordered row by row.
+    A token is a patch of ``size`` by ``size`` pixels. Patches and pixels are ordered row by row.
     """
     count, height, width = images.shape
     blocks = images.reshape(count, height // size, size, width // size, size)

@@ -80,9 +80,8 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer
     """Return the tokenizer of an encoder's folder, or None if the folder contains none.
 
     ``sentences`` has the folder's settings of Sentence Transformers. The result is a
-    :class:`FolderTokenizer` if the folder has other tokenizer files besides ``tokenizer.json``. It
-    is also a :class:`FolderTokenizer` if the folder has ``tokenizer.json`` and a setting in
-    ``sentences`` differs from its default. Otherwise it is a
+    :class:`FolderTokenizer` if the folder has a tokenizer file other than ``tokenizer.json``, or if
+    a setting in ``sentences`` differs from its default. Otherwise it is a
     :class:`celosia.generators.frontend.tokenizer.Tokenizer`.
 
     Raises :class:`InputError` in the same cases as the constructors of these two classes.

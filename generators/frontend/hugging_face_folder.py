@@ -62,8 +62,8 @@ def read_json(path: Path) -> dict[str, Any]:
 class Folder:
     """The settings and tensors of a model folder, read into memory.
 
-    A method that returns a tensor also removes it from :attr:`tensors`, which then has only tensors
-    that the import has not used. The files do not change.
+    A method that returns a tensor also removes it from :attr:`tensors`. So :attr:`tensors` has only
+    the tensors that the importer has not used yet. The files do not change.
     """
 
     def __init__(self, path: Path):

@@ -37,7 +37,8 @@ def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     attention in a layer limits this number to the window's size. LongRoPE limits it to the number
     of positions in the model's original training.
 
-    Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
+    Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
+    supported.
     """
     model_folder = Folder(folder)
     kind = model_folder.config.get("model_type")

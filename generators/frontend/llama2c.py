@@ -29,8 +29,8 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
 
     A checkpoint is a header of seven int32 numbers, followed by float32 arrays. Each array of
     matrices has one matrix for each layer, and each array of norms has one norm for each layer, in
-    layer order. Matrices are [outputs, inputs]. In queries and keys, the two columns that rotary
-    positions rotate together are adjacent. The arrays are, in this order:
+    layer order. Matrices are [outputs, inputs]. In the matrices of queries and keys, the two
+    outputs that rotary positions rotate together are adjacent. The arrays are, in this order:
 
     - the token vectors;
     - the norms before attention, then the matrices of query, key, value and output;

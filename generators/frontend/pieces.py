@@ -19,8 +19,8 @@ _BEGINNINGS = sorted({place[:end] for place in _CLEANED for end in range(1, len(
 def whole(text: str) -> str:
     """Return a decoded text without the replacement characters at its end.
 
-    A decoder writes replacement characters for a last character whose UTF-8 bytes are not yet
-    complete.
+    Decoding of tokens writes replacement characters for a last character whose UTF-8 bytes are not
+    yet complete.
     """
     return text.rstrip(REPLACEMENT)
 
@@ -79,7 +79,7 @@ class Pieces:
 
         The result is true if the token stands for a single byte. The result is also true if
         decoding skips the token, because an incomplete character may come before the token.
-        Decoding skips special tokens, and numbers without an entry in the vocabulary.
+        Decoding skips special tokens, and token numbers without an entry in the vocabulary.
         """
         unknown = self._tokenizer.id_to_token(token) is None
         return unknown or token in self._special or self.is_byte(token)

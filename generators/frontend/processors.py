@@ -1,7 +1,7 @@
 """Loading of tokenizers, image processors and feature extractors from Hugging Face folders.
 
-The package transformers is needed, but not PyTorch. No code from a folder is run, and nothing is
-downloaded.
+The package ``transformers`` is needed, but not PyTorch. No code from a folder is run, and nothing
+is downloaded.
 """
 
 import os
@@ -38,9 +38,10 @@ def holds_tokenizer(folder: Path) -> bool:
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a Hugging Face folder, an object of the package transformers.
+    """Return the tokenizer of a Hugging Face folder, an object of the package ``transformers``.
 
-    Raises :class:`InputError` if transformers is not installed, or if the tokenizer cannot be read.
+    Raises :class:`InputError` if ``transformers`` is not installed, or if the tokenizer cannot be
+    read.
     """
     package = _transformers("Texts", "text")
     return _read("tokenizer", folder, package.AutoTokenizer.from_pretrained)
@@ -49,7 +50,7 @@ def read_tokenizer(folder: Path) -> Any:
 def read_image_processor(folder: Path) -> Any:
     """Return the image processor of a folder, which converts images to model inputs.
 
-    The processor uses Pillow. Raises :class:`InputError` if Pillow or transformers is not
+    The processor uses Pillow. Raises :class:`InputError` if Pillow or ``transformers`` is not
     installed, or if the processor cannot be read.
     """
     library("PIL", "Images need", "pillow")
@@ -62,10 +63,11 @@ def read_image_processor(folder: Path) -> Any:
 def read_extractor(folder: Path) -> Any:
     """Return the feature extractor of a folder, which converts sounds to model inputs.
 
-    The Audio Spectrogram Transformer's extractor in transformers needs PyTorch. If PyTorch is not
-    installed, this extractor is replaced by that of :func:`spectrogram_extractor`.
+    The Audio Spectrogram Transformer's extractor in ``transformers`` needs PyTorch. If PyTorch is
+    not installed, this extractor is replaced by that of :func:`spectrogram_extractor`.
 
-    Raises :class:`InputError` if transformers is not installed, or if the extractor cannot be read.
+    Raises :class:`InputError` if ``transformers`` is not installed, or if the extractor cannot be
+    read.
     """
     package = _transformers("Sounds", "sounds")
     paths = [folder / name for name in PREPROCESSOR_FILES if (folder / name).is_file()]

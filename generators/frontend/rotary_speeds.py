@@ -31,9 +31,10 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
 
     If the dictionary lacks the base or the share, the top level of config.json provides them.
 
-    For the kinds ``llama3``, ``yarn`` and ``longrope``, the result also has the number of positions
-    of the original training. This number is read from the top level of config.json, or else from
-    the dictionary. If both lack the number, ``max_position_embeddings`` is used.
+    For the kinds ``llama3``, ``yarn`` and ``longrope``, the result also has
+    ``original_max_position_embeddings``, the number of positions of the original training. This
+    number is read from the top level of config.json, or else from the dictionary. If both lack the
+    number, ``max_position_embeddings`` is used.
 
     ``partial`` is true if models of this type may rotate only a share of the columns. If
     ``partial`` is false, the kind ``default`` ignores the share, and the share of other kinds must
@@ -76,7 +77,7 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
 
 
 def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Turning:
-    """Return (rotary base, angular speed of each pair of columns, factor of cosines and sines).
+    """Return (rotary base, angular speed of each pair of columns, factor for cosines and sines).
 
     The speeds are an array [head_dim / 2], in radians per position, the same for all heads. The two
     columns of a pair are rotated together. The speed of a pair that is not rotated is 0. ``rope``

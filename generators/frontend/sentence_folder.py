@@ -39,7 +39,7 @@ class SentenceFolder:
 
 
 def read_sentence_folder(folder: Path) -> SentenceFolder:
-    """Return the settings in a Sentence Transformers folder.
+    """Return the pooling, text and prompt settings of a Sentence Transformers folder.
 
     If the folder has no modules.json, all settings have their defaults. Raises :class:`InputError`
     if a file cannot be read, or if a setting is not supported.

@@ -21,7 +21,7 @@ _FRAME, _HOP, _FOURIER, _LOWEST = 400, 160, 512, 20
 
 @dataclass(frozen=True, kw_only=True)
 class SpectrogramExtractor:
-    """Converts a sound to a mel spectrogram, as transformers' ASTFeatureExtractor does.
+    """Converts a sound to a mel spectrogram, like ``ASTFeatureExtractor`` of ``transformers``.
 
     The fields are settings of that class, with the same names and the same defaults.
     """

@@ -35,8 +35,8 @@ class TextDescription(Description):
     The keys and values of ``cross`` are projections of the encoder's normalized output. The
     decoder's text begins with the token ``start``.
 
-    Llama, for example, has RMS norms, rotary positions, a gated MLP with silu, and no biases. GPT-2
-    has layer norms, learned positions, an MLP with gelu_tanh, and biases.
+    Llama, for example, has RMS norms, rotary positions, a gated MLP with ``silu``, and no biases.
+    GPT-2 has layer norms, learned positions, an MLP with ``gelu_tanh``, and biases.
 
     Raises :class:`TypeError` if a field has the wrong type, and :class:`InputError` if a value is
     invalid or does not fit the others.

@@ -110,8 +110,8 @@ class TextSource:
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
         """Return a quantized decoder that has only the first layers of the whole model.
 
-        ``model`` describes this short decoder. The calibration uses one token. If the short decoder
-        does not fit a machine, the whole model does not fit either.
+        ``model`` describes this short decoder, including its number of layers. The calibration uses
+        one token. If the short decoder does not fit a machine, the whole model does not fit either.
         """
         few = replace(options, texts=1, length=1)
         return quantize_decoder(model, self.weights, 0, few)
@@ -155,8 +155,8 @@ class TextSource:
     ) -> Calibration:
         """Return the ranges of all tensors of the float model, measured on calibration texts.
 
-        The result, a :class:`Calibration`, also has rows of some tensors for some texts, one row
-        per token.
+        The result, a :class:`Calibration`, also has rows of some tensors, one row per token, for
+        the texts in its field ``tokens``.
 
         For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
         ``texts`` is None, the model samples the calibration texts.

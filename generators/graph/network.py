@@ -59,11 +59,11 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Start:
-    """``target`` is the position vectors, to which a later layer adds the embedded input.
+    """``target = positions``, to which a later linear layer adds the embedded input.
 
-    If the model has no learned positions, ``target`` is zeros. If the model has a class token, the
-    token's vector is added to row 0. The later linear layer embeds the input, and adds the result
-    to the rows after the class token.
+    The positions are the learned position vectors, or zeros if the model has none. If the model has
+    a class token, the token's vector is added to row 0. The later linear layer embeds the input,
+    and adds the result to the rows after the class token.
     """
 
     target: Value
@@ -133,7 +133,8 @@ class Rotary:
 class Gate:
     """``target = source * up``, the elementwise product in a gated MLP.
 
-    ``source`` is the activated output of the gate layer, and ``up`` that of the up projection.
+    ``source`` is the gate layer's output after the activation. ``up`` is the up projection's
+    output.
     """
 
     source: Value
@@ -146,10 +147,10 @@ class Attention:
     """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` per head, plus a residual.
 
     Heads are slices of the columns. If there are fewer key heads than query heads, neighbouring
-    query heads share a key head. The memory ``home`` of keys and values determines to which
-    tokens a query attends. For the KV cache, CACHE, these are the tokens of the text so far. For
-    SOURCE they are the tokens of the encoder's input, whose keys and values an earlier run has
-    computed. For any other memory they are the tokens of the input.
+    query heads share a key head. ``key.home``, the memory of keys and values, determines to which
+    tokens a query attends. For ``CACHE`` (the KV cache) these are the tokens of the text so far.
+    For ``SOURCE`` they are the tokens of the encoder's input, whose keys and values an earlier run
+    has computed. For any other memory they are the tokens of the input.
     """
 
     query: Value

@@ -80,8 +80,9 @@ def of_mean(node: str, tensor: Tensor) -> Tensor:
 def scaled(node: Node, view: View, number: Floats) -> View:
     """Return ``view * number``: the elements of a view, multiplied by a constant.
 
-    The constant may differ between columns of the view's tensor. Raises :class:`UnsupportedError`
-    if the constant differs between rows (tokens), or if the view lacks a column of its tensor.
+    A view has elements of a tensor in any arrangement. The constant may differ between columns of
+    the tensor. Raises :class:`UnsupportedError` if the constant differs between rows (tokens), or
+    if the view lacks a column of its tensor.
     """
     gains = per_column(view, number)
     if gains is None:
@@ -90,7 +91,7 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 
 def shifted(node: Node, view: View, number: Floats) -> View:
-    """Return ``view + number``: the elements of a view plus a constant.
+    """Return ``view + number``: elements of a tensor (a view), plus a constant.
 
     If the constant is the same for all rows of the tensor, and the tensor is a :class:`Linear`,
     :class:`Norm`, :class:`Affine` or :class:`Sum`, the view must contain all columns of the tensor.
@@ -130,10 +131,11 @@ def batch_norm(node: Node) -> View:
 
 
 def per_column(view: View, number: Floats) -> Floats | None:
-    """Return the constant ``number`` as an array: one number for each column of a view's tensor.
+    """Return the constant ``number`` as an array: one number for each column of ``view.tensor``.
 
-    The constant is broadcast to the view's shape. The result is None if two elements from the same
-    column of the tensor have different numbers, or if the view has no element of some column.
+    The constant is broadcast to the shape of ``view``, an array of elements of the tensor. The
+    result is None if two elements from the same column of the tensor have different numbers, or if
+    the view has no element of some column.
     """
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)

@@ -44,7 +44,7 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return a view of the scores of attention pooling: constant queries times computed keys.
+    """Return a view of attention pooling's scores: products of constant queries and computed keys.
 
     ``queries`` is the shape of the constant queries: [..., n, head_dim] for n queries. A later
     softmax converts the scores of a query to the tokens' weights in the pooling.

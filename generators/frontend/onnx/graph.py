@@ -211,9 +211,10 @@ class Graph:
         """Return the arrays of all inputs of the graph: a dictionary from input name to array.
 
         ``values`` is the array of the first input. If ``values`` has fewer tokens than the graph
-        needs, padding is appended: padding tokens to token numbers, zeros to other data. ``others``
-        is a dictionary from names of other inputs to their arrays. :meth:`Place.given` computes
-        each input that is missing in ``others`` from ``length``, the number of valid tokens.
+        needs, padding is appended: padding tokens if it has token numbers, otherwise zeros.
+        ``others`` is a dictionary from names of other inputs to their arrays. :meth:`Place.given`
+        computes each input that is missing in ``others`` from ``length``, the number of valid
+        tokens.
         """
         first = self.places[0]
         numbers = np.asarray(values)

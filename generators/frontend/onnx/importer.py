@@ -4,8 +4,8 @@ The modules ``graph`` and ``nodes`` recognize the tensor that each node of a gra
 module ``match`` finds the blocks of a model description in these tensors. Before the first block
 and after the last block, a graph may have nodes that a model description cannot express. The host
 runs these nodes with ONNX Runtime or ONNX's reference implementation. Finally, the importer
-compares the model's outputs with the graph's outputs. If ``quick`` is true, large graphs are not
-compared.
+compares the model's outputs with the graph's outputs. If the argument ``quick`` of
+:func:`load_onnx` is true, large graphs are not compared.
 """
 
 import math

@@ -97,7 +97,7 @@ def gemm(node: Node) -> View:
 
 
 def conv(node: Node) -> View:
-    """Return a Conv's result as a view of a linear layer that reads windows of the graph's input.
+    """Return a view of a Conv node's result: a linear layer over windows of the graph's input.
 
     Raises :class:`UnsupportedError` if the node's operand is not the graph's input, if the
     convolution is grouped, or if ``auto_pad`` computes its padding.

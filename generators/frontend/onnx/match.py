@@ -81,11 +81,11 @@ class Encoder:
 
 
 def match(output: View, names: Mapping[int, str]) -> Encoder:
-    """Return the encoder that computes the view ``output`` of a tensor.
+    """Return the encoder that computes ``output``, the graph's output or an earlier value.
 
-    ``output`` is the graph's output or an earlier value. The function compares the tensors with the
-    layers of an encoder, from ``output`` back to the input. ``names`` is a dictionary from
-    ``id(tensor)`` to the name of the tensor's value in the graph.
+    The function compares the tensors from which ``output`` is computed with the layers of an
+    encoder, from the last layer to the first. ``names`` is a dictionary from ``id(tensor)`` to the
+    name of the tensor's value in the graph.
 
     Raises :class:`UnsupportedError` if the tensors differ from an encoder's layers. The message
     usually names the node of the first tensor that differs.

@@ -2,7 +2,7 @@
 
 ``s`` is ``gamma / sqrt(variance + epsilon)``, with a ``gamma`` per column and a variance per token.
 A :class:`Spread` represents ``s``, ``x * s``, ``mean * s`` or the difference in parentheses. The
-sum of the two terms is recognized as a :class:`Norm`.
+sum of ``x * s`` and this difference is recognized as a :class:`Norm`.
 """
 
 from dataclasses import replace
