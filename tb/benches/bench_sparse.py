@@ -47,11 +47,11 @@ def random_weight(generator: np.random.Generator, k: int, n: int, sparsity: floa
 
 
 class Memory:
-    """Model of the scratchpad, which answers the unit's requests at the ports ``a`` and ``b``.
+    """Model of the scratchpad, which answers the sparse unit's reads at the ports ``a`` and ``b``.
 
     An answer comes a fixed number of cycles after the request was accepted: ``sram_latency`` for
     ``a``, ``weight_latency`` for ``b``. In each cycle a port refuses a request with probability
-    ``stall``. ``bytes`` is the content of the scratchpad, at first random.
+    ``stall``. ``bytes`` is the content of the scratchpad; its initial values are random.
     """
 
     def __init__(self, dut: Any, config: Config, stall: float):

@@ -26,10 +26,7 @@ LATENCY = 8
 
 @cocotb.test()
 async def runs_are_timed(dut: Any) -> None:
-    """Each run of the program ends without an error.
-
-    The total cycles and seconds of all runs are written to the file ``report``.
-    """
+    """Each run of the program ends without an error."""
     settings = parameters()
     config = Config.of(**settings["config"])
     memory = ExternalMemory(dut, config, rng(), 0.0, LATENCY)

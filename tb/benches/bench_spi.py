@@ -100,7 +100,7 @@ class Host:
 
 @cocotb.test()
 async def bytes_pass_both_ways(dut: Any) -> None:
-    """The peripheral receives every whole byte, and sends the bytes of stream ``i`` in order.
+    """The peripheral receives every whole byte, and sends the bytes of its stream ``i`` in order.
 
     If the stream offers no byte when one must be sent, the peripheral sends a byte of 0.
     """
@@ -155,7 +155,7 @@ async def bytes_pass_both_ways(dut: Any) -> None:
 
 
 async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
-    """Send the request ``frame`` to the link over SPI, and return the whole answer.
+    """Send the request ``frame`` to the host link over SPI, and return the whole answer.
 
     After the request, the host reads byte by byte. The link sends bytes of 0 until its answer
     begins. If the first four bytes read are all 0, the host pauses for ``quiet_ns`` nanoseconds and
@@ -188,7 +188,7 @@ async def a_link_answers(dut: Any) -> None:
 
     If no byte arrives for ``timeout`` cycles within a request, the link reports the request as
     CORRUPT. ``identity`` lists the words in the answer to the request HELLO. ``half_ns``,
-    ``wire_ns`` and ``setup_ns`` are parameters of the bench of the SPI peripheral.
+    ``wire_ns`` and ``setup_ns`` have the same meaning as in the bench of the SPI peripheral.
     """
     settings, random = parameters(), rng()
     await start_clock(dut)

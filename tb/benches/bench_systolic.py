@@ -39,7 +39,7 @@ class Schedule:
     ``vectors``, ``lines``, ``sums`` and ``zeros`` are lists with an entry for each cycle. An entry
     of ``vectors`` or ``lines`` is a dictionary from field to value, or None in a cycle without a
     vector or line. An entry of ``sums`` has the expected sums of the cycle's vector, or None. An
-    entry of ``zeros`` is the number of zero elements in the cycle's vector.
+    entry of ``zeros`` is the number of zero elements in the cycle's vector, or 0 without a vector.
 
     A line is a row or a column of a tile of weights. A slot is storage in the array for one tile.
     The first line of a tile may be sent one cycle after the last vector that uses the old tile in

@@ -34,7 +34,7 @@ def _baud(divisor: float) -> int:
 
 @cocotb.test()
 async def bytes_are_received(dut: Any) -> None:
-    """The receiver outputs the golden model's bytes, despite gaps and glitches on its line.
+    """The receiver outputs the bytes that the golden model decodes, despite gaps and glitches.
 
     Some bytes have a stop bit of 0; with these the receiver must set bit 8 of its output.
     """
@@ -88,7 +88,7 @@ async def _send(line: Any, data: bytes, bit: float) -> None:
 
 @cocotb.test()
 async def bytes_of_another_clock_are_received(dut: Any) -> None:
-    """The receiver accepts bytes of senders with clock errors up to almost ``tolerance(divisor)``.
+    """The receiver accepts bytes at relative clock errors up to almost ``tolerance(divisor)``.
 
     A sender's bits begin at a random time within a clock cycle.
     """

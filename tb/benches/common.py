@@ -157,8 +157,8 @@ class StreamMonitor:
     ) -> list[int]:
         """Return the next ``count`` payloads, just after the clock edge that accepts the last.
 
-        ``check(index, payload)`` is called as soon as each payload is received, so that a bench
-        fails at the first wrong payload.
+        ``check(index, payload)`` is called as soon as payload number ``index`` (from 0 on) is
+        received, so that a bench fails at the first wrong payload.
         """
         payloads: list[int] = []
         while len(payloads) < count:
@@ -187,10 +187,11 @@ class StreamMonitor:
 
 
 class ByteMonitor:
-    """Consumer of the byte stream ``o``, and a list of the bytes received.
+    """Consumer of the byte stream ``o`` of the component.
 
     A payload of the stream has a byte in bits 0 to 7; its bit 8 is 1 if the stop bit was wrong.
-    ``bytes`` are the bytes received so far, pairs (byte, whether the stop bit was wrong).
+    ``bytes`` lists a pair for each byte received so far: the byte, and whether its stop bit was
+    wrong.
     """
 
     def __init__(self, dut: Any):

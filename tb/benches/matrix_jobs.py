@@ -82,12 +82,13 @@ class Jobs:
         slot: int = 0,
         line: int = 0,
     ) -> None:
-        """Append a MATMUL or PRELOAD of the given sizes, and update the expected contents.
+        """Append a command of the given opcode and sizes, and update the expected contents.
 
-        Addresses, strides and zero points are random. ``m``, ``k`` and ``n`` are the sizes of the
-        operands, A [m, k] and B [k, n]. ``flags`` are the names of the flags that are set. ``slot``
-        is the first weight slot that the command uses. A PRELOAD with the flag ``append`` writes
-        only some lines (rows or columns) of the tiles in slots, from ``line`` on.
+        ``opcode`` is MATMUL or PRELOAD. Addresses, strides and zero points are random. ``m``, ``k``
+        and ``n`` are the sizes of the operands, A [m, k] and B [k, n]. ``flags`` are the names of
+        the flags that are set. ``slot`` is the first weight slot (storage for a tile) that the
+        command uses. A PRELOAD with the flag ``append`` writes only some lines (rows or columns) of
+        the tiles in slots, from ``line`` on.
         """
         config = self._config
         kt, nt = -(-k // config.array.rows), -(-n // config.array.cols)

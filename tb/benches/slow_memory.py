@@ -33,15 +33,15 @@ class _Burst:
 class ExternalMemory:
     """A model of external memory at the accelerator's ports ``mem_read`` and ``mem_write``.
 
-    ``bytes`` is the content of the memory. In each cycle each channel pauses with probability
-    ``stall``. Each burst is delayed by 0 to ``latency`` cycles. The model accesses ``bytes`` as
-    late as the ports' rules allow: for a read, when the word is delivered, and for a write, when
-    the burst is reported as written. The model asserts every rule of the ports. In every cycle, the
-    bench calls :meth:`drive` after the rising edge and :meth:`sample` at the falling edge.
+    ``bytes`` is the content of the memory. In each cycle each channel of the ports (see
+    ``CHANNELS``) pauses with probability ``stall``. Each burst is delayed by 0 to ``latency``
+    cycles. The model accesses ``bytes`` as late as the ports' rules allow: for a read, when the
+    word is delivered, and for a write, when the burst is reported as written. The model asserts
+    every rule of the ports. In every cycle, the bench calls :meth:`drive` after the rising edge and
+    :meth:`sample` at the falling edge.
 
-    Channels named in ``silent`` (names from ``CHANNELS``) pause in all cycles. If ``stray`` is
-    true, the model offers a word and reports a written burst, both without a request. The
-    accelerator must not accept the word.
+    Channels named in ``silent`` pause in all cycles. If ``stray`` is true, the model offers a word
+    and reports a written burst, both without a request. The accelerator must not accept the word.
     """
 
     def __init__(

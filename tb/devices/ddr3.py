@@ -13,7 +13,7 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 
 
 class Bus:
-    """Model of two byte lanes and of LiteDRAM's registers, by which a circuit initializes them.
+    """Model of two DDR3 byte lanes, and of the registers by which a circuit initializes them.
 
     For each lane, the circuit searches for a bit slip and a read delay at which the lane reads the
     right data. The final test checks the chosen bit slip and delay once more. ``windows`` has a

@@ -40,11 +40,11 @@ class FlashModes:
 class FlashModel:
     """A model of an SPI flash chip at its pins, which checks the data sheet's rules.
 
-    A broken rule raises :class:`AssertionError`. ``modes`` are the chip's modes at the start
-    (by default power-down). It contains ``contents`` from address 0 on; all later bytes are 255.
-    Times are checked for a clock of ``clock`` Hz; ``way`` is the total delay of the wires to the
-    chip and back (ns). ``quad`` is the chip's bit QE (quad enable). The attribute ``commands``
-    lists the received commands, pairs (command code, address).
+    A broken rule raises :class:`AssertionError`. ``modes`` are the chip's modes at the start (by
+    default power-down). The chip contains ``contents`` from address 0 on; all later bytes are 255.
+    Times are checked for a circuit's clock of ``clock`` Hz; ``way`` is the total delay of the wires
+    to the chip and back (ns). ``quad`` is the chip's bit QE (quad enable). The attribute
+    ``commands`` lists the received commands, pairs (command code, address).
 
     A data line that neither side drives is a random bit. After a clock edge at which the chip
     drives new data, the circuit reads random bits until these data arrive. ``wrong`` is a mask of

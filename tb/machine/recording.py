@@ -37,7 +37,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Wait:
-    """Cycles in which an engine's next command waits for dependency tokens of other engines.
+    """Cycles in which an engine's next command waits for dependency tokens from other engines.
 
     ``lacking`` are the engines that have not yet sent their token.
     """
@@ -76,8 +76,9 @@ def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Re
     An event is a pair (cycle, code). The code has three fields: kind, index and value. An event of
     the kind "count" reports one count of a window of ``window`` cycles: the value is the count, and
     the index selects its name in ``SUMS``. An event of the kind "command" reports a command word:
-    the value contains the word and the number of its engine. In all other events the index is the
-    number of an engine.
+    the value contains the word and the number of its engine. Other events report that a command was
+    offered to an engine or completed, or that an engine waits for tokens. Their index is the
+    engine's number; for a wait, the value is a mask of the engines whose tokens are missing.
 
     Raises :class:`RunError` if an engine's numbers of queued, offered and completed commands
     differ.

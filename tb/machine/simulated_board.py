@@ -131,9 +131,10 @@ class SimulatedBoard:
     The arguments ``sdram``, ``clock``, ``flash``, ``ddr3`` and ``psram`` are those of
     :func:`build_board`. ``contents`` is a file with the initial content of the board's SDRAM, PSRAM
     or DDR3 memory, and ``image`` is a file with the content of its flash. ``divisor`` is the number
-    of clock cycles per bit of the serial line, or per half bit of SPI. ``timeout`` is the number of
-    cycles after which the link of ``top`` drops an incomplete request. The simulation ends when
-    :meth:`close` is called, when a ``with`` block ends, or when this Python process ends.
+    of clock cycles per bit of the serial line or, if the link uses SPI, per half bit. ``timeout``
+    is the number of cycles after which the link of ``top`` drops an incomplete request. The
+    simulation ends when :meth:`close` is called, when a ``with`` block ends, or when this Python
+    process ends.
 
     Raises the errors of :func:`build_board`, and :class:`RunError` if the simulation does not
     start.

@@ -226,7 +226,7 @@ class Runtime:
         self.keep(folder, top)
 
     def keep(self, folder: Path, top: str = "top") -> None:
-        """Copy the runtime's files from a build's folder to the cache if the cache lacks them.
+        """Copy the library's files from a build's folder to the cache if the cache lacks them.
 
         In any case, delete the build's intermediate files from ``folder``.
         """

@@ -54,7 +54,7 @@ class Operation:
 
 
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
-    """Return the operations of a recorded run with their cost, in the order of their first cycles.
+    """Return the costs of a recorded run's operations, in the order of their first cycles.
 
     Each cycle is counted for one operation (:class:`Operation`): that of the command in the matrix
     engine; if this engine is idle, that of the command in the vector engine; if both are idle, that

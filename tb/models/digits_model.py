@@ -15,7 +15,7 @@ CALIBRATION_IMAGES = 256
 
 
 def compile_digits(model: str, config: Config, options: Options | None = None) -> CompiledModel:
-    """Return one of the package's models of digits, compiled for the configuration ``config``.
+    """Return the package's digit model named ``model``, compiled for the configuration ``config``.
 
     The model is calibrated on training images. Raises :class:`InputError` if the model is unknown,
     does not accept images of digits, or does not fit the configuration.

@@ -60,7 +60,7 @@ def text_flash_image(
     memory_bytes: int,
     payload: int,
 ) -> FlashImage:
-    """Return the flash image of a language model, which continues a prompt at power-on.
+    """Return a flash image by which a language model continues ``prompt`` at power-on.
 
     The model adds ``steps`` tokens, fewer if the golden machine's text ends earlier. The board has
     ``memory_bytes`` bytes of external memory, and its link accepts ``payload`` bytes in a request.

@@ -28,10 +28,10 @@ class Place:
 
     @property
     def operation(self) -> str:
-        """Name of the operation that computes the tensor: the tensor's name, or ``attention``.
+        """Name of the operation that computes the tensor; usually the tensor's name.
 
-        One operation computes the tensors scores, probabilities and context of a layer; its name is
-        the layer's name and ``attention``.
+        One operation computes the tensors ``scores``, ``probabilities`` and ``context`` of a layer.
+        Its name is the layer's name followed by ``.attention``.
         """
         layer, _, name = self.tensor.rpartition(".")
         if name not in _ATTENTION:

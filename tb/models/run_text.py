@@ -209,8 +209,9 @@ def run_figures(
     ``turns`` lists the measurements of the steps in which every text got a token. ``where``,
     ``engines`` and ``counters`` in the result are sums over these steps. ``macs`` and
     ``external_bytes`` are those of the last step. If the machine has no counters, ``where`` and
-    ``engines`` are empty. ``compared`` lists runs; ``tensors`` is the number of their compared
-    tensors, and ``mismatches`` the number that differ.
+    ``engines`` are empty. ``compared`` lists the measurements of runs whose tensors were compared
+    with the golden machine's. ``tensors`` is the number of these tensors, and ``mismatches`` the
+    number that differ.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

@@ -30,8 +30,9 @@ class Traced:
     """A recorded inference of a model.
 
     ``recording`` has the commands of the inference. ``places`` lists, for each command, the tensor
-    that it helps to compute. ``operations`` lists the cost of each operation of the model.
-    ``figures`` is a dictionary from the names of measurements of the inference to values.
+    that it helps to compute. ``operations`` lists the cycles, products and traffic of each
+    operation of the model. ``figures`` is a dictionary from the names of measurements of the
+    inference to values.
     """
 
     recording: Recording

@@ -35,7 +35,7 @@ def colours(kinds: Iterable[str]) -> dict[str, tuple[float, ...]]:
 
 
 def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
-    """Return a roofline plot: a dot for each operation, and a line for the most products per cycle.
+    """Return a roofline plot: a dot for each operation, a line for the limit of products per cycle.
 
     The vertical axis shows products per cycle. The horizontal axis shows products per byte of
     external memory traffic.
@@ -116,7 +116,7 @@ def utilization(
     title: str,
     total: float,
 ) -> Figure:
-    """Return a plot of each operation's utilization and of the array's activity during a run.
+    """Return a plot of the array's utilization in each operation, and of its activities in a run.
 
     The horizontal axis is the cycle. The upper part shows an operation as one bar, or as several
     bars if it is interrupted. The width of a bar is a number of cycles, and its height is the

@@ -57,8 +57,8 @@ def differing(
     differs from the reference, the name ``read by the host`` is added to the names. If ``output``
     is None, the output is not compared.
 
-    Transposed copies of tensors are not compared. If the field ``fused`` is set, the inputs of
-    softmax and norm are not compared, because they are never written to memory.
+    Transposed copies of tensors are not compared. If the configuration's field ``fused`` is set,
+    the inputs of softmax and norm are not compared, because they are never written to memory.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
     inputs, last = np.split(values, compiled.batch), compiled.quantized.output

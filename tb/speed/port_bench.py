@@ -28,9 +28,9 @@ class PortFigures:
     """Result of a benchmark of a memory controller, measured at its memory ports.
 
     ``mismatches`` is the number of wrong bytes read, ``ready`` the number of cycles from power-on
-    until the memory could be used. The sequential read at the end took ``cycles`` cycles for
-    ``words`` words. ``told`` contains the lines that the simulated Verilog printed, such as
-    messages of its model of a memory chip.
+    until the memory could be used. The benchmark ends with a sequential read of ``words`` words,
+    which took ``cycles`` cycles. ``told`` contains the lines that the simulated Verilog printed,
+    such as messages of its model of a memory chip.
     """
 
     mismatches: int
@@ -52,7 +52,7 @@ def bench_port(
     ``write``, with the widths of the configuration ``config``. The output ``ready`` becomes 1 at
     the end of the memory's initialization. The output ``failed`` is 1 if the initialization failed.
 
-    Raises :class:`RunError` if the initialization failed, or the ports stop or return an
+    Raises :class:`RunError` if the initialization failed, or the ports stop answering or return an
     unrequested word.
     """
     check_simulator("verilator")

@@ -19,7 +19,7 @@ UNITS = ("matrix", "vector", "accumulators")
 
 
 def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> dict[str, Any]:
-    """Return the numbers of register toggles of a linear layer without and with ``sleep``.
+    """Count register toggles while a machine computes a linear layer, without and with ``sleep``.
 
     The field ``sleep`` of a machine makes the registers of unused columns and lanes keep their
     values. The layer multiplies a random input [m, k] by random weights [k, n].

@@ -41,7 +41,7 @@ def random_config(rng: Random) -> Config:
     as a weight format has its default in at least half of the configurations. The default also
     replaces an inadmissible random value.
 
-    A scratchpad bank has at least 256 bytes, 8 lines (widest accesses), and 2 parameter words of
+    A scratchpad bank has at least 256 bytes, 8 lines of the widest access, and 2 parameter words of
     the vector engine. External memory has at least 64 KB, and program memory 1,200 words.
     """
     config = _base(rng)

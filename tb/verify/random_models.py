@@ -70,8 +70,8 @@ def with_zero_tiles(
     """Return ``weights`` with some tiles of their matrices set to zero.
 
     ``share`` is the fraction of a matrix's tiles that become zero; these tiles are chosen at
-    random. A tile has the size of the array of ``config``. Only matrices whose names contain ``of``
-    are changed, or all matrices if ``of`` is empty.
+    random. A tile has the size of the array of ``config``. Only matrices whose names contain the
+    parameter ``of`` are changed, or all if it is empty.
     """
     cols, rows = config.array.cols, config.array.rows
     changed = dict(weights)

@@ -52,9 +52,9 @@ def goals(config: Config) -> tuple[Goal, ...]:
     A goal is an instruction with a certain flag and a certain size. For each operand that is a
     size, such as m, and for each flag, there are goals with four values of the size. The values are
     1, the number of elements that the hardware processes at once (such as the array's rows), one
-    more than this number, and the largest size. The checker and the scratchpad limit the last.
-    Instructions that the checker refuses are no goals: for example, an instruction with a flag
-    whose unit is absent.
+    more than this number, and the largest size. The checker and the scratchpad limit the largest
+    size. Instructions that the checker refuses are no goals: for example, an instruction whose flag
+    needs an absent unit.
     """
     return tuple(_goals(config))
 

@@ -145,8 +145,8 @@ def merge(into: Coverage, other: Coverage) -> None:
 def totals(coverage: Iterable[ModuleCoverage]) -> dict[str, tuple[int, int]]:
     """Return the numbers of coverage points, summed over modules.
 
-    The result is a dictionary from the kind of points (``line`` or ``toggle``) to a pair: the
-    points that were reached, and the points that could be reached.
+    The result is a dictionary from the kind of points (``line`` or ``toggle``) to a pair of
+    numbers: the points that were reached, and the points that can be reached.
     """
     modules = list(coverage)
     return {

@@ -48,7 +48,7 @@ def results(
     jobs: int,
     tell: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
-    """Prove properties, at most ``jobs`` at the same time; return a dictionary for each property.
+    """Prove properties, at most ``jobs`` at a time; return a list with one dictionary for each.
 
     If ``broken`` is false, no counterexample is expected. If ``broken`` is true, the proofs use
     mutants (copies of the circuits with an error), and a counterexample is expected for each

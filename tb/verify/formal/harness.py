@@ -86,8 +86,8 @@ class ModelQueue:
     """A reference queue for proofs, with which the queue of a circuit is compared.
 
     The queue consists of registers in the module ``m``, and has at most ``depth`` entries. The
-    names of the registers begin with ``name``. If the signal ``push`` is 1, ``value`` is added at
-    the end of the cycle. If the signal ``pop`` is 1, the oldest entry is removed.
+    names of the registers begin with ``name``. At the end of a cycle, ``value`` is added if the
+    signal ``push`` is 1, and the oldest entry is removed if the signal ``pop`` is 1.
 
     The member ``count`` is the number of entries, and ``values[0]`` is the oldest entry. ``any`` is
     1 if the queue is not empty or ``push`` is 1. ``oldest`` is the oldest entry, or ``value`` if
