@@ -64,7 +64,7 @@ class Linear:
     """The rescale is multiplied by the rows' factors from a deferred norm."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the bytes that store some rows and columns of the weights, [stored rows, columns].
+        """Return the bytes of the weights in ``rows`` and ``columns``, [stored rows, columns].
 
         If the layer's ``stored`` is None, each byte is one INT8 weight. If not, the bytes are codes
         in the format of ``stored``.
@@ -214,7 +214,7 @@ class Rotary:
     row stands for all places."""
 
     def at(self, places: Ints) -> Ints:
-        """Return the rows of the table ``pairs`` for positions ``places``, [positions, columns].
+        """Return the rows of the table ``pairs`` for token positions ``places``, [places, columns].
 
         A row has the cosines and sines that rotate a head of the token at one position.
         """

@@ -27,7 +27,7 @@ class Stored:
     """Scales of the groups, [ceil(k / group), n], from 1 to 255."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the bytes that store some rows and columns of the weights, [stored rows, columns].
+        """Return the bytes of the weights in ``rows`` and ``columns``, [stored rows, columns].
 
         Each byte has the codes of several weights of one column, or a scale of these weights. If
         groups of rows share scales, ``rows`` must begin at the first row of a group.

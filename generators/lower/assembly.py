@@ -158,10 +158,10 @@ def first_fit(
 ) -> Result | None:
     """Return ``make(choices)`` for the first choices with which a model fits, or None if none fit.
 
-    ``series`` is a list of lists of choices, tried in order. If choices do not fit, ``make`` raises
-    :class:`FitError`. If ``ends(choices, error)`` is true for this error, all smaller choices
-    (``is_smaller``) in the rest of the same list are skipped. ``known`` are choices that do not
-    fit; smaller ones are skipped in all lists.
+    ``series`` is a list of lists of choices (settings of one attempt), tried in order. If choices
+    do not fit, ``make`` raises :class:`FitError`. If ``ends(choices, error)`` is true for this
+    error, all smaller choices (``is_smaller``) in the rest of the same list are skipped. ``known``
+    are choices that do not fit; smaller ones are skipped in all lists.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -206,8 +206,8 @@ def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
     ``words`` is the number of words of all programs. If ``least`` is true, ``words`` is a lower
-    bound that omits the SET instructions of loops. No size of loads then makes the programs fit,
-    and the error's ``hopeless`` is true.
+    bound that omits the SET instructions of loops. In this case no other size of loads makes the
+    programs fit, and the error's ``hopeless`` is true.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -232,11 +232,12 @@ def _more_words(config: Config, least: int = 0) -> tuple[Mapping[str, int], ...]
 def check_programs(
     memory: Memory, least: int, used: dict[str, Use], lasting: Iterable[str]
 ) -> None:
-    """Check that programs fit, and set the lifetimes of the buffers ``lasting`` in ``used``.
+    """Check that programs fit, and set the lifetimes of the buffers named ``lasting``.
 
-    The contents of these buffers stay from run to run, so their lifetime is the whole program.
-    ``least`` is a lower bound of the programs' words (:func:`fewest_words`). Raises
-    :class:`FitError` if the programs are too long, or if weight slots are too few.
+    ``used`` has all buffers' lifetimes. Those of ``lasting``, whose contents stay from run to run,
+    become the whole program. ``least`` is a lower bound of the programs' words
+    (:func:`fewest_words`). Raises :class:`FitError` if the programs are too long, or if weight
+    slots are too few.
     """
     check_words(memory, least, least=True)
     for name in lasting:

@@ -70,9 +70,9 @@ def softmax(
     """Return the instruction that computes the softmax of a head's scores.
 
     If ``flags`` contains ``drain``, the instruction reads the scores from the accumulators. If not,
-    it reads requantized scores from the scratchpad. ``row`` is used only for shaped attention,
-    which adds a number to each token's score with itself. In the first row of scores, this score is
-    in column ``row``. The other arguments are those of :meth:`Work.softmax`.
+    it reads requantized scores from the scratchpad. ``row`` is the column of the first token's
+    score with itself, in the first row of scores. Only shaped attention uses it: it adds a number
+    to each token's score with itself. The other arguments are those of :meth:`Work.softmax`.
     """
     diagonal = op.heads[head].diagonal
     return work.softmax(

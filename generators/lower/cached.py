@@ -71,11 +71,11 @@ class Cached:
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
-        """Add loads of new keys and values after a loop over layers; no instruction uses them.
+        """Add loads after a loop over layers; no instruction reads the loaded keys and values.
 
-        Each iteration of the loop loads the next layer's cache after the stores of new keys and
-        values. The last layer has no next layer; the added loads replace the missing ones.
-        Instructions after the loop then wait like those in an iteration.
+        Each iteration of the loop stores new keys and values, and loads the next layer's cache. The
+        last layer has no next layer, so the added loads follow its stores. Instructions after the
+        loop then wait like those in an iteration.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -114,7 +114,7 @@ class Cached:
         return View(Ref(buffer, offset), self.plan.cache_strides[name])
 
     def inputs(self) -> View:
-        """Return the view of the attention's stored inputs, for all tokens of the text."""
+        """Return the view of the cached rows (one per token) that give the keys and values."""
         return self._buffer(INPUTS)
 
     def append_keys(self) -> None:

@@ -63,8 +63,8 @@ class Choices:
         """Return whether loads and blocks are at most as large as with the choices ``other``.
 
         ``blob_bytes`` is the size of one load, and ``block_bytes`` that of one block of a tensor.
-        If the choices differ in loops or in ``compact``, the result is False. ``compact`` is the
-        ratio that decides which zero weights are left out.
+        If the choices differ in loops or in ``compact``, the result is False. If ``compact`` is not
+        0, zero tiles are left out if this saves at least ``compact`` cycles per added program word.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind

@@ -69,8 +69,8 @@ class Layers(Instructions):
 
         If the model has learned positions, the instruction also adds the embedding of the token's
         position. Register ``place`` holds the byte offset of a row in the table of positions: the
-        row of the first token that the run looks up for this text. The row that this instruction
-        adds is ``behind`` rows later.
+        row of the first token that the run looks up for this text. The instruction adds the row
+        that is ``behind`` rows after that row.
 
         If the tables do not stay in the scratchpad, loads of these rows are added first.
         """

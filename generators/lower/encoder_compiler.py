@@ -113,11 +113,11 @@ class CompiledModel(EncoderHost):
     def parting(
         self, weights: Weights, samples: Samples, progress: Progress | None = None
     ) -> Parting:
-        """Return the errors of the integer model's tensors, compared with the float model's.
+        """Return the integer model's errors (:class:`Parting`), compared with the float model.
 
-        The tensors are the output and inner tensors, for the first :data:`COMPARED` inputs in
-        ``samples``. ``weights`` are the float model's weights. ``progress(done, count)`` is called
-        with the number of inputs done and the number of all inputs.
+        They are the errors of the output and of inner tensors, for the first :data:`COMPARED`
+        inputs in ``samples``. ``weights`` are the float model's weights. ``progress(done, count)``
+        is called with the number of inputs done and the number of all inputs.
         """
         some = [np.asarray(values) for values in samples[:COMPARED]]
         return parting(self.quantized, weights, some, progress=progress)

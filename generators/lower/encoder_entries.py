@@ -81,7 +81,7 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
 def assembly(
     placed: Placed, model: ModelDescription, layers: int | None = None
 ) -> Assembly[Placed]:
-    """Return an encoder's programs, and the runs whose predicted cycles decide between programs.
+    """Return an encoder's programs, and the runs whose predicted cycles the search compares.
 
     If ``layers`` is given, the programs have only that number of layers. In this case there are no
     programs that read fewer bits of nested weights.
@@ -132,9 +132,9 @@ def _programs(nodes: Sequence[Node], call: Call, *, coarser: bool = True) -> dic
 def again(nodes: Sequence[Node]) -> list[Node]:
     """Return the instructions of every run after the first one.
 
-    They are ``nodes`` without the loads that only the first run needs, such as loads of weights
-    that stay on the chip. If there are no such loads, all runs have the same instructions, and the
-    list is empty.
+    They are those of the first run (``nodes``) without the loads that only this run needs, such as
+    loads of weights that stay on the chip. If there are no such loads, all runs have the same
+    instructions, and the list is empty.
     """
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []

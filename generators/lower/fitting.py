@@ -44,8 +44,8 @@ class FitError(InputError):
     words for the program memory, and slots for weight slots (storage in the array for one weight
     tile each).
 
-    ``hopeless`` is true if other sizes or places of loads cannot help: the tensors alone do not fit
-    the scratchpad, or the program is too long.
+    ``hopeless`` is true if loads of other sizes or at other points of the program cannot help: the
+    tensors alone do not fit the scratchpad, or the program is too long.
     """
 
     def __init__(

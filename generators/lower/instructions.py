@@ -144,8 +144,8 @@ class Work:
 
         ``beside`` is the view of a second input: rows to add, rotations or multipliers. If
         ``residual`` is true, the second input is the target's old values, which are added.
-        ``table`` is the value of the operand ``table``. It belongs to an activation, a rotation or
-        a gate (see :meth:`celosia.generators.lower.rules.Rules.requantize`).
+        ``table`` is the instruction's operand of this name: a table slot, the columns of a head or
+        a zero point (see :meth:`celosia.generators.lower.rules.Rules.requantize`).
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:

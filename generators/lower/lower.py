@@ -30,8 +30,8 @@ SAMPLED = 2
 class Lowered:
     """A lowered encoder: its instructions, the sizes of its buffers, and its memory image.
 
-    The instructions are in three groups: ``before`` the layers, in the ``layers``, and ``after``
-    them.
+    The members ``before``, ``layers`` and ``after`` have the instructions before, in and after the
+    layers.
     """
 
     before: list[Item]

@@ -115,7 +115,7 @@ class Plan:
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
-        """Parts of the output head's tile columns if requantization parameters are streamed.
+        """Parts of the output head's tile columns, for plans that stream requantization parameters.
 
         Each part is (first tile column, last tile column + 1). One iteration of a loop computes
         :data:`STAGES` successive parts of equal size. The remaining parts follow the loop, and may

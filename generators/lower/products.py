@@ -141,8 +141,8 @@ class Matrix:
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Divide a range of the layer's tile columns into runs that are computed separately.
 
-        The range is ``count`` tile columns from ``first`` on. The accumulators may have tile
-        columns of zeros between these. The tile columns of a run are equally far apart there.
+        The range is ``count`` tile columns from ``first`` on. In the accumulators, tile columns of
+        zeros may separate these, but those of a run are at equal distances.
 
         Yields ((first, count), index, distance) of each run. ``(first, count)`` are its tile
         columns in the layer. In the accumulators the run begins ``index`` tile columns after the
@@ -181,11 +181,11 @@ class Room:
     def layer(
         self, op: Linear, rows: slice, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
-        """Store some rows of a layer's weights, and return two lists of products.
+        """Store the given rows of a layer's weights here, and return the products that read them.
 
-        The first list has the products with these weights; the second has those with the rows
-        ``thin`` of the low-rank correction's second matrix, by default none. Nested weights
-        are stored bit plane by bit plane, and ``thin`` after the first plane.
+        The result is two lists of :class:`Product`: those with these weights, and those with the
+        rows ``thin`` of the low-rank correction's second matrix (default: none). Nested weights are
+        stored one bit plane after another; the rows ``thin`` are stored after the first plane.
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]

@@ -266,7 +266,7 @@ class Instructions(Rules):
         self.stage.add(*drains)
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return ``count``, or the register of a run's rows if these are all rows.
+        """Return ``count`` or, if it is all rows, the run's number of rows (usually a register).
 
         ``first`` and ``total`` are unused here; other subclasses read them.
         """

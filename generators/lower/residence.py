@@ -174,10 +174,10 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def line(self, register: Register) -> int | Given:
-        """Return the operand for the row or column of a weight slot for a run's first token.
+        """Return the operand for the row or column of a slot that stores a run's first token.
 
-        For ``Register.KEY_LINE``, the operand is the column of the token's key. For
-        ``Register.VALUE_LINE``, the operand is the row of the token's value. ``register`` names the
+        For ``Register.KEY_LINE``, the operand is the weight slot's column of the token's key. For
+        ``Register.VALUE_LINE``, it is the slot's row of the token's value. ``register`` names the
         register of the first text. The operand reads the corresponding register of the text with
         number :attr:`text`.
 

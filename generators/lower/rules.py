@@ -66,7 +66,7 @@ class Rules(ABC):
         return True
 
     def walk(self, ops: Sequence[Op], table: Mapping[type[Op], Callable[[Step], None]]) -> None:
-        """Lower operations in steps: each is an operation with the rowwise operations after it.
+        """Lower operations in steps. A step is an operation with the rowwise operations after it.
 
         ``table`` is a dictionary from the type of a step's first operation to the function that
         lowers the :class:`Step`.
@@ -153,8 +153,8 @@ class Rules(ABC):
 
         ``rows`` and ``columns`` (first, count) are the part of the result that is computed. It is
         written to ``target`` or, by default, to the result's buffer. If the layer reads rows of a
-        deferred norm, the DRAIN multiplies each row by its factor. The first row has the factor of
-        its number, or number ``factor`` if it is row 0.
+        deferred norm, the DRAIN multiplies each row by its factor. The first row's factor has the
+        row's number or, for row 0, the number ``factor``.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]

@@ -70,10 +70,11 @@ class Search:
         """Return True if no plan with smaller loads and blocks than ``plan`` can fit.
 
         ``refusal`` is the reason why the program of ``plan`` does not fit. If the tensors alone
-        exceed the scratchpad, the result is ``not self.patient``. If the program has too many
-        words, the result is True except in two cases. In the first case, the plan moves blocks to
-        external memory (``spills``), and the program may have few enough words without these moves.
-        In the second case, loops over a product's parts load the input again (``reloads``).
+        exceed the scratchpad, the result is True, unless ``patient`` is set, to try smaller
+        loads nevertheless. If the program has too many words, the result is True except in two
+        cases. In the first case, the plan moves blocks to external memory (``spills``), and the
+        program may have few enough words without these moves. In the second case, loops over a
+        product's parts load the input again (``reloads``).
         """
         if refusal.stage == Stage.TOO_LONG:
             varied = plan.reloads and plan.loop_parts

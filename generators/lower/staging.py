@@ -122,7 +122,7 @@ def stage_size(config: Config, occupied: int, most: int) -> int:
 
     ``occupied`` is the number of scratchpad bytes that other buffers use. The size is the smallest
     of ``most`` bytes, 16 KiB, a quarter of a bank, and an eighth of the free scratchpad, rounded
-    down to whole lines. However, it is never less than :func:`least_size`.
+    down to whole scratchpad lines. However, it is never less than :func:`least_size`.
     """
     free = max(0, config.scratchpad.bytes - occupied) // 2
     line = config.line_bytes

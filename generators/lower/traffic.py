@@ -52,9 +52,9 @@ class Traffic(Rules):
         """Return the number of rows that a run processes, of ``count`` rows of a tensor.
 
         The result is a register if the model accepts shorter inputs and the tensor has a row for
-        each token. The rows of the whole sequence always have one. For fewer rows, the result is
-        ``count`` if no register is free, or if the program has loops over heads or parts. The run
-        then also processes rows after the input's last token.
+        each token. The number of rows of the whole sequence always has a register. For fewer rows,
+        the result is ``count`` if no register is free, or if the program has loops over heads or
+        parts. The run then also processes rows after the input's last token.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:

@@ -94,10 +94,10 @@ def tiles_held(
 
     ``used`` [k, n] is False for weights that are zero. ``whole`` is the range of the layer's
     weights to store, and the only part if ``used`` is None. Parts are rectangles of tiles, and each
-    part needs one product instruction. A rectangle of zeros is omitted only if this saves a product
-    of ``height`` rows at least ``ratio`` cycles per program word of the additional instruction. A
-    whole tile column of zeros is always omitted. If groups of weights share scales, only whole
-    groups are omitted.
+    part needs one product instruction. A rectangle of zeros is omitted only if a product
+    of ``height`` rows then takes at least ``ratio`` fewer cycles per word of the additional
+    instruction. A whole tile column of zeros is always omitted. If groups of weights share scales,
+    only whole groups are omitted.
     """
     if used is None:
         return [whole]

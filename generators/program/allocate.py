@@ -76,8 +76,8 @@ def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> 
     ``before`` is the result for the program without the last part. The repeated program executes
     the part 1 + ``times`` times.
 
-    In :attr:`Use.beside`, each further execution adds ``used`` minus ``before``. Lifetimes are
-    those in ``used``.
+    Each further execution adds the difference between the counts (:attr:`Use.beside`) in ``used``
+    and those in ``before``. Lifetimes are those in ``used``.
     """
     grown = {}
     for name, use in used.items():

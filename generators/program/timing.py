@@ -176,9 +176,9 @@ class VectorTiming:
         """Return the cycle in which a command that is offered in cycle ``begin`` completes.
 
         Products have priority at the memories, so they may delay the command. ``others`` are the
-        spans in which products read the scratchpad. In spans of ``sums`` they write accumulator
-        rows of one parity, in ``tiles`` rows in ascending order. Past spans are removed from
-        ``tiles``.
+        spans in which products read the scratchpad. ``sums`` are the spans in which they write
+        accumulator rows of one parity. ``tiles`` are those in which they write one tile column's
+        rows in ascending order. Past spans are removed from ``tiles``.
         """
         while tiles and tiles[0].end <= begin:
             tiles.popleft()
