@@ -60,9 +60,10 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
 
     ``values`` maps short names of configuration fields to values. It has all newer fields, and may
     have older fields. Each option of a newer field stands for values of older fields (see
-    :data:`CHOICES`). An older field in ``values`` overrides the value that an option stands for.
-    The result has the option for the changed values. Raises :class:`InputError` if there is no such
-    option, and :class:`InputTypeError` if an older field's value has the wrong type.
+    :data:`CHOICES`). If ``values`` has an older field, its value overrides the option's value for
+    it, and the newer field of the result is the option for the overridden values. Raises
+    :class:`InputError` if there is no such option, and :class:`InputTypeError` if an older field's
+    value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():

@@ -55,9 +55,9 @@ class Fields(MatrixSizes, VectorSizes):
     micro: Micro | None = None
 
     def part(self, kind: type[Part]) -> Part:
-        """Return the part of this configuration that one engine uses, as an instance of ``kind``.
+        """Return the configuration values that one engine uses, as an instance of class ``kind``.
 
-        Each field of ``kind`` is a field or property of a configuration.
+        Each field of ``kind`` gets the value of this object's field or property of the same name.
         """
         return kind(**{each.name: getattr(self, each.name) for each in dataclasses.fields(kind)})
 

@@ -70,9 +70,9 @@ class WeightFormat:
     def passes(self, width: int) -> int:
         """Return the number of passes in which the array multiplies by an operand of this format.
 
-        In each pass the array multiplies by ``width`` bits of the operand. The part with the
-        highest bits is signed, the others are unsigned. If the format's operands (:attr:`values`)
-        are only -1, 0 and 1, the result is 1 at any width.
+        In each pass the array multiplies by one part of the operand (``width`` bits). The part with
+        the highest bits is signed, the others are unsigned. If the format's operands
+        (:attr:`values`) are only -1, 0 and 1, the result is 1 at any width.
         """
         if set(self.values) <= {-1, 0, 1}:
             return 1

@@ -77,7 +77,7 @@ def requests_latency(stages: int) -> int:
 
 
 def lines_wait(access: Access, stages: int) -> bool:
-    """Return whether a line read from the scratchpad passes a register before it enters a queue.
+    """Return whether a scratchpad line passes a register on its way from block RAM to a queue.
 
     The register takes one cycle. A machine has it only if ``stages`` is 1 (registers between
     distant units) and its lines are longer than 8 bytes. Without it, the path from block RAM
@@ -120,17 +120,18 @@ def requantizer_latency(*, registered: bool) -> int:
 
 
 def intake_latency(config: VectorSizes) -> int:
-    """Return the cycles in which the vector engine requantizes a beat of sums to INT16 elements.
+    """Return the cycles that the vector engine takes to requantize sums to INT16 elements.
 
-    The sums are read from accumulators. The elements are inputs of a softmax or a norm.
+    The sums are a beat from the accumulators. The elements are inputs of a softmax or a norm.
     """
     registered = config.control.registered
     return requantizer_latency(registered=registered) + 2 * registered
 
 
 def epilogue_latency(config: VectorSizes) -> int:
-    """Return the cycles from a beat at the requantizer to the scratchpad write of its results.
+    """Return the cycles from sums at the requantizer's input to the write of their results.
 
+    The sums are one beat of the vector engine, and the results are written to the scratchpad.
     The cycles of the rotary unit, and the additional cycles of activation functions that use
     polynomials, are not included.
     """
@@ -142,10 +143,10 @@ def epilogue_latency(config: VectorSizes) -> int:
 def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
     """Return the cycles from the last beat of a row of scores to the softmax unit's first result.
 
-    The row has one beat of ``lanes`` scores. Each further beat delays the last result by
-    :func:`softmax_beat_cycles`. ``longest_row`` is the largest number of scores in a row that the
-    unit accepts. If ``deferred`` is false, results are probabilities. If it is true, they are
-    exponentials; a later instruction divides by their sum over the row.
+    The number is for a row of one beat (``lanes`` scores). Each further beat of a row delays its
+    last result by :func:`softmax_beat_cycles`. ``longest_row`` is the largest number of scores in a
+    row that the unit accepts. If ``deferred`` is false, results are probabilities. If it is true,
+    they are exponentials; a later instruction divides by their sum over the row.
     """
     if deferred:
         return _log2(lanes) + 8
@@ -155,9 +156,9 @@ def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
 
 
 def softmax_beat_cycles(*, deferred: bool) -> int:
-    """Return the cycles by which each beat of a row after the first delays the last result.
+    """Return the cycles that each beat of a row after the first adds to the row's latency.
 
-    The delay of the last result is counted from the row's last beat of scores.
+    This latency is counted from the row's last beat of scores to the row's last result.
     """
     return 1 if deferred else 2
 
@@ -193,7 +194,7 @@ def row_width(config: MatrixSizes) -> int:
 
 
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
-    """Return whether two products ``a * b[0]`` and ``a * b[1]`` of one multiplier overlap.
+    """Return whether two products ``a * b[0]`` and ``a * b[1]`` overlap in a multiplier's output.
 
     The multiplier's second operand is ``b[0] + (b[1] << shift)``. If ``shift`` is the width of
     ``a * b[0]``, the products do not overlap. If the operand would be wider than ``factor_width``
@@ -216,10 +217,10 @@ def product_latency(config: MatrixSizes) -> int:
 
 
 def weights_latency(config: Datapath) -> int:
-    """Return the cycles from a weight slot's number at the array to its weights at the multipliers.
+    """Return the cycles from a slot number at the array to the slot's weights at the multipliers.
 
-    A weight slot is an adder-tree array's storage for one tile. If the machine is ``registered``
-    and has more than four slots, the weight memory's output register adds one cycle.
+    A weight slot is an adder-tree array's storage for one tile. If the field ``registered``
+    is true and there are more than four slots, the weight memory's output register adds one cycle.
     """
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 

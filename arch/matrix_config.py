@@ -16,11 +16,11 @@ class MatrixSizes(Datapath):
 
     @property
     def low_rows(self) -> int:
-        """Number of rows at the end of a weight slot that hold lower four bits of attention keys.
+        """Number of rows at the end of a weight slot that hold the lower four bits of key elements.
 
-        A weight slot is the array's storage for one tile of weights or keys. A packed KV cache
-        stores the upper four bits of each key element, and the lower four bits of a key's first
-        elements. The number is 0 without a packed KV cache.
+        A weight slot is the array's storage for one tile of weights or keys. In a packed KV cache,
+        the first elements of each key have eight bits, and the others only the upper four. Without
+        a packed KV cache the number is 0.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
@@ -71,7 +71,7 @@ class MatrixSizes(Datapath):
         """Largest number of passes of the array that one row of activations takes.
 
         It is 2 if the array accepts INT16 activations, otherwise ``passes``, the number of passes
-        over an 8-bit weight.
+        in which it multiplies by an 8-bit weight.
         """
         return 2 if self.array.wide else self.passes
 
@@ -109,9 +109,10 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Number of rows at the start of a weight slot that hold upper four bits of attention keys.
+        """Number of rows at the start of a weight slot for the upper four bits of key elements.
 
-        A weight slot is the array's storage for one tile. Each row holds the bits of one key
+        A weight slot is the array's storage for one tile. In a slot whose last rows hold the lower
+        bits of keys (:attr:`low_rows`), each of the first rows holds the upper bits of one key
         element. The number is a power of two.
         """
         return max(1, next_power_of_two(self.array.rows) // 2)

@@ -181,9 +181,9 @@ class Fused:
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
-    """Memory of one normalization factor per softmax or RMS norm row.
+    """Memory of normalization factors, one per row of a softmax or RMS norm.
 
-    DRAIN multiplies each row of a later product by the row's factor.
+    DRAIN multiplies the rows of a later product by them.
     """
 
     rows: int

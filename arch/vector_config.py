@@ -47,11 +47,11 @@ class VectorSizes(Datapath):
 
     @property
     def pre_depth(self) -> int:
-        """Number of words of the parameter memory that SOFTMAX and NORM can use; 0 if not limited.
+        """Number of words at the start of the parameter memory that SOFTMAX and NORM can use.
 
-        SOFTMAX and NORM use the parameters to requantize sums from accumulators. They can use only
-        this number of words at the memory's start. Without the record ``fused``, they cannot read
-        accumulators, and the number is also 0.
+        SOFTMAX and NORM use the parameters to requantize sums from accumulators. The number is 0 if
+        they can use all words. It is also 0 if they cannot read accumulators because the machine
+        lacks the record ``fused``.
         """
         return self.fused.words if self.fused else 0
 

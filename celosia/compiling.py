@@ -99,9 +99,9 @@ def calibration_inputs(model: Model, calibration: Inputs | Path | None) -> Seque
     """Return the inputs that calibrate an encoder, after the host's preprocessing.
 
     If ``calibration`` is a path, the inputs are read from this file; otherwise they are
-    ``calibration`` itself. If it is None, they are training images for a digits model, and
-    sentences for an encoder with a tokenizer. For all other encoders they are then random, and a
-    warning is issued.
+    ``calibration`` itself. If it is None, they are training images for a digits model,
+    sentences for an encoder with a tokenizer, and random numbers for any other encoder (with a
+    warning).
     """
     source = model.source
     assert isinstance(source, Source)

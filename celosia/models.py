@@ -146,7 +146,7 @@ def _several(name: str, inputs: Inputs) -> Sequence[Any]:
 
 
 def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> list[list[int]]:
-    """Return a list of token numbers for each input, which is a text or a row of token numbers.
+    """Return for each input, a text or a row of token numbers, the list of its token numbers.
 
     ``name`` is the model's name in messages. Raises :class:`InputError` if an input is neither a
     text nor a row of integers [n].

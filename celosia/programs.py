@@ -170,16 +170,17 @@ class Program(Shown):
         )
 
     def run(self, inputs: Inputs, on: str = "golden", *, timing: MemoryTiming = FAR) -> Run:
-        """Run the program on inputs, and compare its tensors with those of the golden machine.
+        """Run the program on inputs; return its outputs, cycles and the number of wrong tensors.
 
-        ``inputs`` have the form that :meth:`celosia.Model.floats` accepts. If an encoder was opened
-        without its model, each input is a matrix [tokens, features] that the machine reads without
-        preprocessing. ``on`` names the machine: ``golden``, the simulators ``verilator`` and
-        ``icarus``, or the port of a board, such as ``/dev/ttyUSB0``. If ``on`` is ``golden``, the
-        golden machine runs the program, and its tensors are compared with those that NumPy
-        computes for the quantized model, without the program. A simulated machine has a trace port,
-        which reports every written tensor. A board has no such port, so only its outputs are
-        compared. ``timing`` is the timing of external memory in a simulation.
+        A tensor is wrong if it differs from that of the golden machine. ``inputs`` have the form
+        that :meth:`celosia.Model.floats` accepts. If an encoder was opened without its model, each
+        input is a matrix [tokens, features] that the machine reads without preprocessing. ``on``
+        names the machine: ``golden``, the simulators ``verilator`` and ``icarus``, or the port of a
+        board, such as ``/dev/ttyUSB0``. If ``on`` is ``golden``, the golden machine runs the
+        program, and its tensors are compared with those that NumPy computes for the quantized
+        model, without the program. A simulated machine has a trace port, which reports every
+        written tensor. A board has no such port, so only its outputs are compared. ``timing`` is
+        the timing of external memory in a simulation.
 
         Raises :class:`InputError` if an input does not fit or the machine is unknown, and
         :class:`RunError` if a run fails.

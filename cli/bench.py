@@ -86,11 +86,11 @@ def gemm(
     a name, for example `bert-base qkv`. NAME selects all products whose names contain NAME; `all`
     selects every product. Operands and results are in external memory.
 
-    cycles is the time from the array's first request for an operand to its last sum in the
-    accumulators. total_cycles is the time from start to halt. utilization is the number of
-    multiplications divided by (cycles times the number of array elements). total_utilization is the
-    same quotient with total_cycles. With --sparsity, a share of the weights is zero, and the
-    weights are in the scratchpad before the run starts.
+    Column `cycles` is the time from the array's first request for an operand to its last sum in the
+    accumulators, and `total_cycles` the time from start to halt. Column `utilization` is the number
+    of multiplications divided by (`cycles` times the number of array elements), and
+    `total_utilization` the same quotient with `total_cycles`. With --sparsity, a share of the
+    weights is zero, and the weights are in the scratchpad before the run starts.
 
     With --toggles, the command compares two machines. In the machine with the field `sleep`, the
     registers of unused columns and lanes keep their values. The other machine does not have this
@@ -172,8 +172,8 @@ def attention(
     """Compile an encoder of one layer with random weights, run it, and measure its attention.
 
     HEADS is the number of heads, SEQ the number of queries and of keys, and DIM the number of
-    columns of each head. cycles is the number of cycles that the run spends on attention: on the
-    scores, the softmax, and the products with the values, for all heads.
+    columns of each head. The result `cycles` is the number of cycles that the run spends on
+    attention: on the scores, the softmax, and the products with the values, for all heads.
     """
     check_clocked(simulator)
     heads, seq, head_dim = (sizes[name] for name in ("heads", "seq", "dim"))

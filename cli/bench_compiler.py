@@ -56,9 +56,9 @@ def bench_compiler(names: tuple[str, ...]) -> None:
 
     The table has the seconds of processor time that three steps take: drawing random weights,
     quantization, and the compiler. The machine is the preset `medium`; for ViT and Llama its
-    scratchpad has 1 MB. cycles is the predicted number of cycles of one inference, or of the last
-    token for which Llama's cache has room. peak_bytes is the largest amount of memory that the
-    command has used since its start.
+    scratchpad has 1 MB. Column `cycles` is the predicted number of cycles of one inference, or of
+    the last token for which Llama's cache has room. Column `peak_bytes` is the largest amount of
+    memory that the command has used since its start.
     """
     known = {model.name: model for model in MODELS}
     for name in names:

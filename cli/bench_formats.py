@@ -83,14 +83,13 @@ def bench_formats(
     """Run decoder layers in every number format, or in formats with NAME in their names.
 
     Each row of the table is for one format. The command measures the processing of one token, as
-    celosia bench decode does, on the preset small with some fields changed. The column weights
-    shows where the weights are. Streamed weights are in external memory, and the model has one
-    layer. Resident weights are all in the array's weight slots (each stores one tile), and the
-    model has two layers. share is the row's cycles, divided by the cycles of the first row whose
-    weights are likewise streamed or resident. slots is the number of weight slots that contain
-    weights, keys or values. luts, multipliers and block_rams are the resources of the matrix engine
-    on an ECP5 device. They include the weight slots, and the zero-skip unit if the machine has one.
-    With --no-area these three columns are left out.
+    `celosia bench decode` does, on a variant of the preset `small`. Column `weights` is `streamed`
+    (external memory, one layer) or `resident` (all in the array's weight slots, two layers). A
+    weight slot stores one tile. Column `share` is the row's cycles, divided by the cycles of the
+    first row with the same value in `weights`. Column `slots` is the number of weight slots that
+    contain weights, keys or values. Columns `luts`, `multipliers` and `block_rams` are the
+    resources of the matrix engine on an ECP5 device. They include the weight slots, and the
+    zero-skip unit if the machine has one. With --no-area these three columns are left out.
     """
     sized = bool(words) and words[0][0].isdigit() and "x" in words[0]
     sizes = read_size(_SIZE, words[0] if sized else "96x256x64", {})

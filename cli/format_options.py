@@ -37,9 +37,9 @@ class Key:
     def value(self, key: str, text: str) -> Any:
         """Convert ``text`` (the text after ``KEY=``) to the type ``kind``, and return the value.
 
-        ``key`` is the name of the key in error messages. If ``kind`` contains choices, only these
-        texts are permitted. Raises :class:`InputError` if the text is not permitted or cannot be
-        converted.
+        ``key`` is the name of the key in error messages. If ``kind`` is a tuple of texts, ``text``
+        must be one of them, and is returned. Raises :class:`InputError` if it is not one of them or
+        cannot be converted.
         """
         if isinstance(self.kind, tuple):
             if text not in self.kind:

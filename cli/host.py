@@ -51,7 +51,7 @@ class Line:
         return self.port
 
     def open(self, config: Config | None = None) -> Device:
-        """Return the machine at the port.
+        """Return the machine at the port that the option ``--port`` names.
 
         The machine's configuration is ``config`` or, if this is None, that of the option
         ``--config``. If neither is given, it is the preset's or board's configuration whose

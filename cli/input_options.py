@@ -99,8 +99,8 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
 def input_files(values: Mapping[str, Any]) -> Files:
     """Return the files of inputs, answers, labels and calibration inputs that options name.
 
-    The result also has the number of random inputs. ``values`` is a dictionary from the command's
-    parameters to their values.
+    The field ``random`` of the result is the number of random inputs. ``values`` is a dictionary
+    from the command's parameters to their values.
     """
     inputs, random = random_count(values["inputs"])
     names = ("answers", "labels", "calibration")

@@ -280,8 +280,8 @@ def given_options(names: Sequence[str]) -> list[str]:
 def refuse_given(user: str, *names: str) -> None:
     """Raise :class:`InputError` if the command line has an option that does not apply to ``user``.
 
-    ``names`` are the parameters of the options that do not apply. ``user`` is a noun for the
-    message, or another option such as "--toggles".
+    ``names`` are the parameters of the options that do not apply. ``user`` is the noun
+    in the message to which they do not apply, or another option such as "--toggles".
     """
     refused = given_options(names)
     if refused:

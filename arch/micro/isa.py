@@ -4,7 +4,8 @@ The core has 64 registers of 32 bits; register 0 is always 0. It has four memori
 (bytes, at any alignment), the data memory (32-bit words, ``celosia.arch.micro.memory``), its
 microcode (32-bit words, read only) and external memory through its port. A micro-instruction is a
 32-bit word. Its fields, from the least significant bit on, are the number of the operation, the
-numbers of the registers ra, rb and rd, and an immediate or a target:
+numbers of the registers ra, rb and rd, and an immediate or a target. The operation's :class:`Form`
+determines which of these fields it has:
 
 ======= ===========================================================================
 5:0     operation
