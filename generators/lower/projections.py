@@ -89,9 +89,10 @@ class Instructions(Rules):
 
         The first call for a name allocates ``rows`` accumulator rows. Sums of attention may share
         rows with sums of the MLP or of the output head. All sums of attention are requantized
-        before the sums of the MLP or the head are written.
+        before the sums of the MLP or the head are written. The thin sums of a correction exist
+        beside those of its layer.
         """
-        return self.accumulators.named(name, rows, later=name in BEHIND)
+        return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 
     def stride(self, op: Linear) -> int:
         """Return the distance between the sums of adjacent tile columns (in accumulator rows).
