@@ -141,12 +141,12 @@ def epilogue_latency(config: VectorSizes) -> int:
 
 
 def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
-    """Return the cycles from the last beat of a row of scores to the softmax unit's first result.
+    """Return the cycles from a row of scores to the softmax unit's result, for a row of one beat.
 
-    The number is for a row of one beat (``lanes`` scores). Each further beat of a row delays its
-    last result by :func:`softmax_beat_cycles`. ``longest_row`` is the largest number of scores in a
-    row that the unit accepts. If ``deferred`` is false, results are probabilities. If it is true,
-    they are exponentials; a later instruction divides by their sum over the row.
+    A beat has ``lanes`` scores. Each further beat adds :func:`softmax_beat_cycles` to the row's
+    latency, from its last beat of scores to its last result. ``longest_row`` is the largest number
+    of scores in a row that the unit accepts. If ``deferred`` is false, results are probabilities.
+    If it is true, they are exponentials; a later instruction divides by their sum over the row.
     """
     if deferred:
         return _log2(lanes) + 8

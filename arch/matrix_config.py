@@ -9,7 +9,7 @@ from celosia.arch.records import Accumulators, Array, Control, PackedCache, Weig
 
 
 class MatrixSizes(Datapath):
-    """Sizes that are derived from the array, and from the formats of weights and KV cache."""
+    """Counts, widths and flags derived from the array and the formats of weights and KV cache."""
 
     packed_cache: PackedCache | None
     weights: Weights | None

@@ -149,7 +149,7 @@ def compiled_text(
 
     ``values`` is a dictionary from the names of the command's parameters to their values.
     ``memory_bytes`` is the size of external memory; None stands for all memory that the machine can
-    address. The program continues ``texts`` texts together: each run processes one token of every
+    address. ``texts`` is the number of texts: each run of the program processes one token of every
     text. Raises :class:`InputError` before it compiles if the model cannot continue one of the
     ``prompts`` by ``steps`` tokens.
     """

@@ -70,9 +70,9 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
     """Return weights as the bytes of weight slots, and the scales of these slots.
 
-    A weight slot is storage in the array for one weight tile: ``size`` rows of bytes. The first
-    result is the bytes of the weights in ``rows``, an array [rows of bytes, n]. Each byte has two
-    weights of one column.
+    A weight slot is storage in the array for one weight tile: ``size`` rows of bytes. ``rows`` is
+    a range of rows of the weight matrix [k, n]. The first result is an array [rows of bytes, n]
+    that contains these rows. Each byte has two weights of the same column.
 
     If groups of weights share scales, the second result is a :class:`Stored` with these bytes and
     one scale for each column of each slot. In this case ``rows`` must begin at the first row of a

@@ -28,8 +28,8 @@ class Steps(abc.ABC, Generic[D]):
 
     ``rows`` is a dictionary from tensor name to rows of the tensor in calibration, [count,
     columns]. Operands of matrix products are integers of ``operand_width`` bits, from
-    ``operand_min`` to ``operand_max``. If the option ``balance`` is None, the argument
-    ``balance`` replaces it. It is the argument ``strength`` of the function
+    ``operand_min`` to ``operand_max``. The argument ``balance`` is used if the option ``balance``
+    is None. The value used is passed as ``strength`` to
     :func:`celosia.generators.quantize.balance.column_gains`, which scales a tensor's columns.
     """
 

@@ -1,1 +1,1 @@
-"""SPI flash: a reader, and a circuit that executes the power-on image (host link requests)."""
+"""SPI flash: a reader, and a circuit that sends the power-on image's requests to the host link."""

@@ -33,13 +33,13 @@ def job_layout(config: MatrixConfig) -> data.StructLayout:
 
     ``tile`` describes the tile (:func:`celosia.hdl.matrix.tiles.tile_layout`). ``m`` is the number
     of rows of the activations A, ``a_stride`` the distance between adjacent rows in bytes, and
-    ``a_zero`` the zero point of A. ``push`` is a mask of engines that receive a dependency token
-    when the command is done.
+    ``a_zero`` the zero point of A. ``push`` is a mask of the engines that receive a dependency
+    token when the command is done, after its last tile.
 
-    Fields that the machine does not use are absent. ``parts`` is the number of passes of each
-    vector through the array, minus one. ``wide`` is 1 if activations are INT16. ``paired`` is 1 if
-    the bytes of the weight slot hold two 4-bit tiles. :func:`celosia.hdl.matrix.array.part_member`
-    explains ``lower``, ``block`` and ``scaled``.
+    The other fields are absent if the machine does not use them. ``parts`` is the number of passes
+    of each row of A through the array, minus one. ``wide`` is 1 if activations are INT16.
+    ``paired`` is 1 if the bytes of the weight slot hold two 4-bit tiles. ``lower``, ``block`` and
+    ``scaled`` describe the slot's contents (:func:`celosia.hdl.matrix.array.part_member`).
     """
     return data.StructLayout(
         {

@@ -173,9 +173,9 @@ def run(
 class Runtime:
     """Verilator's runtime library, compiled once for the simulations of all circuits.
 
-    The library is a set of object files and a precompiled header. ``make`` lists the options for
-    make with which the library is compiled. ``options`` names a kind of simulation, such as
-    ``coverage``, for which the library is compiled separately.
+    The library is a set of object files and a precompiled header. ``make`` is the list of
+    arguments with which the program make compiles the library. ``options`` are texts that identify
+    a kind of simulation, such as ``coverage``; each kind has its own compiled library.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile

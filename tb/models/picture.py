@@ -63,7 +63,7 @@ def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
     """Return the indices of at most ``IMAGES`` images to show.
 
     The list ends with the first four images (or fewer, if there are not four) that have a wrong
-    prediction. Before them come the first of all other images, with right or wrong predictions.
+    prediction. It begins with the first of all other images, with right or wrong predictions.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

@@ -31,7 +31,7 @@ _TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
 
 @dataclass
 class InstructionMaker:
-    """Makes random instructions for the engines of a configuration.
+    """Generator of random instructions for the engines of a configuration.
 
     The instructions use two areas of external memory, each with ``IMAGE_ROWS`` rows of
     ``row_bytes`` bytes. LOAD reads from the area at address 0, and STORE writes to the area at

@@ -60,10 +60,10 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 def longest(path: Path, graph: Graph, start: str) -> int:
     """Return the largest number of tokens with which a graph can compute the value ``start``.
 
-    ``graph`` is the graph in the file ``path``, read with the number of tokens that :func:`few`
-    returned. Usually a constant sets the limit, for example a table of positions. The function
-    therefore tries only the axis sizes of the graph's constants, and the integers in small
-    constants. If none of these numbers is the limit, the result is 0.
+    ``graph`` is the graph in the file ``path``, with its token axis set to the size that
+    :func:`few` returned. Usually a constant sets the limit, for example a table of positions. Only
+    the axis sizes of the graph's constants, and the integers in small constants, are tried as the
+    limit. The result is 0 if none of them is the limit.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

@@ -101,14 +101,14 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return the sum or difference of a constant and a view of a :class:`Spread`.
+    """Add the constant ``number`` to a view of a :class:`Spread`, or subtract one from the other.
 
-    A :class:`Spread` is a term in a LayerNorm's formula, plus a constant ``beta``. ``view`` is the
-    view, and ``number`` is the constant. The result is a view of another :class:`Spread`, whose
-    ``beta`` includes the constant.
+    A :class:`Spread` is a LayerNorm's scale, or this scale times the input or the mean, plus a
+    constant ``beta``. The result is a view of another :class:`Spread`, whose ``beta`` includes
+    ``number``.
 
     Raises :class:`UnsupportedError` if the constant differs between rows (tokens), or if the view
-    lacks a column of its tensor.
+    has no element of some column of its tensor.
     """
     tensor = view.tensor
     assert isinstance(tensor, Spread)

@@ -362,14 +362,14 @@ class Made:
     """Sources of these tensors, kept so that their identities are not reused."""
 
     def settled(self, view: View) -> View:
-        """Apply the view's function to the view's tensor, and return a view of the new tensor.
+        """Return a view without a function that has the same values, as elements of a new tensor.
 
-        The returned view has the same elements, but no function. The new tensor is an
-        :class:`Activation` or, if the function multiplies by a constant, a copy of the tensor with
-        scaled weights. A view without a function is returned unchanged.
+        A view's function, if it has one, is not yet applied to its tensor. The new tensor is an
+        :class:`Activation` or, if the function multiplies by a constant, a copy of the tensor whose
+        layer has scaled weights. A view without a function is returned unchanged.
 
         Raises :class:`UnsupportedError` if the function is neither a supported activation nor a
-        multiplication by a constant. It is also raised if the tensor has no weights to be scaled.
+        multiplication by a constant, or if the tensor's layer has no weights to be scaled.
         """
         if view.function is None:
             return view

@@ -35,8 +35,8 @@ def run(case: Case) -> dict[str, Any]:
     """Run a case: compile a random model for a random machine, and check every tensor.
 
     Each tensor that the golden machine computes must equal the integer reference. One case in four
-    is a decoder with a random text, the others are encoders. One case in eight also runs on the
-    circuit (:func:`celosia.tb.verify.fuzz.machines.circuit`).
+    compiles a decoder and runs it on a random text; the others compile encoders. One case in eight
+    also runs on the circuit (:func:`celosia.tb.verify.fuzz.machines.circuit`).
 
     The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none;
     ``words`` is the program's length in words. ``cycles`` and ``predicted`` are the measured and
