@@ -159,7 +159,7 @@ def test_refusals():
     )
     refuses(
         "Model llama has operands of 8 bits, but operand_width is 7",
-        config=small.replace(operand_width=7),
+        config=small.replace(operand_width=7, max_k=10),
     )
     refuses(
         "Model llama needs 245 weight slots of 8 x 8, but weight_depth is 100",

@@ -51,12 +51,12 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
             f"made for, not {cache.capacity}"
         )
     graphs = [decoder] if decoder.source is None else [decoder, decoder.source]
-    _check_graphs(graphs, config, max(cache.capacity, model.source_positions))
     if config.array.operand_width != 8:
         raise InputError(
             f"Model {model.name} has operands of 8 bits, but operand_width is "
             f"{config.array.operand_width}"
         )
+    _check_graphs(graphs, config, max(cache.capacity, model.source_positions))
     if cache.recompute:
         _check_recomputed(decoder)
     if decoder.kv_bits < NARROW_BITS:
