@@ -236,7 +236,7 @@ def test_the_circuit_takes_two_texts():
         (CONFIGS["streamed"], 48, 3867, 2957),
         (CONFIGS["fused"], 48, 1663, 1281),
         (CONFIGS["fused"].replace(registered=True), 48, 1848, 1462),
-        (NARROW["resident"].replace(**LATE), 20, 6016, 3458),
+        (NARROW["resident"].replace(**LATE), 20, 5558, 3458),
         *longer((NARROW["fused"].replace(**LATE), 20, 5182, 3066)),
     ],
     ids=["streamed", "fused", "registered", "narrow-resident", "narrow-fused"],
