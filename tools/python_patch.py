@@ -40,12 +40,12 @@ def pairs(old: CodeType, new: CodeType) -> Pairs | None:
 
 def _nested(old: CodeType, new: CodeType) -> Pairs:
     """Return the codes of a function, and of those within it, which it may have made already."""
-    found, before, after = [(old, new)], list(_codes(old)), list(_codes(new))
+    codes, before, after = [(old, new)], list(_codes(old)), list(_codes(new))
     if len(before) == len(after):
-        for one, other in zip(before, after, strict=True):
-            if one != other and one.co_freevars == other.co_freevars:
-                found += _nested(one, other)
-    return found
+        for inner, changed in zip(before, after, strict=True):
+            if inner != changed and inner.co_freevars == changed.co_freevars:
+                codes += _nested(inner, changed)
+    return codes
 
 
 @cache
