@@ -162,13 +162,13 @@ class Rules(ABC):
             type(next(iter(behind), None)), op.look_up
         )
         flags += (*done, *(["relu"] if op.relu else []), *(["factors"] if op.factors else []))
-        params = factored(params, rows[0] or factor) if op.factors else params
         # Rows before the first one are loaded.
         anew = op.row == 0 and not op.residual
         for begin, count in cut(rows[1], marks):
             part, view = (rows[0] + begin, count), sums.behind(begin)
             m = self.run_rows(*part, op.row + op.source.rows)
-            work = self.work(view, made, part, columns, m, params, place=target, anew=anew)
+            word = factored(params, part[0] or factor) if op.factors else params
+            work = self.work(view, made, part, columns, m, word, place=target, anew=anew)
             drained = work.requantize(
                 Opcode.DRAIN, *flags, tensor=made, residual=op.residual, table=table, beside=beside
             )
