@@ -1,15 +1,17 @@
 """Low-rank corrections of coarse weights: their gain, and the products that add them."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from celosia.arch.formats import FORMATS
-from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.frontend.text_shapes import random_weights, untrained
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.low_rank import correct
 from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.quantize import quantize_decoder
 from celosia.generators.quantize.stored import choose
 from celosia.generators.reference.integers import evaluate
 from celosia.tb.models.text_session import TextSession
@@ -37,6 +39,19 @@ def test_a_correction_makes_up_for_what_codes_lose() -> None:
     assert np.abs(correction.second).max() <= 127
     corrected = lost((inputs @ correction.weight + thin @ correction.second) * correction.steps)
     assert corrected < 0.4 * lost(inputs @ plain * steps)
+
+
+def test_an_output_without_weights_has_no_correction() -> None:
+    model = replace(LLAMA, tied=False)
+    weights, empty = random_weights(model), [3, 20]
+    for name in ("layers.0.up.weight", "head.weight"):
+        weights[name][empty] = 0.0
+    options = Quantization(texts=2, length=24, weights="int4", low_rank=RANK)
+    decoder = quantize_decoder(model, weights, 0, options)
+    for op in (decoder.named["layers.0.up"], decoder.named["logits"]):
+        assert not op.weight[:, empty].any()
+        assert not op.low_rank.weight[:, empty].any()
+    assert not evaluate(decoder, TOKENS)["logits"][:, empty].any()
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,9 @@ def correct(
 
     ``form`` is the format of the codes. If ``group`` is not 0, each ``group`` successive weights of
     an output share a further scale. ``inputs`` are samples [count, k] of the layer's input, in
-    units of the input's scales. Raises :class:`InputError` if ``rank`` is not less than both n and
-    k; the message has the layer's name ``layer``.
+    units of the input's scales. An output whose weights are all 0 has no codes but 0 and no
+    correction. Raises :class:`InputError` if ``rank`` is not less than both n and k; the message
+    has the layer's name ``layer``.
     """
     n, k = weights.shape
     if rank >= min(k, n):
@@ -58,6 +59,7 @@ def correct(
     square += (DAMPING * float(np.trace(square)) / k or 1.0) * np.eye(k)
     root = np.linalg.cholesky(square).T  # [k, k], root.T @ root == square
     product, best = np.zeros((k, n)), np.inf
+    empty = ~weights.any(axis=1)
     for _ in range(ROUNDS):
         stored, weight, steps = choose(weights - product.T, form, group, inputs)
         lost = weights.T - weight * steps  # [k, n]
@@ -65,6 +67,8 @@ def correct(
         rest = float(np.sum(sizes[rank:] ** 2))
         first = np.linalg.solve(root, left[:, :rank])  # [k, rank]
         product = first @ (sizes[:rank, None] * right[:rank])
+        # A residue of rounding would be divided by a step as small as itself.
+        product[:, empty] = 0.0
         if rest < best:
             best, best_parts = rest, (stored, weight, steps, first, lost)
     return _in_integers(*best_parts, inputs)
