@@ -118,11 +118,17 @@ def test_bytes_around_a_special_token_are_one_character() -> None:
         ({"embedding": "none", "blocks": [SimpleNamespace(weights={})]}, {},
          "an embedding that is not a table of token vectors, attention without an MLP"),
         ({}, {"head_hidden.weight": 1}, "a hidden layer in its head"),
-        ({"classes": 8}, {}, "no score for each word behind each token"),
+        ({"classes": 8}, {}, "8 output columns for each token, but a vocabulary of 9 tokens"),
+        ({"classes": 0}, {}, "6 output columns for each token, but a vocabulary of 9 tokens"),
+        ({"classes": 0, "dim": 9}, {}, "no layer of scores after its last block"),
+        ({"pooling": "mean"}, {}, "one output for the whole text (pooling mean)"),
+        ({"name": "end", "classes": 0}, {},
+         "nodes after value 'end' that are not a layer of scores"),
     ],
 )  # fmt: skip
 def test_differences_from_gpt2_are_named(changes, weights, text) -> None:
     like = {"embedding": "tokens", "norm": "layernorm", "pooling": "none", "classes": 9, "name": ""}
+    like["dim"] = 6
     blocks = [SimpleNamespace(weights={"up.weight": 1})]
     tensors = {"words": np.zeros((9, 6))} | weights
     encoder = SimpleNamespace(**{"weights": tensors, "blocks": blocks, **like, **changes})

@@ -325,9 +325,9 @@ def test_a_text_that_is_shorter_than_a_graph_is_compared(tmp_path, monkeypatch) 
 def test_a_language_model_without_its_head(tmp_path) -> None:
     path = language_model(tmp_path / "model.onnx", 20, whole=False)
     wrong = (
-        "it has no score for each word behind each token; export a decoder like GPT-2, with all of "
-        "its parts from token numbers to a score for each word, or use its Hugging Face folder if "
-        "celosia run knows its type"
+        "it has 6 output columns for each token, but a vocabulary of 20 tokens; export a decoder "
+        "like GPT-2 with all of its layers, from token numbers to one score for each token of the "
+        "vocabulary, or use its Hugging Face folder if celosia run knows its type"
     )
     start = f"Model {path} is not run: its mask is causal, but as a language model "
     with pytest.raises(ValueError, match=f"^{re.escape(start + wrong)}$"):

@@ -1,12 +1,10 @@
 """Checks that decide whether a graph with a causal mask is a language model."""
 
-import numpy as np
-
 from celosia.generators.frontend.onnx.match import Encoder
 
 LIKE = (
-    "export a decoder like GPT-2, with all of its parts from token numbers to a score for each "
-    "word, or use its Hugging Face folder if celosia run knows its type"
+    "export a decoder like GPT-2 with all of its layers, from token numbers to one score for each "
+    "token of the vocabulary, or use its Hugging Face folder if celosia run knows its type"
 )
 """Remedy for the others."""
 
@@ -14,7 +12,6 @@ LIKE = (
 def unlike_gpt2(encoder: Encoder) -> str:
     """Return a text that lists a causal graph's differences from GPT-2; empty if there are none."""
     tensors = encoder.weights
-    words = len(tensors.get("words", np.zeros(0)))
     wrong = {
         "an embedding that is not a table of token vectors": encoder.embedding != "tokens",
         "no norms": encoder.norm == "none",
@@ -22,9 +19,22 @@ def unlike_gpt2(encoder: Encoder) -> str:
         "a norm of the embedding": "embedding_norm.weight" in tensors,
         "a class token": "class_token" in tensors,
         "a hidden layer in its head": "head_hidden.weight" in tensors,
-        "no score for each word behind each token": encoder.pooling != "none"
-        or not encoder.classes
-        or encoder.classes != words
-        or bool(encoder.name),
     }
-    return ", ".join(lack for lack, there in wrong.items() if there)
+    lacks = [lack for lack, there in wrong.items() if there]
+    return ", ".join((*lacks, *_unlike_scores(encoder)))
+
+
+def _unlike_scores(encoder: Encoder) -> list[str]:
+    """Return the difference of an output from one score for each token of the vocabulary, if any.
+
+    A graph without a table of token vectors has no vocabulary to compare with.
+    """
+    vocabulary = len(encoder.weights.get("words", ()))
+    columns = encoder.classes or encoder.dim
+    if encoder.name:
+        return [f"nodes after value {encoder.name!r} that are not a layer of scores"]
+    if encoder.pooling != "none":
+        return [f"one output for the whole text (pooling {encoder.pooling})"]
+    if vocabulary and columns != vocabulary:
+        return [f"{columns} output columns for each token, but a vocabulary of {vocabulary} tokens"]
+    return [] if encoder.classes else ["no layer of scores after its last block"]
