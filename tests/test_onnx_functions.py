@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from celosia.generators.frontend.onnx.functions import BINARY, PARAMETRIC, UNARY
-from celosia.generators.frontend.onnx.values import UnsupportedError
+from celosia.generators.frontend.onnx.values import Made, Tensor, UnsupportedError, View
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 runtime = pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")
@@ -96,3 +96,11 @@ def test_slopes_of_columns_must_be_alike() -> None:
 def test_functions_of_two_operands(kind: str) -> None:
     other = np.full(X.shape, 3.0, np.float32)
     np.testing.assert_allclose(BINARY[kind](X, other), Node(kind).run(other), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 20.0), (-50.0, 50.0), (None, 3000.0)])
+def test_a_bound_far_from_zero_is_not_left_out(low: float | None, high: float) -> None:
+    view = View(Tensor(node="up", rows=1, columns=2), (1, 2)).apply(lambda x: np.clip(x, low, high))
+    assert view.factor() is None
+    with pytest.raises(UnsupportedError, match=r"^its input is a function that is none of gelu, "):
+        Made().settled(view)

@@ -22,8 +22,10 @@ from celosia.generators.reference.floats import FUNCTION_NAMES
 Function = Callable[[Floats], Floats]
 Index = NDArray[np.int64]
 
-_SAMPLES = np.linspace(-9.0, 9.0, 1801)
-_TOLERANCE = 2e-5
+_FAR = np.geomspace(10.0, 1e4, 13)
+_SAMPLES = np.concatenate([-_FAR[::-1], np.linspace(-9.0, 9.0, 1801), _FAR])
+"""Arguments at which functions are compared; a bound as that of a Clip may be far from 0."""
+_TOLERANCE = 2e-5 * np.maximum(1.0, np.abs(_SAMPLES) / 9)
 """Tolerance by which a function is recognized; constants are often float32."""
 
 
@@ -386,8 +388,8 @@ class Made:
         outputs = view.function(_SAMPLES)
         for name in FUNCTION_NAMES.values():
             with np.errstate(all="ignore"):
-                apart = np.abs(FUNCTIONS[name](_SAMPLES) - outputs).max()
-            if apart <= _TOLERANCE:
+                apart = np.abs(FUNCTIONS[name](_SAMPLES) - outputs)
+            if np.all(apart <= _TOLERANCE):
                 key = id(tensor), name
                 if key not in self.activations:
                     self.activations[key] = tensor.into(Activation, tensor.node, function=name)
