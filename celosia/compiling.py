@@ -3,11 +3,14 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, get_origin
 
 from celosia.arch.config import Config
-from celosia.arch.errors import InputError, check_known
+from celosia.arch.errors import InputError, check_known, close
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.sample_files import read_samples
@@ -34,6 +37,9 @@ from celosia.tb.models.run_inputs import CALIBRATION, check_room
 _RANDOM = 32
 """Random inputs for calibration if a model has no others."""
 _Kind = TypeVar("_Kind", Options, TextOptions)
+_OF_DECODERS = ("kv_bits", "places", "whole", "block", "texts", "length", "folded", "deferred")
+_OF_ENCODERS = ("percentile", "per_channel")
+_WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 
 
 @contextmanager
@@ -75,24 +81,51 @@ def compile(
     does not fit the configuration. Warns if the integer model's outputs differ much from those of
     the float model.
     """
+    if not isinstance(model, Model):
+        raise InputError(f"Model must be one of celosia.load, not {model!r}")
+    if not isinstance(config, Config | None):
+        raise InputError(f"Configuration must be one of celosia.config, not {config!r}")
+    _check_type("loss", float | None, loss)
+    _check_type("memory_bytes", int | None, memory_bytes)
     asked = {"loss": loss, "memory_bytes": memory_bytes, "bits": bits, "fixed": fixed}
     if isinstance(model.source, TextSource):
         texts = None if calibration is None else _texts(model, calibration)
-        chosen = _options(TextOptions, options)
+        chosen = _options(TextOptions, model, options)
         program = compile_decoder(model, config or PRESETS["story"], texts, chosen, **asked)
     else:
         inputs = calibration_inputs(model, calibration)
-        chosen = _options(Options, options)
+        chosen = _options(Options, model, options)
         program = compile_encoder(model, config or PRESETS["small"], inputs, chosen, **asked)
     if program.parting is not None and program.parting.warning:
         warnings.warn(program.parting.warning, stacklevel=2)
     return program
 
 
-def _options(kind: type[_Kind], values: dict[str, Any]) -> _Kind:
-    for name in values:
-        check_known("option", name, sorted(kind.__dataclass_fields__))
+def _options(kind: type[_Kind], model: Model, values: dict[str, Any]) -> _Kind:
+    """Return options after checks of their names, of their types and of the weights they name."""
+    kinds = {field.name: field.type for field in fields(kind)}
+    text = kind is TextOptions
+    for name, value in values.items():
+        check_known("option", name, sorted(kinds))
+        if name in (_OF_ENCODERS if text else _OF_DECODERS):
+            whose = "encoders" if text else "language models"
+            raise InputError(f"Option {name} is for {whose}, which model {model.name} is not")
+        _check_type(name, kinds[name], value)
+    weights = model.source.description.shapes()
+    for name in values.get("chosen", ()):
+        if name not in weights:
+            raise InputError(f"Model {model.name} has no weight {name!r};{close(name, weights)}")
     return kind(**values)
+
+
+def _check_type(name: str, kind: Any, value: Any) -> None:
+    """Raise :class:`InputError` if an option's value is not of the option's type."""
+    kinds = kind.__args__ if isinstance(kind, UnionType) else (get_origin(kind) or kind,)
+    numbers = [of for own, of in ((int, Integral), (float, Real)) if own in kinds]
+    flag = isinstance(value, bool)
+    if not isinstance(value, (*kinds, *numbers)) or (flag and bool not in kinds):
+        words = _WORDS.get(kinds[0], "a mapping from weights' names to formats")
+        raise InputError(f"Option {name} must be {words}, not {value!r}")
 
 
 def calibration_inputs(model: Model, calibration: Inputs | Path | None) -> Sequence[Any]:

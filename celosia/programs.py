@@ -448,7 +448,9 @@ class Program(Shown):
         """
         rows: Sequence[Any] = ()
         if (c or testbench) and isinstance(self.code, TextHost):
-            rows = [""] if inputs is None else [inputs] if isinstance(inputs, str) else [*inputs]
+            blank = [""] * self.code.texts
+            rows = blank if inputs is None else [inputs] if isinstance(inputs, str) else [*inputs]
+            self.check_texts(len(rows))
         elif c or testbench:
             model = self.with_model
             some = model.prepared(model.examples(COUNT) if inputs is None else inputs)

@@ -180,6 +180,25 @@ def test_objects_are_tables(digits: celosia.Program) -> None:
             lambda p: celosia.compile(p.model, kv_bit=4),
             "Unknown option 'kv_bit'; did you mean kv_bits",
         ),
+        (lambda p: p.run(np.full((1, 16, 4), np.nan)), "of model digits must hold finite numbers"),
+        (lambda p: celosia.compile("digits"), "Model must be one of celosia.load, not 'digits'"),
+        (lambda p: celosia.compile(p.model, "small"), "must be one of celosia.config, not 'small'"),
+        (lambda p: celosia.compile(p.model, group="a"), "group must be an integer, not 'a'"),
+        (lambda p: celosia.compile(p.model, group=True), "group must be an integer, not True"),
+        (lambda p: celosia.compile(p.model, balance="a"), "balance must be a number, not 'a'"),
+        (lambda p: celosia.compile(p.model, sparse=1), "sparse must be true or false, not 1"),
+        (lambda p: celosia.compile(p.model, loss="1"), "loss must be a number, not '1'"),
+        (lambda p: celosia.compile(p.model, loss=np.nan), "Loss must not be negative, not nan"),
+        (lambda p: celosia.compile(p.model, deferred=True), "deferred is for language models"),
+        (lambda p: celosia.compile(p.model, kv_bits=4), "kv_bits is for language models, which"),
+        (
+            lambda p: celosia.compile(p.model, chosen={"layers.0.key": "int4"}),
+            r"has no weight 'layers\.0\.key'; did you mean layers\.0\.key\.",
+        ),
+        (
+            lambda p: celosia.compile(celosia.load("tales"), percentile=99),
+            "percentile is for encoders, which model tales is not",
+        ),
         (lambda p: celosia.config("small", row=4), "Unknown field 'row'"),
         (lambda p: celosia.load("digits", tokenizer="x"), "is an encoder; leave out tokenizer x"),
         (lambda p: celosia.load("tales", tokens=9), "leave out tokens, which is 9"),
@@ -189,6 +208,11 @@ def test_objects_are_tables(digits: celosia.Program) -> None:
 def test_wrong_input_is_named(digits: celosia.Program, call, message: str) -> None:
     with pytest.raises(celosia.InputError, match=message):
         call(digits)
+
+
+def test_a_driver_takes_as_many_prompts_as_a_run(tales: celosia.Program, tmp_path: Path) -> None:
+    with pytest.raises(celosia.InputError, match="tales is compiled for 1 text, not 2"):
+        tales.export(tmp_path, verilog=False, c=True, inputs=["one", "two"])
 
 
 def test_random_inputs_to_calibrate_on_are_warned_about() -> None:

@@ -91,7 +91,7 @@ def mix(
     tensor name to the tensor on some inputs. ``progress`` is called with the number of measured
     models and the number of models to measure. Raises :class:`InputError` if the bound is negative.
     """
-    if bound < 0:
+    if not bound >= 0:
         raise InputError(f"Loss must not be negative, not {bound}")
     models = {name: make(name) for name in (INT8, *CANDIDATES)}
     names = _names(models[INT8])

@@ -147,7 +147,7 @@ class EncoderHost(Compiled):
         allows variable lengths, ``values`` may have fewer rows than the longest input. If the model
         has no linear embedding, the rows are embedded tokens
         (:func:`celosia.generators.frontend.embedding.lookup`). Raises :class:`InputError` if the
-        shape of ``values`` is wrong.
+        shape of ``values`` is wrong, or a number is not finite.
         """
         rows, shape, source = len(values), np.shape(values), self.input
         least, longest = min(self.requests), source.rows
@@ -157,6 +157,8 @@ class EncoderHost(Compiled):
                 f"An input of model {self.name} must have the shape "
                 f"[{most}{longest}, {source.columns}], not {list(shape)}"
             )
+        if not np.isfinite(values).all():
+            raise InputError(f"An input of model {self.name} must hold finite numbers")
         data = np.zeros((longest, source.columns))
         data[:rows] = values
         integers = quantize(data, source).astype("<i2" if source.wide else np.int8)
