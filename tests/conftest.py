@@ -21,6 +21,13 @@ SKIPS = {
 """The reasons for which a test may be skipped in continuous integration, and why each is good."""
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files with slow tests first: no process ends with a long test alone."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Make a skip a failure where the variable ``CI`` is set, but for the reasons above."""

@@ -4,8 +4,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from tests.conftest import pytest_collection_modifyitems
 
 LISTED = "PyTorch, the reference, is not installed"
 
@@ -40,3 +43,12 @@ def test_a_skip_fails_unless_it_is_listed(tmp_path: Path, variable: str, failed:
     assert (done.returncode != 0) == (failed > 0), done.stdout
     told = done.stdout.count("which tests/conftest.py does not allow here")
     assert (told >= failed) if failed else (told == 0), done.stdout
+
+
+def test_files_with_slow_tests_run_first() -> None:
+    items = [
+        SimpleNamespace(path=path, name=name, get_closest_marker={"slow": slow}.get)
+        for path, name, slow in (("a", 1, None), ("b", 2, None), ("b", 3, pytest.mark.slow))
+    ]
+    pytest_collection_modifyitems(items)
+    assert [item.name for item in items] == [2, 3, 1]
