@@ -235,6 +235,7 @@ def test_ports_that_cannot_be_used_are_refused(celosia, port: str) -> None:
     )
 
 
+@pytest.mark.long  # test_cli_bench_pins.py has this memory, test_cli_micro_board.py the options
 def test_a_model_runs_out_of_the_sdram_at_the_pins(celosia, simulated_board, tmp_path) -> None:
     board, folder = with_sdram(get_board("ulx3s_25f")), tmp_path / "digits"
     library.compile(library.load("digits"), board.config).save(folder)

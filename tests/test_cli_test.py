@@ -17,25 +17,40 @@ CONFIGURATIONS = {
 }
 GROUPS = 3
 """Parts of the units. Each part runs on another configuration, and all of them in long tests."""
+ENGINES = ("matrix_engine", "vector_engine")
+"""Units whose own tests run the same benches on many machines; here long tests do."""
+
+PARTS = [
+    [name for name in list(BENCHES)[first::GROUPS] if name not in ENGINES]
+    for first in range(GROUPS)
+]
 
 pytestmark = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "group"),
+    ("name", "units"),
     [
-        pytest.param(name, group, marks=[pytest.mark.long] * (group != own))
-        for own, name in enumerate(CONFIGURATIONS)
-        for group in range(GROUPS)
+        *(
+            pytest.param(
+                name, units, marks=[pytest.mark.long] * (group != own), id=f"{name}-{group}"
+            )
+            for own, name in enumerate(CONFIGURATIONS)
+            for group, units in enumerate(PARTS)
+        ),
+        *(
+            pytest.param(name, ENGINES, marks=pytest.mark.long, id=f"{name}-engines")
+            for name in CONFIGURATIONS
+        ),
     ],
 )
-def test_every_unit_passes(celosia, name, group) -> None:
-    units = list(BENCHES)[group::GROUPS]
+def test_every_unit_passes(celosia, name, units) -> None:
     command = ("test", *CONFIGURATIONS[name], "--sim", "icarus", *units, "--json")
     code, output, errors = celosia(*command)
     report = json.loads(output)
     assert (code, report["failed"]) == (0, 0), errors
-    assert [row["unit"] for row in report["benches"]] == units
+    assert [row["unit"] for row in report["benches"]] == list(units)
     assert report["tests"] >= len(units)
     assert all(row["cycles"] > 50 for row in report["benches"])
     assert report["cycles"] == sum(row["cycles"] for row in report["benches"])

@@ -56,6 +56,8 @@ def test_the_testbench_needs_nothing_but_the_generated_files(
     code, _, errors = celosia(*words, "--out", tmp_path)
     assert (code, errors) == (0, "")
     assert plain_simulation(tmp_path).splitlines()[-1].startswith("PASS: 1 runs, ")
+    if config != "tiny":
+        return  # a run that fails is the same on a small machine, and shorter
     steps = tmp_path / "steps.hex"
     lines = steps.read_text().splitlines()
     for place in (-2, -1):  # the last word of memory, and the products that were counted

@@ -59,7 +59,13 @@ class TestInC:
 
 
 @needs_icarus
-@pytest.mark.parametrize("depth", ["2", "64"], ids=["streamed", "resident"])
+@pytest.mark.parametrize(
+    "depth",
+    [
+        pytest.param("2", id="streamed", marks=pytest.mark.long),
+        pytest.param("64", id="resident"),
+    ],
+)
 def test_the_testbench_goes_on_with_a_prompt(exported, plain_simulation, depth: str) -> None:
     words = ("--prompt", "1 5", "--steps", "2", "--context", "7", "--set", "argmax=true")
     folder = exported(TOY, "--add", "testbench", *words, "--set", f"weight_depth={depth}")

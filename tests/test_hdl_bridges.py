@@ -40,15 +40,15 @@ def run_case(model, simulator, seed, width, *, addresses=(32, 0), **parameters):
     ("model", "simulator", "width", "stall"),
     [
         ("axi4", "icarus", 8, 0.3),
-        ("axi4", "icarus", 512, 0.5),
         ("axi4", "verilator", 64, 0.3),
-        ("wishbone", "icarus", 8, 0.3),
         ("wishbone", "icarus", 512, 0.5),
         ("wishbone_package", "icarus", 64, 0.3),
         ("wishbone_package", "verilator", 512, 0.4),
         *longer(
             ("axi4", "icarus", 16, 0.4),
             ("axi4", "icarus", 256, 0.4),
+            ("axi4", "icarus", 512, 0.5),
+            ("wishbone", "icarus", 8, 0.3),
             ("wishbone", "verilator", 128, 0.4),
             ("wishbone_package", "icarus", 16, 0.4),
         ),

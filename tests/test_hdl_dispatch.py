@@ -12,11 +12,11 @@ from tests.support.longer import longer
     ("simulator", "seed", "stall", "depth", "registered"),
     [
         ("icarus", 2, 0.3, 1, False),
-        ("icarus", 3, 0.0, 5, False),
-        ("icarus", 5, 0.1, 1, True),
         ("icarus", 6, 0.0, 4, True),
         *longer(
             ("icarus", 1, 0.0, 2, False),
+            ("icarus", 3, 0.0, 5, False),
+            ("icarus", 5, 0.1, 1, True),
             ("verilator", 4, 0.1, 3, False),
         ),
     ],

@@ -24,6 +24,7 @@ from celosia.hdl.link.link import Link
 from celosia.hdl.link.request import RequestReceiver
 from celosia.sim.link import LinkModel, answers
 from celosia.tb.benches.simulate import simulate
+from tests.support.longer import longer
 
 IDENTITY = Identity(version=VERSION, configuration=77, clock=10**7, memory=5000, payload=64)
 
@@ -55,7 +56,7 @@ def run_case(config, simulator, seed, case=None, **parameters):
 
 
 @pytest.mark.parametrize(
-    ("simulator", "width"), [("icarus", 8), ("icarus", 32), ("verilator", 128)]
+    ("simulator", "width"), [("icarus", 8), ("verilator", 128), *longer(("icarus", 32))]
 )
 def test_requests(simulator, width):
     config = PRESETS["tiny"].replace(mem_width=width, mem_addr_width=16, program_depth=100)

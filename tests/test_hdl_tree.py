@@ -112,8 +112,8 @@ with in three columns of the accumulators."""
     ("changes", "kept"),
     [
         (LATE | {"weight_depth": 9}, 3 * 3 + 2 + 1 + OTHERS),
-        (LATE | {"weight_depth": 4}, OTHERS),
         ({"weight_depth": 9}, 0),
+        *longer((LATE | {"weight_depth": 4}, OTHERS)),
     ],
 )
 def test_columns_that_are_far_have_registers_of_their_own(
