@@ -123,7 +123,7 @@ class Layers(Instructions):
         bodies: list[list[Node]] = []
         for layer in layers:
             self.walk(layer, self._table)
-            bodies += [[*self.take()]] if looped else []
+            bodies += [self.take()] if looped else []
         self._nodes += repeat(bodies, int(self.plan.way.passing or waits))
         if self.plan.way.passing:
             last = self.decoder.attentions[-1].key.name
@@ -137,7 +137,7 @@ class Layers(Instructions):
         bodies: list[list[Node]] = []
         for key, value in zip(linears[::2], linears[1::2], strict=True):
             keep_source(self, key, value)
-            bodies += [[*self.take()]] if self.plan.cuts.resident else []
+            bodies += [self.take()] if self.plan.cuts.resident else []
         self._nodes += repeat(bodies, 1)
 
     @property

@@ -148,7 +148,7 @@ def kept_buffers(nodes: Sequence[Node]) -> set[str]:
     return once & later
 
 
-def _sections(lowered: Lowered, choices: Choices) -> list[Sequence[Node]]:
+def _sections(lowered: Lowered, choices: Choices) -> Sequence[Sequence[Node]]:
     """Return the instructions before the layers, of each layer, and after the layers."""
     sections = [lowered.before, *lowered.layers, lowered.after]
     return arrange(sections, choices.ahead, across=not choices.loop_layers)

@@ -18,7 +18,7 @@ from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
 from celosia.generators.lower.products import Matrix, Product, Room
 from celosia.generators.lower.residence import WeightHome
 from celosia.generators.lower.rows import Rows
-from celosia.generators.lower.traffic import Blob
+from celosia.generators.lower.staging import Blob
 from celosia.generators.lower.weights import Held, tiles_held, weights_used
 from celosia.generators.program.draft import Draft, Item, Node, Ref, Repeat
 
@@ -148,7 +148,7 @@ class LinearLayer:
         if op.table is not None:
             items.append(Item())
             blob = f"{self.label}.table"
-            lowering.load(items[0], blob, table_bytes(op.table))
+            lowering.stage.load(items[0], blob, table_bytes(op.table))
             items[0].body.append(table(Ref(blob)))
 
         def part(first: int, count: int) -> list[Node]:
@@ -241,7 +241,7 @@ class LinearLayer:
                 name = f"{blob}.{turn(turns[0] * count + index, turns[1] * count)}"
             loads = lowering.reload(op.source, k)
             block = _Block(loads=loads, matrix=matrix, splits=[index], tiles=tiles)
-            data = Blob(lowering, block, name)
+            data = Blob(lowering.stage, block, name)
             # Where blobs take turns, the first one is not there any more at the end.
             if index == (len(self.k_parts) - 1 if turns else 0):
                 place = data.put(params.ravel())
@@ -249,7 +249,7 @@ class LinearLayer:
             if k == 0 and op.table is not None and first:
                 block.setup.append(table(data.put(table_bytes(op.table))))
             apart = lowering.choices.home == WeightHome.SLOTS
-            weights = Blob(lowering, block, f"{name}.weights") if apart else data
+            weights = Blob(lowering.stage, block, f"{name}.weights") if apart else data
             products, correction = self._stored(block, weights, slice(k, k + size), part)
             matrix.splits.append(products)
             matrix.correction.extend(correction)

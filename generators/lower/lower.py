@@ -98,7 +98,7 @@ def lower(
     before = lowering.section("before", model.before)
     first = Item()
     if choices.loops:
-        lowering.load(first, BARRIER, np.zeros(config.word_bytes, np.uint8))
+        lowering.stage.load(first, BARRIER, np.zeros(config.word_bytes, np.uint8))
     if model.start is not None:
         # It is added to the first product, whose operands come before it.
         piece = lowering.image.add(model.start.astype("<i2").view(np.uint8).ravel())
@@ -106,7 +106,9 @@ def lower(
     entering = Item() if choices.input_last else first
     lowering.load_tensor(entering, model.input, source)
     # The scratchpad keeps one layer's tensors; the next layer's take the same places.
-    names = [f"layer.{index}" if lowering.keeps else "layer" for index in range(len(model.layers))]
+    names = [
+        f"layer.{index}" if lowering.stage.keeps else "layer" for index in range(len(model.layers))
+    ]
     sizes, layers = [lowering.image.size], list[list[Item]]()
     for name, ops in zip(names, model.layers, strict=True):
         layers.append(lowering.section(name, ops))

@@ -4,21 +4,35 @@ from collections.abc import Callable, Sequence
 
 from celosia.arch.config import Config
 from celosia.generators.graph.quantized import QuantizedModel
-from celosia.generators.lower.blocks import Blocks, Part, groups
+from celosia.generators.graph.tensors import Tensor
+from celosia.generators.lower.blocks import Blocks, Part, cut, groups
 from celosia.generators.lower.choices import Choices
-from celosia.generators.lower.traffic import Traffic
-from celosia.generators.program.draft import Node, repeat
-from celosia.generators.program.image import Piece
+from celosia.generators.lower.moves import load, moved_rows, store
+from celosia.generators.lower.residence import Memory, WeightHome
+from celosia.generators.lower.rules import Rules
+from celosia.generators.lower.staging import Stage
+from celosia.generators.program.calls import Index, Value
+from celosia.generators.program.draft import (
+    LENGTH_REGISTER,
+    LENGTH_REGISTERS,
+    Draft,
+    Given,
+    Item,
+    Node,
+    Ref,
+    repeat,
+)
+from celosia.generators.program.image import LONGEST_ROW, ImageBuilder, Piece
 
 SPARE_WORDS = 1
 """Parameter words that no operation uses; loops read into them (``program/loops.py``)."""
 
 
-class Lowering(Traffic):
+class Lowering(Rules):
     """The memory image, buffers and accumulator rows of an encoder that is being lowered.
 
     The functions that lower the encoder's operations share this object. Its methods return
-    instructions, and divide rows and columns into parts.
+    instructions, also those that load and store tensors, and divide rows and columns into parts.
     """
 
     def __init__(
@@ -29,12 +43,168 @@ class Lowering(Traffic):
         blocks: dict[str, Blocks],
         batch: int,
     ):
+        described = model.description
+        pre, memory = described.placement == "pre", Memory(described.name, config)
+        self.image, keeps = ImageBuilder(config), choices.home != WeightHome.STREAM
+        super().__init__(Stage(memory, self.image, keeps=keeps), blocks, lasting=False, pre=pre)
+        self.model, self.choices = model, choices
         self.batch = batch
         """Inputs whose rows lie one below the other in every tensor."""
-        super().__init__(model, config, choices, blocks)
         self.pool: Piece | None = None
         self.left_out = 0
         """Tiles of zeros that are left out of all weights."""
+        for tensor in blocks.values():
+            self.memory.buffers |= tensor.sizes()
+        self.call: dict[int, Value] = {}
+        """The registers of a run: rows of the sequence, or of a part of it."""
+        if model.description.variable:
+            self.call[LENGTH_REGISTER] = Value(Index.ROWS, most=model.description.sequence)
+        self.leaving: dict[str, Piece] = {}
+        """The places in external memory of buffers whose blocks leave as soon as each is complete.
+        """
+        self.arriving: dict[str, Piece] = {}
+        """The places in external memory of buffers whose blocks each product's part loads."""
+
+    def run_rows(self, first: int, count: int, total: int) -> int | Given:
+        """Return the number of rows that a run processes, of ``count`` rows of a tensor.
+
+        The result is a register if the model accepts shorter inputs and the tensor has a row for
+        each token. The number of rows of the whole sequence always has a register. For fewer rows,
+        the result is ``count`` if no register is free, or if the program has loops over heads or
+        parts. The run then also processes rows after the input's last token.
+        """
+        model, whole = self.model.description, (0, self.model.description.sequence)
+        if not model.variable or total != whole[1] or total == 1:
+            return count
+        loops = self.choices.loop_heads or self.choices.loop_parts
+        if (first, count) != whole and loops:
+            return count
+        rows = Value(Index.ROWS, first=first, most=count)
+        for number, value in self.call.items():
+            if value == rows:
+                return Given(number, count)
+        number = min(self.call) - 1
+        if number <= LENGTH_REGISTER - LENGTH_REGISTERS:
+            return count
+        self.call[number] = rows
+        return Given(number, count)
+
+    def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
+        """Append the LOAD instructions of a tensor to ``item.loads``.
+
+        The tensor's rows are consecutive in the range ``piece`` of external memory. If each part of
+        a product loads the tensor's blocks separately (:meth:`reload`), no instruction is appended.
+        """
+        if tensor.buffer in self.arriving:
+            return
+        if self.in_columns(tensor):
+            item.loads += [each for _, each in self._column_loads(tensor, piece)]
+            return
+        for place, addr, size, rows in self._runs(tensor, piece):
+            if isinstance(rows, Given):
+                item.loads.append(load(place, addr, rows, tensor.stride, place.buffer))
+                continue
+            whole = -(-size // self.config.mem_bytes) * self.config.mem_bytes
+            self.memory.buffer(place.buffer, whole)
+            for first, m, row_bytes in moved_rows(whole, piece.row_bytes):
+                at = Ref(place.buffer, place.offset + first)
+                define = "" if first else place.buffer
+                item.loads.append(load(at, addr + first, m, row_bytes, define))
+
+    def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
+        """Return the instructions that store a tensor as consecutive bytes of external memory.
+
+        The bytes are divided into the longest rows that an instruction can move, so that there are
+        few instructions. However, if the host sets the tensor's number of rows, each moved row is a
+        row of the tensor.
+        """
+        nodes: list[Node] = []
+        for place, addr, size, rows in self._runs(tensor, piece):
+            moved: list[tuple[int, int | Given, int]] = [*moved_rows(size, piece.row_bytes)]
+            if isinstance(rows, Given):
+                moved = [(0, rows, tensor.stride)]
+            for first, m, row_bytes in moved:
+                at = Ref(place.buffer, place.offset + first)
+                nodes.append(store(at, addr + first, m, row_bytes))
+        return nodes
+
+    def in_columns(self, tensor: Tensor) -> bool:
+        """Return whether a tensor's columns are divided into several blocks."""
+        return self.blocks[tensor.buffer].in_columns
+
+    def reload(self, tensor: Tensor, column: int) -> list[Draft]:
+        """Return a list with the LOAD of one block of a tensor's columns, or an empty list.
+
+        ``column`` is the first column of the block. If ``choices.reloads`` is true, the program's
+        input and the tensors between two products are never wholly in the scratchpad: each part of
+        a product loads the blocks that it reads. The list is empty if ``choices.reloads`` is false,
+        if the tensor is none of these, if columns are not divided into blocks, or if no block
+        begins at ``column``.
+        """
+        if tensor.buffer not in self.arriving:
+            return []
+        loads = self._column_loads(tensor, self.arriving[tensor.buffer])
+        return [each for first, each in loads if first == column]
+
+    def _column_loads(self, tensor: Tensor, piece: Piece) -> list[tuple[int, Draft]]:
+        """Return the first column of each block of columns, and its load."""
+        firsts, rows = self.blocks[tensor.buffer].column_marks, self._all_rows(tensor)
+        return [
+            (first, load(place, addr, rows, size, place.buffer, outside=tensor.stride))
+            for first, (place, addr, size, _) in zip(
+                firsts, self._column_blocks(tensor, piece), strict=True
+            )
+        ]
+
+    def _all_rows(self, tensor: Tensor) -> int | Given:
+        """Return the number of a tensor's rows in an inference."""
+        return self.run_rows(0, tensor.rows, tensor.rows)
+
+    def _column_blocks(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int]]:
+        """Return place, external address, bytes of a row and end of each block of columns."""
+        blocks = self.blocks[tensor.buffer]
+        firsts = blocks.column_marks
+        ends = [*firsts[1:], tensor.columns]
+        return [
+            (blocks.place(0, first), piece.addr + first * blocks.size, blocks.stride(first), end)
+            for first, end in zip(firsts, ends, strict=True)
+        ]
+
+    def leave(self, tensor: Tensor, end: int) -> list[Node]:
+        """Return a list with the instruction that stores one block of a tensor.
+
+        The block is the one whose last column is ``end`` - 1. The list is empty if no block ends at
+        this column, or if the blocks of ``tensor`` are not stored as soon as each is complete.
+        """
+        if tensor.buffer not in self.leaving:
+            return []
+        return [
+            store(place, addr, self._all_rows(tensor), row_bytes, tensor.stride)
+            for place, addr, row_bytes, last in self._column_blocks(
+                tensor, self.leaving[tensor.buffer]
+            )
+            if last == end
+        ]
+
+    def _runs(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int | Given]]:
+        """Return scratchpad place, external address, bytes and rows of each block of whole rows.
+
+        The host counts rows only if each is one that a load or a store can move.
+        """
+        blocks = self.blocks[tensor.buffer]
+        single = tensor.stride <= LONGEST_ROW and not tensor.stride % self.config.mem_bytes
+        skipped = self.model.description.sequence - tensor.rows
+        return [
+            (
+                blocks.place(row, 0),
+                piece.addr + row * tensor.stride,
+                m * tensor.stride,
+                self.run_rows(skipped + row, m, skipped + tensor.rows)
+                if single and tensor.rows > 1
+                else m,
+            )
+            for row, m in cut(tensor.rows, blocks.row_marks)
+        ]
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
         """Return the instructions of an operation that is computed in parts.

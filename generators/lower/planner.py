@@ -40,7 +40,7 @@ from celosia.generators.lower.plan import (
 from celosia.generators.lower.residence import Cache, Kept, Memory, Register, Words
 from celosia.generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
 from celosia.generators.program.allocate import across, half_bytes
-from celosia.generators.program.draft import Ref
+from celosia.generators.program.draft import Ref, flatten
 from celosia.generators.program.image import LONGEST_ROW, ImageBuilder
 from celosia.generators.program.layout import aligned, element_rows, rows_image
 from celosia.generators.quantize.options import NARROW_BITS
@@ -84,7 +84,7 @@ def plan(
     memory.check_words()
     memory.check_bytes()
     constants(stage)
-    planned.setup += stage.take()
+    planned.setup += flatten(stage.take())
     memory.check_slots()
     return planned
 

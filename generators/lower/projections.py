@@ -30,7 +30,7 @@ from celosia.generators.lower.residence import Register, Words
 from celosia.generators.lower.rules import Rules
 from celosia.generators.lower.staging import WORDS
 from celosia.generators.lower.walk import Rowwise
-from celosia.generators.program.draft import Draft, Given, Ref, Written, flatten
+from celosia.generators.program.draft import Given, Node, Ref, Written
 from celosia.generators.program.image import Piece
 
 ODD = QUERIES | {"up", "hidden"}
@@ -61,10 +61,9 @@ class Instructions(Rules):
     def __post_init__(self) -> None:
         """Store values that do not change."""
         self.decoder = self.plan.decoder
-        self.stage = self.plan.stage
         self.model = self.decoder.description
         pre = self.model.placement == "pre"
-        super().__init__(self.plan.memory, self.plan.blocks, lasting=True, pre=pre)
+        super().__init__(self.plan.stage, self.plan.blocks, lasting=True, pre=pre)
         self.m: int | Given = Given(self.register, self.rows)
         if self.rows == self.texts:
             self.m = self.rows
@@ -115,7 +114,7 @@ class Instructions(Rules):
         first = self.acc(name, tiles * self.stride(op)) + (self.rows == 1 and name in ODD)
         return first + tile * self.stride(op)
 
-    def take(self) -> list[Draft]:
+    def take(self) -> list[Node]:
         """Return the instructions that were added since the previous call of this method.
 
         Instructions that are added later load their requantization words again, from word 0 of the
@@ -303,7 +302,7 @@ class Instructions(Rules):
         """
         (words,) = self.params((self.plan.words[op.target.name], 0, 0))
         for _, nodes in self.chunks([op], [words], self._parts):
-            self.stage.add(*flatten(nodes))
+            self.stage.add(*nodes)
 
     @property
     def _parts(self) -> list[Part]:
@@ -379,6 +378,6 @@ class Instructions(Rules):
             for rows in self._parts:
                 drains = self.requantize(op, sums.behind(rows[0]), rows, columns, pre)
                 chunks = self.chunks([step], [words], [rows])
-                self.stage.add(*flatten([*self.settle(drains, chunks)]))
+                self.stage.add(*self.settle(drains, chunks))
         for other in others:
             self.norm(other)

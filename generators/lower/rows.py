@@ -63,7 +63,7 @@ def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_wor
         count = len(params)
         blob = f"{label}.params.{index}"
         item = Item()
-        lowering.load(item, blob, params.ravel())
+        lowering.stage.load(item, blob, params.ravel())
         lowered.loads += item.loads
         words.append(SPARE_WORDS + first_word)
         lowered.params.append(lowering.bring(Ref(blob), count, words[-1]))
@@ -107,7 +107,8 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
     piece = lowering.image.add(pool_bytes(op, total, total, config))
     if op.variable:
         lowering.pool = piece
-    lowering.load_piece(item, label, piece, once=lowering.keeps and not op.variable)
+    once = lowering.stage.keeps and not op.variable
+    lowering.stage.load_piece(item, label, piece, once=once)
     item.body.append(lowering.bring(Ref(label), 1, SPARE_WORDS))
     groups = lowering.column_groups(
         op.target.columns, lowering.accumulators.tiles(batch), op.source.buffer, op.target.buffer

@@ -19,7 +19,7 @@ from celosia.generators.lower.instructions import (
     rowwise,
 )
 from celosia.generators.lower.products import Matrix, Product
-from celosia.generators.lower.residence import Memory
+from celosia.generators.lower.staging import Stage
 from celosia.generators.lower.walk import Rowwise, Step, steps
 from celosia.generators.program.draft import Draft, Node, Ref, Written
 
@@ -37,9 +37,9 @@ class Rules(ABC):
     planes: int = len(PLANES)
     """Planes of nested weights that are read."""
 
-    def __init__(self, memory: Memory, blocks: Mapping[str, Blocks], *, lasting: bool, pre: bool):
-        self.memory, self.blocks = memory, blocks
-        self.config, self.name = memory.config, memory.name
+    def __init__(self, stage: Stage, blocks: Mapping[str, Blocks], *, lasting: bool, pre: bool):
+        self.stage, self.memory, self.blocks = stage, stage.memory, blocks
+        self.config, self.name = stage.memory.config, stage.memory.name
         self.accumulators = Accumulators(self.config, self.name)
         self.lasting = lasting
         """True if no buffers share bytes, so that the end of a content is of no interest."""

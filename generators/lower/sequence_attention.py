@@ -45,7 +45,7 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
         steps.identity = SPARE_WORDS + len(rescales) - 1
     lowering.memory.check_at_once(SPARE_WORDS + len(rescales) + 1)
     item = Item()
-    lowering.load(item, label, rescale_words(config, *rescales).ravel())
+    lowering.stage.load(item, label, rescale_words(config, *rescales).ravel())
     item.body.append(lowering.bring(Ref(label), len(rescales), SPARE_WORDS))
     if choices.loop_heads:
         item.body += steps.loops()

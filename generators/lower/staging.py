@@ -1,40 +1,43 @@
 """Loads from external memory to scratchpad buffers, each issued as early as possible."""
 
-from collections import defaultdict
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from celosia.arch.config import Config
-from celosia.arch.isa import Opcode
 from celosia.generators.lower.instructions import parameters, table, table_bytes
 from celosia.generators.lower.moves import load_piece
 from celosia.generators.lower.residence import Memory
-from celosia.generators.program.draft import Draft, Ref
-from celosia.generators.program.image import ImageBuilder, Piece
+from celosia.generators.program.draft import Item, Node, Ref, arrange
+from celosia.generators.program.image import Bytes, ImageBuilder, Piece
 
 STAGES = 4
 """Number of buffers that pieces of a kind use alternately."""
 WEIGHTS, WORDS, THIN = "stage", "words", "thin"
 """Kinds of pieces, each with separate buffers."""
+OPENING = "opening"
+"""Stream of the instructions before the first piece."""
 
 
 @dataclass
 class Stage:
-    """Adds loads that copy pieces of external memory to scratchpad buffers before their use.
+    """The items of a program: its instructions, with loads of constants that precede them.
 
-    A piece is a range of external memory, for example some weights. Pieces of each kind (weights,
-    requantization parameters, matrices of low-rank corrections) use :data:`STAGES` buffers in turn.
-    A piece is loaded as soon as the previous piece of its buffer has been used.
+    A load copies a piece of external memory, for example some weights, to a scratchpad buffer.
+    Pieces of some kinds (weights, requantization parameters, matrices of low-rank corrections) use
+    :data:`STAGES` buffers in turn. Such a piece is loaded as soon as the previous piece of its
+    buffer has been used.
     """
 
     memory: Memory
     image: ImageBuilder
     size: int = 0
     """Bytes of a buffer of weights."""
-    nodes: list[Draft] = field(default_factory=list)
-    _loads: list[tuple[str, int, Draft]] = field(default_factory=list)
-    _starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    keeps: bool = False
+    """True if constants that the first run loads stay on the chip for later runs."""
+    items: list[Item] = field(default_factory=list)
+    _counts: Counter[str] = field(default_factory=Counter)
 
     def begin(self, size: int) -> None:
         """Allocate :data:`STAGES` buffers of ``size`` bytes each for pieces of weights."""
@@ -42,46 +45,99 @@ class Stage:
         for index in range(STAGES):
             self.memory.buffer(f"{WEIGHTS}{index}", self.size)
 
+    def load(self, item: Item, buffer: str, data: Bytes) -> None:
+        """Append bytes to the memory image, and a LOAD of these bytes to ``item.loads``.
+
+        The bytes are loaded into ``buffer``. If constants stay on the chip, only the first run
+        executes the load; otherwise every run does.
+        """
+        self.load_piece(item, buffer, self.image.add(data), once=self.keeps)
+
+    def load_piece(
+        self,
+        item: Item,
+        buffer: str,
+        piece: Piece,
+        *,
+        once: bool = False,
+        place: int = 0,
+        plane: int = 0,
+        stride: int = 0,
+    ) -> None:
+        """Append a LOAD of ``piece``, some rows in external memory, to ``item.loads``.
+
+        The piece is loaded into ``buffer``, from byte ``place`` of the buffer on. If ``once`` is
+        true, only the first run executes the load; otherwise every run does.
+
+        Nested weights are stored as bit planes, and a run may read only the planes with the highest
+        bits. If the piece is such a plane, ``plane`` is the number of planes with higher bits. Runs
+        that read at most ``plane`` planes omit the load.
+        """
+        self.memory.buffer(buffer, place + piece.m * (stride or piece.row_bytes))
+        target, defines = Ref(buffer, place), "" if place else buffer
+        loading = load_piece(target, piece, defines, stride, once=once)
+        item.loads.append(replace(loading, plane=plane))
+
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
-        """Add the load of ``piece``, and return the scratchpad address to which it is loaded.
+        """Begin an item with the load of ``piece``, and return the address to which it is loaded.
 
         The address is in one of the buffers for pieces of ``kind``. In the scratchpad, the rows of
         the piece are ``stride`` bytes apart, or contiguous if ``stride`` is 0.
         """
-        starts = self._starts[kind]
-        place = Ref(f"{kind}{len(starts) % STAGES}")
-        self._loads.append((kind, len(starts), load_piece(place, piece, step=stride)))
-        starts.append(len(self.nodes))
-        return place
+        buffer = f"{kind}{self._counts[kind] % STAGES}"
+        self._counts[kind] += 1
+        self.items.append(Item(stream="" if kind == WEIGHTS else kind))
+        self.load_piece(self.items[-1], buffer, piece, stride=stride)
+        return Ref(buffer)
 
-    def add(self, *drafts: Draft) -> None:
-        """Append instructions to the program, after all loads and instructions added so far."""
-        self.nodes += drafts
+    def add(self, *nodes: Node) -> None:
+        """Append instructions to the last item."""
+        if not self.items:
+            self.items.append(Item(stream=OPENING))
+        self.items[-1].body += nodes
 
-    def take(self) -> list[Draft]:
-        """Return all added instructions and loads, and begin an empty program.
+    def section(self) -> list[Item]:
+        """Return all items since the last call."""
+        items, self.items = self.items, []
+        self._counts.clear()
+        return items
+
+    def take(self) -> list[Node]:
+        """Return the instructions of all items since the last call, with their loads.
 
         Each load is moved to the earliest position at which its buffer is free.
         """
-        placed: list[list[Draft]] = [[] for _ in range(len(self.nodes) + 1)]
-        # What the program begins with is not kept waiting.
-        loads = (place for place, draft in enumerate(self.nodes) if draft.opcode != Opcode.LOAD)
-        begin = next(loads, 0)
-        # Of the first loads the short ones come first, whatever they are mixed with: so sections
-        # of the same loop look alike.
-        for kind, index, draft in sorted(
-            self._loads, key=lambda entry: (entry[1] >= STAGES, entry[0] == WEIGHTS)
-        ):
-            # Behind the uses of the piece that had the buffer before.
-            starts = self._starts[kind]
-            first = starts[index - STAGES + 1] if index >= STAGES else begin
-            placed[first].append(draft)
-        ordered: list[Draft] = []
-        for place, draft in enumerate(self.nodes):
-            ordered += [*placed[place], draft]
-        self.nodes, self._loads = [], []
-        self._starts.clear()
-        return ordered
+        (nodes,) = arrange([self.section()], STAGES - 1, across=False, early=True)
+        return nodes
+
+
+@dataclass
+class Blob:
+    """Bytes of one buffer, which an item loads by one or more LOAD instructions."""
+
+    stage: Stage
+    item: Item
+    buffer: str
+    _begin: int = 0
+    _pieces: list[Bytes] = field(default_factory=list)
+
+    def put(self, data: Bytes) -> Ref:
+        """Append bytes, and return their address."""
+        place = Ref(self.buffer, self._begin + sum(piece.size for piece in self._pieces))
+        self._pieces.append(data)
+        return place
+
+    def load(self, plane: int = 0) -> None:
+        """Add the LOAD of the bytes appended since the last call.
+
+        ``plane`` is as for :meth:`Stage.load_piece`.
+        """
+        if self._pieces:
+            piece, once = self.stage.image.add(np.concatenate(self._pieces)), self.stage.keeps
+            self.stage.load_piece(
+                self.item, self.buffer, piece, once=once, place=self._begin, plane=plane
+            )
+            self._begin, self._pieces = self._begin + piece.size, []
 
 
 def constants(stage: Stage) -> None:

@@ -1,6 +1,6 @@
 """Programs whose buffers have no addresses yet."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -137,6 +137,9 @@ class Item:
 
     loads: list[Draft] = field(default_factory=list)
     body: list[Node] = field(default_factory=list)
+    stream: str = ""
+    """Name of a group of items whose loads take the same buffers in turn. Loads of named streams
+    are short, and precede others at the same place."""
 
 
 def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
@@ -168,27 +171,51 @@ def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
 
 
 def arrange(
-    sections: Sequence[Sequence[Item]], ahead: int, *, across: bool
-) -> list[Sequence[Node]]:
+    sections: Sequence[Sequence[Item]], ahead: int, *, across: bool, early: bool = False
+) -> list[list[Node]]:
     """Return the list of instructions of each section, with each load placed before its use.
 
     A section is a list of items (:class:`Item`): instructions, and the loads that they need. A load
-    is placed at most ``ahead`` items before the item that needs it. If ``across`` is true, a load
-    may be placed in the previous section.
+    is placed at most ``ahead`` items of its stream before the item that needs it. If ``across`` is
+    true, a load may be placed in the previous section.
+
+    If ``early`` is true, the loads of the first items of each stream are placed at the start of the
+    section, after the loads with which its instructions begin. Otherwise they are placed half as
+    far before their items, so that the first items do not wait for all of these loads.
     """
-    flat = [(index, item) for index, section in enumerate(sections) for item in section]
-    starts = [sum(len(section) for section in sections[:index]) for index in range(len(sections))]
-    placed: list[list[Node]] = [[] for _ in flat]
-    for place, (index, item) in enumerate(flat):
+    bodies = [[node for item in section for node in item.body] for section in sections]
+    placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)
+    starts: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for index, section in enumerate(sections):
+        if not across:
+            starts.clear()
         # No further, so that a load follows the last use of its buffer in the previous layer.
-        longest = min(ahead, len(sections[index]) - 1)
-        first = 0 if across else starts[index]
-        # At the start only half as far, so that the first items do not wait for all of these loads.
-        placed[max(place - longest, (first + place) // 2)].extend(item.loads)
-    result: list[Sequence[Node]] = []
-    for index in range(len(sections)):
-        nodes: list[Node] = []
-        for place in range(starts[index], starts[index] + len(sections[index])):
-            nodes += [*placed[place], *flat[place][1].body]
-        result.append(nodes)
-    return result
+        place, longest = 0, min(ahead, len(section) - 1)
+        begin = next((at for at, node in enumerate(bodies[index]) if not _is_load(node)), 0)
+        for item in section:
+            known = starts[item.stream]
+            known.append((index, place))
+            number = len(known) - 1
+            target = known[max(number - longest, number // 2)]
+            if early:
+                target = known[number - ahead] if number > ahead else (index, begin)
+            placed[target].append((number > ahead, not item.stream, item.loads))
+            place += len(item.body)
+    return [
+        [
+            node
+            for at in range(len(body) + 1)
+            for node in (*_loads(placed.get((i, at), ())), *body[at : at + 1])
+        ]
+        for i, body in enumerate(bodies)
+    ]
+
+
+def _loads(placed: Sequence[tuple[bool, bool, list[Draft]]]) -> Iterator[Draft]:
+    """Yield the loads of one place: those of first items and of named streams come first."""
+    for _, _, loads in sorted(placed, key=lambda each: each[:2]):
+        yield from loads
+
+
+def _is_load(node: Node) -> bool:
+    return isinstance(node, Draft) and node.opcode == Opcode.LOAD
