@@ -18,6 +18,7 @@ from celosia.generators.lower.blocks import Blocks, by_columns, by_rows
 from celosia.generators.lower.checks import check_encoder
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import cuts_of
+from celosia.generators.lower.decoder import Layers
 from celosia.generators.lower.encoder_compiler import Options
 from celosia.generators.lower.fill import fills
 from celosia.generators.lower.fitting import FitError, Stage
@@ -26,7 +27,6 @@ from celosia.generators.lower.lowering import Lowering
 from celosia.generators.lower.moves import load
 from celosia.generators.lower.plan import kind, runs
 from celosia.generators.lower.planner import plan
-from celosia.generators.lower.projections import Instructions
 from celosia.generators.lower.residence import Cache, Memory, WeightHome, weight_homes
 from celosia.generators.lower.schedule import first_plans
 from celosia.generators.lower.search import Search
@@ -326,7 +326,7 @@ def test_sums_that_others_are_multiplied_beside_are_in_the_other_bank(model) -> 
     decoder, config = DECODERS[model], CONFIGS["resident"]
     made = plan(decoder, config, Cache(12, 0), Way(4, rows_stay=True), 1 << 14, sparse=False)
     linears = [op for op in decoder.ops if isinstance(op, Linear)]
-    step, chunk = (Instructions(made, rows, decoder) for rows in (1, 4))
+    step, chunk = (Layers(made, rows, decoder) for rows in (1, 4))
     query, key, value, _, *hidden, narrow = (
         step.sums(op) % 2 for op in linears[: 6 + decoder.description.gated]
     )

@@ -18,13 +18,13 @@ from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.cached import Cached
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import cuts_of
+from celosia.generators.lower.decoder import Layers
 from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.generators.lower.equipment import equipped
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.instructions import fused
 from celosia.generators.lower.lower import SAMPLED, lower
 from celosia.generators.lower.planner import plan
-from celosia.generators.lower.projections import Instructions
 from celosia.generators.lower.residence import Cache, Memory, Register, of_text
 from celosia.generators.lower.schedule import LOOPS, TOGETHER_FIRST, first_plans
 from celosia.generators.lower.search import Search
@@ -146,7 +146,7 @@ def test_a_program_is_tried_first_with_one_head_and_with_several() -> None:
 def test_a_softmax_is_cut_if_products_run_beside_it_for_long(capacity, commands) -> None:
     decoder, way = DECODERS["llama"], Way(1, rows_stay=True)
     made = plan(decoder, CONFIGS["fused"], Cache(capacity, 0), way, 1 << 14, sparse=False)
-    make = Instructions(made, 1, decoder)
+    make = Layers(made, 1, decoder)
     (probabilities,), *_ = TokenAttention(make, decoder.attentions[0], 0).of_one()
     probabilities()
     assert sum(each.opcode == Opcode.SOFTMAX for each in make.take()) == commands
@@ -245,7 +245,7 @@ def test_zeros_before_queries_are_loaded_once_and_pairs_of_keys_have_lower_rows(
     decoder, way = DECODERS["llama_int4"], Way(1, rows_stay=True)
     made = plan(decoder, PAIRS, Cache(8, 0), way, 1 << 14, sparse=False)
     (kept,) = made.kept[decoder.attentions[0].key.name]
-    assert Cached(Instructions(made, 1, decoder), kept).lower == {"lower"}
+    assert Cached(Layers(made, 1, decoder), kept).lower == {"lower"}
 
 
 def test_queries_of_heads_that_share_slots_have_their_sums_in_order() -> None:
@@ -254,7 +254,7 @@ def test_queries_of_heads_that_share_slots_have_their_sums_in_order() -> None:
     decoder = untrained(model, Quantization(texts=1, length=4))
     way = Way(2, rows_stay=True, key_heads=2)
     made = plan(decoder, config, Cache(8, 0), way, 1 << 14, sparse=False)
-    make = Instructions(made, 2, decoder)
+    make = Layers(made, 2, decoder)
     make.linear(next(op for op in decoder.layers[0] if isinstance(op, Linear)))
     products = [each for each in make.take() if each.opcode == Opcode.MATMUL]
     places = [each.number("acc_addr") - products[0].number("acc_addr") for each in products]

@@ -3,12 +3,12 @@
 A token is a row of each tensor. A program is compiled for a fixed largest number of tokens.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from celosia.arch.isa import Opcode
-from celosia.generators.graph.operations import Attention, Convert, Linear, Norm, Op
+from celosia.generators.graph.operations import Attention, Linear, Norm, Op
 from celosia.generators.lower.accumulators import BANKS
 from celosia.generators.lower.attend import attend, keep_source
 from celosia.generators.lower.cached import Cached
@@ -117,12 +117,12 @@ class Layers(Instructions):
         before, *layers, after = ending_ahead(self.graph)
         waits = self.plan.cuts.resident and not self.plan.way.rows_stay and not self._turned
         self.turn()
-        self.walk(before[1:], self._table)
+        self.walk(before[1:])
         looped = self.plan.cuts.resident or self.plan.way.passing
         self._nodes += self.take() if looped else []
         bodies: list[list[Node]] = []
         for layer in layers:
-            self.walk(layer, self._table)
+            self.walk(layer)
             bodies += [self.take()] if looped else []
         self._nodes += repeat(bodies, int(self.plan.way.passing or waits))
         if self.plan.way.passing:
@@ -140,23 +140,18 @@ class Layers(Instructions):
             bodies += [self.take()] if self.plan.cuts.resident else []
         self._nodes += repeat(bodies, 1)
 
-    @property
-    def _table(self) -> Mapping[type[Op], Callable[[Step], None]]:
-        """The rule that lowers a step, by the type of the step's operation."""
-        rowwise = dict.fromkeys((Norm, Convert), self._norms)
-        return {Attention: self._attention, Linear: self._linear, **rowwise}
-
-    def _norms(self, step: Step) -> None:
+    def lower_rowwise(self, step: Step) -> None:
+        """Add norms or conversions of the residual stream."""
         for op in (step.op, *step.behind):
             self.norm(op)
 
-    def _attention(self, step: Step) -> None:
+    def lower_attention(self, step: Step) -> None:
         """Add an attention, and the products that make its queries, keys and values."""
         assert isinstance(step.op, Attention)
         attend(self, step.op, self._waiting)
         self._waiting = []
 
-    def _linear(self, step: Step) -> None:
+    def lower_linear(self, step: Step) -> None:
         """Add a product and the hidden layer before it, or let the product wait for its reader."""
         assert isinstance(step.op, Linear)
         if not step.op.residual:

@@ -1,12 +1,12 @@
 """Lowering of an encoder: its operations are cut into parts that fit the memories."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from celosia.arch.config import Config
-from celosia.generators.graph.operations import Attention, Convert, Linear, Norm, Op, Pool
+from celosia.generators.graph.operations import Attention, Linear, Op, Pool
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.checks import check_encoder
@@ -154,18 +154,12 @@ class _Sections(Lowering):
     _early = False
     """True if the rows of the previous operation come in chunks."""
 
-    @property
-    def _table(self) -> Mapping[type[Op], Callable[[Step], None]]:
-        """The rule that lowers a step, by the type of the step's operation."""
-        rowwise = dict.fromkeys((Norm, Convert), self._rowwise)
-        return {Attention: self._attention, Pool: self._pool, Linear: self._linear, **rowwise}
-
     def section(self, name: str, ops: Sequence[Op]) -> list[Item]:
         """Return the items of operations, whose buffers begin with a name."""
         self.accumulators.restart()
-        self._items, self._name, self._early = list[Item](), name, False
-        self.walk(ops, self._table)
-        return self._items
+        self._early = False
+        self.walk(ops, name)
+        return self.stage.section()
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
         """Return whether there are words for the parameters of an operation and those behind."""
@@ -173,32 +167,33 @@ class _Sections(Lowering):
         words += self.config.lane_groups if isinstance(op, Linear) else 0
         return isinstance(op, Linear | Rowwise) and words <= self.config.vector.words - SPARE_WORDS
 
-    def _label(self, step: Step) -> str:
-        return f"{self._name}.{step.place}"
-
-    def _attention(self, step: Step) -> None:
+    def lower_attention(self, step: Step) -> None:
+        """Add the item of an attention."""
         assert isinstance(step.op, Attention)
-        self._items.append(lower_attention(self, self._label(step), step.op))
+        self.stage.items.append(lower_attention(self, step.label, step.op))
         self._early = False
 
-    def _pool(self, step: Step) -> None:
+    def lower_pool(self, step: Step) -> None:
+        """Add the item of the mean over rows."""
         assert isinstance(step.op, Pool)
-        self._items.append(lower_pool(self, self._label(step), step.op))
+        self.stage.items.append(lower_pool(self, step.label, step.op))
         self._early = False
 
-    def _linear(self, step: Step) -> None:
+    def lower_linear(self, step: Step) -> None:
+        """Add the items of a linear layer and the operations after it."""
         assert isinstance(step.op, Linear)
-        label, op, behind, early = self._label(step), step.op, step.behind, self._early
+        label, op, behind, early = step.label, step.op, step.behind, self._early
         words = row_words(self, behind)
         first = self.config.vector.words - SPARE_WORDS - words
         rows = lower_rows(self, label, behind, first)
         if op.low_rank is not None:
             thin = f"{label}.thin", op.low_rank.first, Rows(), 0
-            self._items += LinearLayer(self, *thin, early=early).items()
-        self._items += LinearLayer(self, label, op, rows, words, early=early).items()
+            self.stage.items += LinearLayer(self, *thin, early=early).items()
+        self.stage.items += LinearLayer(self, label, op, rows, words, early=early).items()
         self._early = bool(behind) or not self.model.description.variable
 
-    def _rowwise(self, step: Step) -> None:
+    def lower_rowwise(self, step: Step) -> None:
+        """Add the item of norms and conversions that directly follow no product."""
         assert isinstance(step.op, Rowwise)
-        self._items += lower_rows(self, self._label(step), [step.op, *step.behind]).items()
+        self.stage.items += lower_rows(self, step.label, [step.op, *step.behind]).items()
         self._early = True

@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from celosia.arch.formats import PLANES
 from celosia.arch.isa import Opcode
-from celosia.generators.graph.operations import Convert, Gate, Linear, Norm, Op, Rotary
+from celosia.generators.graph.operations import (
+    Attention,
+    Convert,
+    Gate,
+    Linear,
+    Norm,
+    Op,
+    Pool,
+    Rotary,
+)
 from celosia.generators.graph.tensors import Rescale, Tensor
 from celosia.generators.lower.accumulators import Accumulators
 from celosia.generators.lower.blocks import Blocks, Part, cut
@@ -65,16 +74,39 @@ class Rules(ABC):
         """
         return True
 
-    def walk(self, ops: Sequence[Op], table: Mapping[type[Op], Callable[[Step], None]]) -> None:
-        """Lower operations in steps. A step is an operation with the rowwise operations after it.
+    def walk(self, ops: Sequence[Op], name: str = "") -> None:
+        """Lower a section's operations by the rules of their types.
 
-        ``table`` is a dictionary from the type of a step's first operation to the function that
-        lowers the :class:`Step`.
+        They are lowered in steps. A :class:`Step` is an operation with the rowwise operations after
+        it. The labels of the steps begin with the section's ``name``.
         """
-        for step in steps(ops, self.fits):
+        rules: Mapping[type[Op], Callable[[Step], None]] = {
+            Attention: self.lower_attention,
+            Convert: self.lower_rowwise,
+            Linear: self.lower_linear,
+            Norm: self.lower_rowwise,
+            Pool: self.lower_pool,
+        }
+        for step in steps(ops, self.fits, name):
             # The first write to each buffer replaces the old content.
             self._written.clear()
-            table[type(step.op)](step)
+            rules[type(step.op)](step)
+
+    @abstractmethod
+    def lower_linear(self, step: Step) -> None:
+        """Lower a linear layer, with the rowwise operations after it."""
+
+    @abstractmethod
+    def lower_attention(self, step: Step) -> None:
+        """Lower an attention."""
+
+    @abstractmethod
+    def lower_rowwise(self, step: Step) -> None:
+        """Lower norms and conversions that directly follow no product."""
+
+    def lower_pool(self, step: Step) -> None:
+        """Lower the mean over rows; a subclass may lack this rule."""
+        raise NotImplementedError(step.label)
 
     def arrived(self, product: Product) -> Product:
         """Return ``product`` with the address that its weights have on the chip.

@@ -54,7 +54,7 @@ class TokenAttention:
         """Maker of instructions for all tokens whose keys and values are made."""
         if self.kept.made:
             everything = self.kept.capacity, make.graph, make.planes, self.kept.register
-            self.all = Instructions(self.plan, *everything)
+            self.all = type(make)(self.plan, *everything)
             self.cached = Cached(self.all, self.kept)
         self.runs = runs(op.scores, self.model.heads)
         """Query heads (first, count) whose scores have the same parameters."""

@@ -25,19 +25,21 @@ class Step:
     A following operation processes each row of the result as soon as the row is complete.
     """
 
-    place: int
-    """The operation's place in its section."""
+    label: str
+    """The section's name, and the operation's place in the section."""
     op: Op
     behind: tuple[Rowwise, ...] = ()
 
 
-def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[Step]:
+def steps(
+    ops: Sequence[Op], fits: Fits = lambda op, behind: True, name: str = ""
+) -> Iterator[Step]:
     """Yield the steps of a section: each is an operation and the rowwise operations after it.
 
     A rowwise operation belongs to the step of the previous operation under two conditions. The
     results of the rowwise operation and of the step's first operation have equally many rows, and
     ``fits`` returns True. The arguments of ``fits`` are the step's first operation and the list of
-    the step's rowwise operations, including the new one.
+    the step's rowwise operations, including the new one. ``name`` is the name of the section.
     """
     place = 0
     while place < len(ops):
@@ -49,7 +51,7 @@ def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[S
             if not fits(op, [*behind, following]):
                 break
             behind.append(following)
-        yield Step(place, op, tuple(behind))
+        yield Step(f"{name}.{place}", op, tuple(behind))
         place += 1 + len(behind)
 
 
