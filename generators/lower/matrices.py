@@ -11,7 +11,6 @@ from celosia.generators.graph.operations import Linear, Plane
 from celosia.generators.graph.stored import part_rows
 from celosia.generators.graph.tensors import Rescale
 from celosia.generators.lower.key_slots import query_places, spread
-from celosia.generators.lower.moves import load_piece
 from celosia.generators.lower.plan import HIDDEN, QUERIES, Plan, kind
 from celosia.generators.lower.products import Matrix, Product, Room
 from celosia.generators.lower.residence import Words, weight_homes
@@ -75,9 +74,7 @@ def keep_identity(plan: Plan, op: Linear) -> None:
         name = f"identity{part.n}"
         if name not in plan.memory.buffers:
             data = aligned_rows(op.weight[: part.n, : part.n].astype(np.uint8), plan.config)
-            place = plan.memory.buffer(name, data.size)
-            piece = plan.stage.image.add(data.ravel())
-            plan.setup.append(load_piece(place, piece))
+            plan.stage.load(plan.stage.opening, name, data.ravel())
         products.append(Product(op, part, Ref(name), frozenset()))
     rescale, tiles = _queries(plan, op)
     words = [plan.keep(rescale, by_tile=True)]

@@ -26,7 +26,6 @@ from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.instructions import table_bytes
 from celosia.generators.lower.matrices import keep_identity, keep_matrix
-from celosia.generators.lower.moves import load_piece
 from celosia.generators.lower.plan import (
     INPUTS,
     PAIRS,
@@ -220,16 +219,14 @@ def _keep_rows(planned: Plan, tables: Mapping[str, tuple[bytes, int]], most: int
             half = 0
         for first in [*range(0, half, step), *range(half, len(data), step)]:
             end = half if first < half < first + step else first + step
-            piece = planned.stage.image.add(held[first:end])
-            planned.setup.append(load_piece(Ref(name, first), piece))
+            planned.stage.load(planned.stage.opening, name, held[first:end], first)
 
 
 def _clear_queries(planned: Plan) -> None:
     """Clear the zeros before queries that are drained without them."""
     if planned.cuts.spaced:
         size = planned.texts * planned.query_stride(planned.decoder.attentions[0])
-        piece = planned.stage.image.add(np.zeros(size, np.uint8))
-        planned.setup.append(load_piece(Ref("query"), piece))
+        planned.stage.load(planned.stage.opening, "query", np.zeros(size, np.uint8))
 
 
 def _keep_turns(planned: Plan, tables: Mapping[str, tuple[bytes, int]]) -> None:
@@ -242,8 +239,7 @@ def _keep_turns(planned: Plan, tables: Mapping[str, tuple[bytes, int]]) -> None:
     for first, rotates, count in planned.turning:
         if not rotates:
             held = np.tile(np.frombuffer(data[:stride], np.uint8), count * rows)
-            piece, place = planned.stage.image.add(held), planned.turned(first)
-            planned.setup.append(load_piece(place, piece))
+            planned.stage.load(planned.stage.opening, PAIRS, held, planned.turned(first).offset)
 
 
 def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:

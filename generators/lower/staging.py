@@ -45,13 +45,20 @@ class Stage:
         for index in range(STAGES):
             self.memory.buffer(f"{WEIGHTS}{index}", self.size)
 
-    def load(self, item: Item, buffer: str, data: Bytes) -> None:
+    @property
+    def opening(self) -> Item:
+        """The item before the first piece, whose loads come before all others."""
+        if not self.items or self.items[0].stream != OPENING:
+            self.items.insert(0, Item(stream=OPENING))
+        return self.items[0]
+
+    def load(self, item: Item, buffer: str, data: Bytes, place: int = 0) -> None:
         """Append bytes to the memory image, and a LOAD of these bytes to ``item.loads``.
 
-        The bytes are loaded into ``buffer``. If constants stay on the chip, only the first run
-        executes the load; otherwise every run does.
+        The bytes are loaded into ``buffer``, from its byte ``place`` on. If constants stay on the
+        chip, only the first run executes the load; otherwise every run does.
         """
-        self.load_piece(item, buffer, self.image.add(data), once=self.keeps)
+        self.load_piece(item, buffer, self.image.add(data), once=self.keeps, place=place)
 
     def load_piece(
         self,
@@ -92,9 +99,8 @@ class Stage:
 
     def add(self, *nodes: Node) -> None:
         """Append instructions to the last item."""
-        if not self.items:
-            self.items.append(Item(stream=OPENING))
-        self.items[-1].body += nodes
+        last = self.items[-1] if self.items else self.opening
+        last.body += nodes
 
     def section(self) -> list[Item]:
         """Return all items since the last call."""
