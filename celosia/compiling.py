@@ -193,7 +193,7 @@ def compile_encoder(
         if memory_bytes is not None:
             check_room(code, memory_bytes)
         parting = code.parting(source.weights, inputs, update)
-    made = _made(options, loss, code.quantized.weight_bytes, parting)
+    made = _made(options, loss, code.graph.weight_bytes, parting)
     return Program(
         code,
         made,

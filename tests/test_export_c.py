@@ -72,7 +72,7 @@ def classify(driver: HostDriver, compiled: CompiledModel, name: str, rows) -> by
 
 def quantized(driver: HostDriver, compiled: CompiledModel, rows) -> bytes:
     """Return the driver's integers for real rows."""
-    tensor = compiled.quantized.input
+    tensor = compiled.graph.input
     values = np.ascontiguousarray(rows, np.float32)
     to = ctypes.create_string_buffer(values.size * (2 if tensor.wide else 1))
     data = values.ctypes.data_as(ctypes.c_void_p)
@@ -208,8 +208,8 @@ def test_inputs_may_have_fewer_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("width", "zero"), [(8, -128), (8, 3), (16, 0), (4, 0)])
 def test_quantizing_in_c_is_quantizing_in_python(driver_alone, width: int, zero: int) -> None:
     compiled, library = driver_alone
-    tensor = dataclasses.replace(compiled.quantized.input, width=width, zero=zero, scale=0.0625)
-    model = dataclasses.replace(compiled.quantized, input=tensor)
+    tensor = dataclasses.replace(compiled.graph.input, width=width, zero=zero, scale=0.0625)
+    model = dataclasses.replace(compiled.graph, input=tensor)
     rng = np.random.default_rng(4)
     ties = (np.arange(-300, 300) + 0.5) * tensor.scale
     beyond = [3e38, -3e38, np.inf, -np.inf, 0.0, -0.0, 1e-40, 131072 * tensor.scale]
@@ -226,13 +226,13 @@ def test_quantizing_in_c_is_quantizing_in_python(driver_alone, width: int, zero:
 
 def test_dequantizing_in_c_is_dequantizing_in_python(driver_alone) -> None:
     compiled, library = driver_alone
-    output = compiled.quantized.output
+    output = compiled.graph.output
     values = np.arange(-32768, 32768, 7).astype("<i2")
     to = np.zeros(values.size, np.float32)
     pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in (values, to)]
     count = ctypes.c_size_t(values.size)
     library.celosia_dequantize(ctypes.byref(c_tensor(output)), pointers[0], count, pointers[1])
-    expected = compiled.quantized.dequantize_output(values).astype(np.float32)
+    expected = compiled.graph.dequantize_output(values).astype(np.float32)
     np.testing.assert_array_equal(to, expected)
     row = np.array([3, -5, 90, 90, -100, 7, 0, 0, 0, 89], "<i2")
     place = row.ctypes.data_as(ctypes.c_void_p)

@@ -153,7 +153,7 @@ def test_a_name_is_no_code_in_a_comment_or_an_identifier() -> None:
 def test_headers_of_models_have_names_in_comments_alone() -> None:
     tensor = SimpleNamespace(rows=1, columns=1, wide=False)
     compiled = SimpleNamespace(
-        quantized=SimpleNamespace(description=SimpleNamespace(name=NASTY)),
+        graph=SimpleNamespace(description=SimpleNamespace(name=NASTY)),
         config=SimpleNamespace(name=NASTY),
         input=tensor,
         output=tensor,

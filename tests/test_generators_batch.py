@@ -27,7 +27,7 @@ def run_case(model, config, batch, together=1):
     rng = np.random.default_rng(5)
     weights, inputs = random_weights(rng, model), random_inputs(rng, model)[:batch]
     alone = compile_model(model, weights, inputs, config, Options(search=False))
-    several = compile_quantized(alone.quantized, config, Options(search=together > 1, batch=batch))
+    several = compile_quantized(alone.graph, config, Options(search=together > 1, batch=batch))
     assert check(several.words, config) > 0
     values, golden = np.concatenate(inputs), GoldenModel(several)
     wrong, compared = differing(several, golden.tensors(values), values)

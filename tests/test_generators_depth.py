@@ -71,7 +71,7 @@ def test_the_circuit_has_the_same_integers() -> None:
 def test_a_stream_that_grows_has_a_step_in_each_layer() -> None:
     model = MODEL.replace(layers=6, skip=True)
     weights, inputs, compiled = case(model)
-    steps = [layer[0].target.scale for layer in compiled.quantized.layers]
+    steps = [layer[0].target.scale for layer in compiled.graph.layers]
     assert max(steps) > 4 * min(steps)
     golden = GoldenModel(compiled)
     assert differing(compiled, golden.tensors(inputs[0]), inputs[0])[0] == []

@@ -35,7 +35,7 @@ def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
     check(fused.words, fused.config, registers=[registers.get(n, 0) for n in range(REGISTERS)])
     values = given(model, weights, inputs[0][None])[0]
     expected, tensors = (GoldenModel(program).tensors(values) for program in (apart, fused))
-    inside = taken_in(fused.quantized)
+    inside = taken_in(fused.graph)
     assert expected.keys() - tensors.keys() <= inside
     assert tensors.keys() <= expected.keys()
     for name in tensors.keys() - inside:

@@ -36,7 +36,7 @@ def test_every_number_and_product_is_in_a_part(name) -> None:
     assert sum(part["parameters"] for part in report["parts"]) == report["parameters"]
     samples = np.random.default_rng(0).uniform(0, 16, (8, 16, 4))
     compiled = compile_model(source.description, source.weights, samples, PRESETS["small"])
-    assert report["products"] == compiled.quantized.macs(16)
+    assert report["products"] == compiled.graph.macs(16)
     assert (report["host_products"], report["unused"], report["input"]) == (0, [], [16, 4])
 
 

@@ -391,7 +391,7 @@ def test_encoders_of_each_kind_have_the_references_integers(case) -> None:
     compiled = random_case(1, model, config, Options(search=False, **options))
     stored = {
         op.stored is not None or bool(op.planes)
-        for op in compiled.quantized.ops
+        for op in compiled.graph.ops
         if isinstance(op, Linear)
     }
     assert (True in stored) == ("weights" in options)

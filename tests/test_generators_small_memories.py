@@ -222,4 +222,4 @@ def test_a_hidden_layer_passes_in_blocks_between_loops() -> None:
     assert compiled.plan.loop_parts
     array = config.array
     assert compiled.predict(8).cycles < 1.05 * compiled.macs() / array.rows / array.cols
-    assert compiled.least_bytes() < compiled.quantized.weight_bytes * 1.1
+    assert compiled.least_bytes() < compiled.graph.weight_bytes * 1.1

@@ -50,10 +50,10 @@ def opcodes(program, name):
 
 def exact_words(program):
     """Return the words of a program whose scores behind 20 tokens are the integer reference's."""
-    session, tokens = TextSession(program, "golden"), tokens_of(program.decoder, 20)
+    session, tokens = TextSession(program, "golden"), tokens_of(program.graph, 20)
     session.take(tokens[:-1])
     session.step(tokens[-1])
-    assert np.array_equal(session.logits(), evaluate(program.decoder, tokens)["logits"][-1])
+    assert np.array_equal(session.logits(), evaluate(program.graph, tokens)["logits"][-1])
     registers = [0] * 16
     for register, value in program.registers(19, 1).items():
         registers[register] = value

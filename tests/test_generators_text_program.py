@@ -132,12 +132,12 @@ def test_parameters_in_the_bits_that_a_machine_holds():
     words = sum(len(op.rescale.multiplier) for op in decoder.ops if isinstance(op, Linear))
     held = HELD.replace(multiplier_width=16, bias_width=20, pre_depth=24)
     program = compile_text(decoder, held, context=40)
-    rescales = [op.rescale for op in program.decoder.ops if isinstance(op, Linear)]
+    rescales = [op.rescale for op in program.graph.ops if isinstance(op, Linear)]
     assert sum(len(rescale.multiplier) for rescale in rescales) == words
     assert not any(np.any(rescale.multiplier & 0xFFFF) for rescale in rescales)
     session, tokens = TextSession(program, "golden"), tokens_of(decoder, 12)
     session.take(tokens)
-    assert np.array_equal(session.logits(), evaluate(program.decoder, tokens)["logits"][-1])
+    assert np.array_equal(session.logits(), evaluate(program.graph, tokens)["logits"][-1])
     for changes, message in (
         ({"bias_width": 2}, r"has biases of \d+ bits, but bias_width is 2"),
         ({"pre_depth": 3}, r"accumulators with \d+ parameter words, but pre_depth is 3"),

@@ -26,7 +26,7 @@ PRUNED = ("query", "key", "value", "mlp_input", "hidden", "mlp_sum")
 def tiles(compiled) -> int:
     """Return the number of tiles of all linear layers' weights."""
     array = compiled.config.array
-    linears = [op for op in compiled.quantized.ops if isinstance(op, Linear)]
+    linears = [op for op in compiled.graph.ops if isinstance(op, Linear)]
     shapes = np.array([op.weight.shape for op in linears])
     return int(np.prod(-(-shapes // [array.rows, array.cols]), axis=1).sum())
 

@@ -67,35 +67,35 @@ def pressed(case, **compile_options):
 
 
 def heads_of_slot(program):
-    model = program.decoder.description
-    return min(model.kv_heads, program.config.array.rows // program.decoder.key_dim)
+    model = program.graph.description
+    return min(model.kv_heads, program.config.array.rows // program.graph.key_dim)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_steps_and_chunks_are_the_golden_models(case):
     program, apart = pressed(case)
-    model, together = program.decoder.description, heads_of_slot(program)
+    model, together = program.graph.description, heads_of_slot(program)
     assert together > 1
     saved = model.kv_heads - -(-model.kv_heads // together)
     layers = 1 if program.cache.recompute else model.layers
     assert apart.slots - program.slots == layers * saved * -(-11 // program.config.array.cols)
     session = TextSession(program, "golden")
-    tokens = tokens_of(program.decoder, min(17, program.places))
+    tokens = tokens_of(program.graph, min(17, program.places))
     cache = KvCache(slots=11, sinks=2)
     for position, token in enumerate(tokens):
         turn = session.step(token)
         assert np.array_equal(
-            session.logits(), evaluate(program.decoder, [token], cache)["logits"][0]
+            session.logits(), evaluate(program.graph, [token], cache)["logits"][0]
         )
         if not program.cache.recompute:
             above = sum(head // model.group % together for head in range(model.heads))
-            zeros = above * program.decoder.key_dim * program.cache.count(position) * model.layers
+            zeros = above * program.graph.key_dim * program.cache.count(position) * model.layers
             assert turn.counters["macs"] == program.macs(position) + zeros
     assert program.rows > 1
     for count in (2, program.rows, 11):
         session.begin()
         session.take(tokens[:count])
-        wanted = evaluate(program.decoder, tokens[:count])["logits"][-1]
+        wanted = evaluate(program.graph, tokens[:count])["logits"][-1]
         assert np.array_equal(session.logits(), wanted)
 
 
@@ -146,7 +146,7 @@ def test_what_does_not_fit():
     message = f"Model four needs {needed} weight slots of 8 x 4, but"
     with pytest.raises(InputError, match=f"^{re.escape(message)}"):
         compile_text(
-            program.decoder, program.config.replace(weight_depth=needed - 1), context=11, sinks=2
+            program.graph, program.config.replace(weight_depth=needed - 1), context=11, sinks=2
         )
 
 

@@ -103,7 +103,7 @@ def test_a_source_is_counted_in_buffers_and_in_products() -> None:
     assert made.memory.buffers["probabilities"] == 2 * 8 * 8
     assert made.blocks["hidden_thin"].rows == 8
     # Eight matrices with corrections, and four scores and contexts for each token.
-    macs = TextProgram.source_macs(SimpleNamespace(decoder=pair), 4)
+    macs = TextProgram.source_macs(SimpleNamespace(graph=pair), 4)
     assert macs == 4 * (8 * (8 * 8 + 2 * 8) + 4 * (8 + 8))
 
 

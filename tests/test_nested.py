@@ -70,7 +70,7 @@ def test_one_program_in_memory_runs_at_three_precisions(machine) -> None:
         session.bits = bits
         turn = session.step(token)
         assert turn.mismatches == 0
-        wanted = evaluate(program.decoder_at(bits), [token], cache)["logits"][-1]
+        wanted = evaluate(program.graph_at(bits), [token], cache)["logits"][-1]
         assert np.array_equal(session.logits(), wanted)
         expected = program.predict(session.length - 1, LATENCY, bits=bits)
         assert machine == "golden" or turn.counters["loaded"] == expected.words_read

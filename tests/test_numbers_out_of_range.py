@@ -139,4 +139,4 @@ def test_the_error_of_the_output_is_that_of_its_size() -> None:
     source = load_source("digits")
     compiled, apart = _encoder(source.weights)
     assert 0 < apart.output_error < 0.1
-    assert compiled.quantized.output.name == "output"
+    assert compiled.graph.output.name == "output"

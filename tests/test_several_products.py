@@ -52,14 +52,14 @@ def coded(weights="int2", **changes) -> Options:
 )
 def test_programs_have_the_references_integers(model, changes, options) -> None:
     compiled = random_case(1, MODEL.replace(**model), SMALL.replace(**changes), options)
-    linears = [op for op in compiled.quantized.ops if isinstance(op, Linear)]
+    linears = [op for op in compiled.graph.ops if isinstance(op, Linear)]
     inner = [op for op in linears if "layers." in op.target.name]
     if options.low_rank:
         assert {op.low_rank.weight.shape[0] for op in inner} == {RANK}
         assert all(op.low_rank.first.target.name.endswith("_thin") for op in inner)
     else:
         assert list(compiled.entries) == ["encode", "encode.4", "encode.2"]
-        tensors = [evaluate(compiled.model_at(bits), np.ones((5, 3))) for bits in BITS]
+        tensors = [evaluate(compiled.graph_at(bits), np.ones((5, 3))) for bits in BITS]
         assert len({[*each.values()][-1].tobytes() for each in tensors}) == len(BITS)
         assert compiled.plan.home is WeightHome.STREAM
     if "weight_depth" in changes:
@@ -94,7 +94,7 @@ def test_runs_one_behind_the_other(options, machine, bits) -> None:
         read = {run.bits: run.loaded * TEXT.mem_bytes for run in inferences.runs}
         for width in (8, 4):
             saved = (
-                compiled.model_at(width).weight_bytes - compiled.model_at(width // 2).weight_bytes
+                compiled.graph_at(width).weight_bytes - compiled.graph_at(width // 2).weight_bytes
             )
             assert read[width] - read[width // 2] == pytest.approx(saved, rel=0.15)
             assert compiled.least_bytes(bits=width) - compiled.least_bytes(bits=width // 2) == saved

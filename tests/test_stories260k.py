@@ -30,7 +30,7 @@ def story():
 
 def test_token_by_token_is_each_prompt_at_once(story) -> None:
     program, tokens = story
-    wanted = evaluate(program.decoder, tokens)[
+    wanted = evaluate(program.graph, tokens)[
         "logits"
     ]  # [tokens, vocabulary], computed from scratch
     session = TextSession(program, "golden")
@@ -44,7 +44,7 @@ def test_token_by_token_is_each_prompt_at_once(story) -> None:
         again = session.take(tokens[:count])
         assert np.array_equal(session.logits(), wanted[count - 1])
         # A step has the products of its own token, a prompt those of all but their logits.
-        scores = (count - 1) * program.decoder.description.dim * len(wanted[0])
+        scores = (count - 1) * program.graph.description.dim * len(wanted[0])
         assert again.counters["macs"] >= sum(spent[:count]) - scores
         assert again.counters["macs"] > 0.7 * count * spent[0] or count < 3
 

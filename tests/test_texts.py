@@ -58,7 +58,7 @@ def go_on(program, machine, counts, late, bits=None):
     Each text rests behind its last token, and before its first one. Nested weights are read at so
     many bits, of which each plane has products of its own.
     """
-    decoder, slots = program.decoder_at(bits or 8), program.cache.capacity
+    decoder, slots = program.graph_at(bits or 8), program.cache.capacity
     session = TextsSession(program, machine)
     session.bits = bits or 8
     caches = [KvCache(slots=slots, sinks=program.cache.sinks) for _ in counts]

@@ -38,9 +38,9 @@ def test_one_text(case):
     names = [tensor.name for tensor in program.entries["step"].written]
     assert names.count("layers.0.context") == drains
     session, cache = TextSession(program, "golden"), KvCache(slots=9)
-    for token in tokens_of(program.decoder, 12):
+    for token in tokens_of(program.graph, 12):
         session.step(token)
-        wanted = evaluate(program.decoder, [token], cache)["logits"][0]
+        wanted = evaluate(program.graph, [token], cache)["logits"][0]
         assert np.array_equal(session.logits(), wanted)
 
 
@@ -61,7 +61,7 @@ def test_the_circuit_is_the_golden_machine(kv_heads, head_dim):
     config = HELD.replace(rows=4, cols=4, lanes=2, trace=True)
     program = compile_text(random_decoder(model), config, context=6)
     session = TextSession(program, "icarus")
-    for token in tokens_of(program.decoder, 7):
+    for token in tokens_of(program.graph, 7):
         session.step(token)
     assert sum(turn.mismatches for turn in (session.setup, *session.turns)) == 0
     assert sum(turn.tensors for turn in session.turns) > 60

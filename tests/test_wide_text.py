@@ -62,10 +62,10 @@ def run(program, simulator, count=24):
     session = TextSession(program, simulator)
     tokens = np.random.default_rng(2).integers(0, 37, count).tolist()
     turns, cache = [session.take(tokens[:9])], KvCache(20, 3)
-    evaluate(program.decoder, tokens[:9], cache)
+    evaluate(program.graph, tokens[:9], cache)
     for token in tokens[9:]:
         turns.append(session.step(token))
-        wanted = evaluate(program.decoder, [token], cache)["logits"][0]
+        wanted = evaluate(program.graph, [token], cache)["logits"][0]
         assert np.array_equal(session.logits(), wanted)
     assert session.setup.mismatches == sum(turn.mismatches for turn in turns) == 0
     return session, turns

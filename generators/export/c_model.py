@@ -33,7 +33,7 @@ def c_files(
     Raises :class:`InputError` if a Python package that generates the C header of the machine's
     registers is missing.
     """
-    name = identifier(compiled.quantized.description.name)
+    name = identifier(compiled.graph.description.name)
     return {
         **driver(compiled.config, "celosia"),
         f"{name}_model.h": _header(compiled, name, len(inputs)),
@@ -44,7 +44,7 @@ def c_files(
 
 def _header(compiled: CompiledModel, name: str, samples: int) -> str:
     """Return the header of a model and its samples."""
-    quantized = compiled.quantized
+    quantized = compiled.graph
     inputs, output = compiled.input, compiled.output
     guard = f"{name.upper()}_MODEL_H"
     return f"""\
@@ -93,7 +93,7 @@ def _model(compiled: CompiledModel, name: str, names: Sequence[str], bits: int) 
             *rows,
             "};\n",
             f"const celosia_model_t {name}_model = {{",
-            f"    .name = {string(compiled.quantized.description.name)},",
+            f"    .name = {string(compiled.graph.description.name)},",
             "    .program = program,",
             f"    .program_words = {len(compiled.words)},",
             f"    .start = {compiled.entries[compiled.entry(again=False, bits=bits)].pc},",

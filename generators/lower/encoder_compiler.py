@@ -10,9 +10,9 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import Opcode
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.weights import Weights
-from celosia.generators.graph.fewer_planes import coarser
 from celosia.generators.graph.operations import Pool
 from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.batch import batched
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.early import check_layers, check_memory, check_rows, check_units
@@ -48,10 +48,9 @@ class Options(Quantization):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompiledModel(EncoderHost):
+class CompiledModel(EncoderHost, Artefact[ModelDescription]):
     """A compiled encoder: programs, memory image, and the quantized model."""
 
-    quantized: QuantizedModel
     loops: int
     """Number of loops in the program that are not inside another."""
     plan: Choices
@@ -70,19 +69,12 @@ class CompiledModel(EncoderHost):
         """List of the tensor parts that vector instructions write, in execution order."""
         return self.entries[ENCODE].written
 
-    def model_at(self, bits: int) -> QuantizedModel:
-        """Return the model with only the upper ``bits`` bits (8, 4 or 2) of each nested weight.
-
-        Nested weights are usable with each of these numbers of bits.
-        """
-        return coarser(self.quantized, bits)
-
     def length(self, rows: int | None) -> int:
         """Return the sequence length (tokens) for an input of ``rows`` rows.
 
         The result is the longest length if ``rows`` is None, or if the model has a fixed length.
         """
-        model, source = self.quantized.description, self.quantized.input
+        model, source = self.graph.description, self.graph.input
         return model.sequence - (0 if rows is None or not model.variable else source.rows - rows)
 
     def least_bytes(
@@ -95,11 +87,11 @@ class CompiledModel(EncoderHost):
         loaded them. If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2)
         are read.
         """
-        source, missing = self.quantized.input, 0
+        source, missing = self.graph.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:
             missing = self.batch * source.rows - rows
         kept = self.passing_bytes + (self.kept_bytes if again else 0)
-        kept += self.quantized.weight_bytes - self.model_at(bits).weight_bytes
+        kept += self.graph.weight_bytes - self.graph_at(bits).weight_bytes
         return len(self.image) - self.output_piece.size - missing * source.stride - kept
 
     def macs(self, rows: int | None = None) -> int:
@@ -108,7 +100,7 @@ class CompiledModel(EncoderHost):
         Products of padding are not counted. The input has ``rows`` rows, by default the largest
         number.
         """
-        return self.batch * self.quantized.macs(self.length(rows))
+        return self.batch * self.graph.macs(self.length(rows))
 
     def parting(
         self, weights: Weights, samples: Samples, progress: Progress | None = None
@@ -120,7 +112,7 @@ class CompiledModel(EncoderHost):
         is called with the number of inputs done and the number of all inputs.
         """
         some = [np.asarray(values) for values in samples[:COMPARED]]
-        return parting(self.quantized, weights, some, progress=progress)
+        return parting(self.graph, weights, some, progress=progress)
 
 
 def compile_model(
@@ -199,7 +191,7 @@ def compiled_trial(
         words=program.words,
         entries=program.entries,
         name=quantized.description.name,
-        quantized=quantized,
+        graph=quantized,
         setup=[Fill(image.tobytes(), [], [])],
         input=replace(entry, rows=batch * entry.rows),
         output=output,

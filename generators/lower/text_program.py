@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from celosia.generators.graph.fewer_planes import coarser
+from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.graph.operations import Linear
-from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.assembly import (
     Assembly,
     Routine,
@@ -31,22 +31,13 @@ from celosia.generators.runtime.text_host import TextHost
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextProgram(TextHost):
+class TextProgram(TextHost, Artefact[TextDescription]):
     """A decoder's program for a configuration, together with the quantized decoder."""
-
-    decoder: Decoder
-
-    def decoder_at(self, bits: int) -> Decoder:
-        """Return the decoder with only the upper ``bits`` bits of its nested weights.
-
-        Nested weights are weights from which a run may read only the upper bits.
-        """
-        return coarser(self.decoder, bits)
 
     @property
     def macs_resident(self) -> int:
         """Multiply-accumulates of one token's linear layers, without attention."""
-        return sum(op.size for op in self.decoder.ops if isinstance(op, Linear))
+        return sum(op.size for op in self.graph.ops if isinstance(op, Linear))
 
     def macs(self, position: int, source: int = 0) -> int:
         """Return the number of multiply-accumulates that one token at a position of the text needs.
@@ -55,9 +46,9 @@ class TextProgram(TextHost):
         counted. The token attends to itself, to the earlier tokens that the cache holds, and to
         ``source`` tokens of a source text.
         """
-        model = self.decoder.description
+        model = self.graph.description
         seen = self.cache.count(position) + source
-        columns = self.decoder.key_dim + model.head_dim
+        columns = self.graph.key_dim + model.head_dim
         return self.macs_resident + model.layers * model.heads * seen * columns
 
     def source_macs(self, source: int) -> int:
@@ -65,10 +56,10 @@ class TextProgram(TextHost):
 
         Those of padding are not counted. The result is 0 if the model has no encoder.
         """
-        encoder, model = self.decoder.source, self.decoder.description
+        encoder, model = self.graph.source, self.graph.description
         ops = () if encoder is None else encoder.ops
         linear = sum(op.size for op in ops if isinstance(op, Linear))
-        columns = self.decoder.key_dim + model.head_dim
+        columns = self.graph.key_dim + model.head_dim
         return source * (linear + model.source_layers * model.heads * source * columns)
 
 
@@ -161,5 +152,5 @@ def _host(plan: Plan, programs: Mapping[str, Routine]) -> TextProgram:
         lookups=plan.cuts.lookups,
         source_positions=model.source_positions,
         texts=plan.texts,
-        decoder=plan.decoder,
+        graph=plan.decoder,
     )

@@ -141,8 +141,8 @@ class TextSession:
         self._set(program.encode_registers(self.source))
         turn.add(self._start("encode"))
         reference = self._reference
-        if reference is not None and reference.decoder.source is not None:
-            evaluate(reference.decoder.source, tokens, self._decoded)
+        if reference is not None and reference.graph.source is not None:
+            evaluate(reference.graph.source, tokens, self._decoded)
         return turn
 
     def step(self, token: int) -> Turn:
@@ -184,7 +184,7 @@ class TextSession:
 
     def _decode(self, tokens: Sequence[int]) -> None:
         if self._reference is not None:
-            decoder = self._reference.decoder_at(self.bits)
+            decoder = self._reference.graph_at(self.bits)
             self._expected = evaluate(decoder, tokens, self._decoded)["logits"][-1]
 
     def choose(self) -> int:

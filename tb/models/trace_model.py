@@ -86,7 +86,7 @@ def trace_compiled(
     named = places(recording.commands, compiled.written, config)
     done = operations(recording, named, config)
     figures = {
-        "model": compiled.quantized.description.name,
+        "model": compiled.graph.description.name,
         "config": config.name,
         "simulator": simulator,
         "memory": timing.fields(),

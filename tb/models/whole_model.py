@@ -60,11 +60,11 @@ def differing(
     Transposed copies of tensors are not compared. If the configuration's field ``fused`` is set,
     the inputs of softmax and norm are not compared, because they are never written to memory.
     """
-    model, length = compiled.quantized.description, compiled.length(len(values))
-    inputs, last = np.split(values, compiled.batch), compiled.quantized.output
-    runs = [evaluate(compiled.model_at(bits), each) for each in inputs]
+    model, length = compiled.graph.description, compiled.length(len(values))
+    inputs, last = np.split(values, compiled.batch), compiled.graph.output
+    runs = [evaluate(compiled.graph_at(bits), each) for each in inputs]
     expected = _stacked(runs)
-    inside = taken_in(compiled.quantized) if compiled.config.fused else set()
+    inside = taken_in(compiled.graph) if compiled.config.fused else set()
     copies = {name for name in tensors if name.endswith("_transposed")}
     names = (expected.keys() | tensors.keys()) - inside - copies
     wrong = [

@@ -98,7 +98,7 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
     without loading them. If weights are nested, that is, readable at several widths, inferences are
     run with each width.
     """
-    config, model = compiled.config, compiled.quantized.description
+    config, model = compiled.config, compiled.graph.description
     if len(compiled.words) > config.control.program_depth:
         return f"{len(compiled.words)} words are more than {config.control.program_depth}"
     for rows in {min(compiled.requests), max(compiled.requests)}:
@@ -113,7 +113,7 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
     golden.machine.sp.fill(UNWRITTEN)
     samples = compiled.runs([given(model, weights, sample[None])[0] for sample in inputs])
     samples += samples[-1:] if compiled.keeps else []
-    widths = BITS if is_nested(compiled.quantized) else BITS[:1]
+    widths = BITS if is_nested(compiled.graph) else BITS[:1]
     for values, bits in itertools.product(samples, widths):
         tensors = golden.tensors(values, bits)
         data = golden.machine.read_memory(compiled.output_addr, compiled.output_count)
