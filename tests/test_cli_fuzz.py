@@ -50,7 +50,7 @@ def test_machines_of_programs_and_traces_can_be_chosen(celosia, monkeypatch) -> 
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long  # the next test has cycles of such a machine, and its tensors
 def test_a_random_machine_is_built_and_simulated(monkeypatch) -> None:
     """Its circuit gives the golden machine's tensors."""
     case, built = Case("model", 1, 11), []

@@ -78,7 +78,13 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("parameters", LEFT.values(), ids=LEFT)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        pytest.param(given, id=name, marks=[pytest.mark.long] * (name == "rows of block RAMs"))
+        for name, given in LEFT.items()
+    ],
+)
 def test_another_memory_stays_as_it_is(parameters: dict[str, Any]) -> None:
     verilog = kept_verilog(Held(**parameters), "top")
     assert with_output_registers(verilog, "ecp5") == verilog

@@ -58,10 +58,22 @@ def test_no_word_is_offered_before_its_burst_was_taken(registered):
     run_case("store", "icarus", 7, config, **parameters)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    ("shape", "registered"),
-    [((20, 40), False), ((6, 256), False), ((1, 5000), False), ((20, 40), True), ((6, 256), True)],
+    ("engine", "shape", "registered"),
+    [
+        ("load", (20, 40), False),
+        ("load", (6, 256), True),
+        ("load", (1, 5000), False),
+        ("store", (6, 256), False),
+        ("store", (20, 40), True),
+        *longer(
+            ("load", (6, 256), False),
+            ("load", (20, 40), True),
+            ("store", (20, 40), False),
+            ("store", (6, 256), True),
+            ("store", (1, 5000), False),
+        ),
+    ],
 )
 def test_one_word_a_cycle_at_forty_cycles_of_latency(engine, shape, registered):
     m, row_bytes = shape

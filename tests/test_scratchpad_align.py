@@ -43,6 +43,7 @@ def test_texts_are_the_same_at_every_alignment(name, context):
     assert all(np.array_equal(scores, logits[0]) for scores in logits)
 
 
+@pytest.mark.long  # test_hdl_accelerator.py has programs on such a scratchpad
 def test_a_text_on_the_verilog():
     decoder = untrained(GPT, Quantization(texts=2, length=16))
     config = CONFIGS["fused"].replace(scratchpad_align=8, mem_width=64, trace=True)
