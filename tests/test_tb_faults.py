@@ -93,7 +93,7 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
         (site,) = [site for site in machine.sites if site.path.endswith(path)]
         told = "corrected" if levels.get(unit) == "correct" else "detected"
         count = 0
-        while count < 3:  # most words are not read again
+        while count < 1:  # most words are not read again
             place = (int(rng.integers(site.depth)), int(rng.integers(site.width)))
             ran = machine.inject(Flip(site, *place, int(rng.integers(machine.cycles))))
             outcome = classify(protected, ran)
@@ -102,7 +102,7 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
     twice = [site for site in machine.sites if "_copy_" in site.path]
     assert {site.unit for site in twice} >= {"dispatch", "load", "matrix", "sequencer", "vector"}
     assert any(site.path.startswith("vector.epilogue.bounds.") for site in twice)
-    for site in rng.permutation(len(twice))[:200]:
+    for site in rng.permutation(len(twice))[:60]:
         bit, cycle = (int(rng.integers(end)) for end in (twice[site].width, machine.cycles))
         ran = machine.inject(Flip(twice[site], 0, bit, cycle))
         assert classify(protected, ran) == "masked", (twice[site], ran)
@@ -117,19 +117,19 @@ def test_registers_with_a_copy_tell_of_a_flip(problem: Problem) -> None:
     assert (protected.cycles, protected.expected) == (problem.cycles, problem.expected)
     twice = [site for site in machine.sites if "_copy_" in site.path]
     outcomes = Counter()
-    for site in rng.permutation(len(twice))[:200]:
+    for site in rng.permutation(len(twice))[:60]:
         bit, cycle = (int(rng.integers(end)) for end in (twice[site].width, machine.cycles - 50))
         ran = machine.inject(Flip(twice[site], 0, bit, cycle))
         outcomes[classify(protected, ran)] += 1
-    assert outcomes["detected"] > 150
+    assert outcomes["detected"] > 40
     assert set(outcomes) <= {"detected", "masked"}  # what is written at once, or ends with the run
     # A word may wait behind the program's memory for long, and its register has no copy.
     (word,) = [site for site in machine.sites if site.path == "sequencer.program_.ram._0_"]
     held = Counter()
-    for _ in range(100):
+    for _ in range(30):
         bit, cycle = (int(rng.integers(end)) for end in (word.width, machine.cycles - 50))
         held[classify(protected, machine.inject(Flip(word, 0, bit, cycle)))] += 1
-    assert held["detected"] == 100, held
+    assert held["detected"] == 30, held
 
 
 def test_flips_can_be_of_some_units_only(problem: Problem) -> None:
