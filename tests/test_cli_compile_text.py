@@ -195,7 +195,7 @@ def test_an_encoder_decoder_answers_from_a_folder(celosia, tmp_path: Path) -> No
     assert said(celosia, tmp_path / "out", "--prompt", "XIV", "--json")["text"] == "14"
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_several_products.py has such weights on the circuit
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
 def test_nested_weights_run_from_a_folder_on_the_circuit(celosia, tmp_path: Path) -> None:
     out = tmp_path / "out"

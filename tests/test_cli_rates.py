@@ -98,7 +98,7 @@ def test_one_text_is_counted_where_two_have_no_room(monkeypatch: pytest.MonkeyPa
     assert not any("two_texts" in name for name in single)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # an inference of the complete top is counted above
 @needs_verilator
 def test_tokens_are_those_of_the_complete_top(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("celosia.cli.rates.TEXT_MODEL", MODEL.replace(vocabulary=101))

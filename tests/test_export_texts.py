@@ -92,6 +92,7 @@ class TestInC:
         assert list(host.texts.lengths) == [TOY.positions, 1]
 
     @needs_icarus
+    @pytest.mark.long
     def test_the_circuit_takes_two_texts(self, exported) -> None:
         words = ("--prompt", "1 5 9", "--prompt", "7", "--steps", "3", "--context", "4")
         folder = exported(TOY, "--add", "c", *words, "--set", "argmax=true")

@@ -236,7 +236,7 @@ def test_plain_synthesis_takes_block_rams_as_they_are(tmp_path: Path) -> None:
     assert {cell["type"] for cell in cells if cell["type"].startswith("$")} <= {"$scopeinfo"}
 
 
-@pytest.mark.slow
+@pytest.mark.long  # its largest memory is tested above
 def test_an_exported_accelerator_does_the_same() -> None:
     config = PRESETS["tiny"].replace(mem_addr_width=16)
     made = exported(accelerator_verilog(config), "ecp5")

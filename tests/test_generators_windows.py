@@ -41,6 +41,7 @@ def test_a_batch_has_the_window_of_each_input() -> None:
     run_case(model, random_weights(rng, model), inputs, config, options, count=2)
 
 
+@pytest.mark.long
 def test_a_window_on_the_circuit_takes_the_predicted_cycles() -> None:
     rng = np.random.default_rng(3)
     model = BASE.replace(tokens=37, window=6, global_tokens=3, kv_heads=1)

@@ -6,9 +6,12 @@ import pytest
 
 from celosia.hdl.functions.argmax import ArgmaxUnit
 from celosia.tb.benches.simulate import simulate
+from tests.support.longer import longer
 
 
-@pytest.mark.parametrize(("simulator", "lanes"), [("verilator", 12), ("icarus", 5), ("icarus", 1)])
+@pytest.mark.parametrize(
+    ("simulator", "lanes"), [("icarus", 5), ("icarus", 1), *longer(("verilator", 12))]
+)
 def test_bench(simulator, lanes):
     simulate(
         ArgmaxUnit(lanes),

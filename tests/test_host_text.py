@@ -54,7 +54,7 @@ def test_the_chip_fills_in_parts():
         assert np.array_equal(session.logits(), wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_cli_micro_board.py has texts by a serial line
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
 def test_a_text_goes_on_behind_the_serial_port(tmp_path, monkeypatch, celosia):
     # A busy computer simulates slowly, and a request that is sent again makes it no faster.

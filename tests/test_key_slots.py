@@ -27,7 +27,6 @@ from celosia.generators.reference.integers import evaluate
 from celosia.sim.checker import check
 from celosia.tb.models.text_session import TextSession
 from tests.support.decoders import GPT, HELD, LLAMA, random_decoder, tokens_of
-from tests.support.longer import longer
 from tests.test_texts import go_on
 
 BASE = HELD.replace(lanes=2, weight_depth=4096, program_depth=1 << 14, param_depth=1024)
@@ -120,7 +119,8 @@ def test_keys_of_a_slot_are_appended_together():
     assert count(apart) == 2 * count(program) > 0
 
 
-@pytest.mark.parametrize("texts", [2, *longer(1)])
+@pytest.mark.long
+@pytest.mark.parametrize("texts", [2, 1])
 def test_the_circuit_is_the_golden_machine(texts):
     model = FOUR.replace(
         **{"name": "mini", "vocabulary": 19, "positions": 16, "dim": 8, "layers": 2},

@@ -19,6 +19,7 @@ from tests.support.decoders import (
     random_decoder,
     tokens_of,
 )
+from tests.support.longer import longer
 
 WORDS = 601
 DECODERS = {
@@ -65,7 +66,7 @@ def test_steps_and_chunks_are_the_golden_models(case):
         assert np.array_equal(session.logits(), evaluate(decoder, tokens[:count])["logits"][-1])
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt"])
+@pytest.mark.parametrize("name", ["llama", *longer("gpt")])
 def test_on_the_verilog(name):
     decoder = DECODERS[name]
     program = compile_text(decoder, HELD.replace(**SMALL, trace=True), context=12, sinks=2)

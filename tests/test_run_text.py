@@ -57,7 +57,13 @@ def test_text_is_that_of_the_integer_decoder():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [STREAMED, RESIDENT], ids=["streamed", "resident"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(STREAMED, id="streamed"),
+        pytest.param(RESIDENT, id="resident", marks=pytest.mark.long),
+    ],
+)
 def test_the_circuit_decodes(config):
     report = run_case(config, "verilator")
     assert report["tokens"] == run_case(config, "golden")["tokens"]

@@ -218,6 +218,7 @@ def test_layers_are_iterations_of_a_loop(layers):
     go_on(program, "golden", (9, 7), 1)
 
 
+@pytest.mark.long
 def test_the_circuit_takes_two_texts():
     model = LLAMA.replace(
         name="mini", vocabulary=19, positions=16, dim=8, layers=2, heads=2, kv_heads=1, ffn=12

@@ -20,6 +20,7 @@ from celosia.generators.reference.integers import evaluate
 from celosia.sim.matmul import WIDE_LONGEST
 from celosia.tb.machine.toolchain import missing_tools
 from celosia.tb.models.text_session import TextSession
+from tests.support.longer import longer
 
 MIXED = Quantization(texts=2, length=24, activations="mixed")
 LLAMA = TextDescription(
@@ -100,7 +101,7 @@ def test_attention_alone_has_rows_of_16_bits():
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-@pytest.mark.parametrize("name", ["streamed", "tree"])
+@pytest.mark.parametrize("name", ["streamed", *longer("tree")])
 def test_the_circuit_has_the_golden_machines_tensors(name):
     model, changes, options = CASES[name]
     tiny = {"rows": 4, "cols": 4, "lanes": 2} if name == "streamed" else {}
