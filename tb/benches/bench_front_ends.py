@@ -7,6 +7,7 @@ Parameters: ``config``, every field of the configuration; ``commands``, the numb
 """
 
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 import cocotb
@@ -39,7 +40,9 @@ Ints = NDArray[np.int64]
 COMMAND = command_layout(Engine.VECTOR)
 MOST_ROWS, MOST_MATRICES = 7, 4
 FARTHEST = 1 << 14
-"""Largest step from row to row of a softmax's first and last column."""
+"""Largest random step from row to row of a softmax's first and last column."""
+POWERS = tuple(1 << bit for bit in range(3, 18))
+"""Further steps, each a power of two: the numbers of two rows' columns differ in one bit."""
 FACTOR_CYCLES = 60
 """Most cycles from a row's last value to its factor."""
 
@@ -79,6 +82,7 @@ class Drawn:
     def __init__(self, config: Config, random: np.random.Generator):
         self.config, self.random = config, random
         self.layout = beat_layout(config.access)
+        self.powers = cycle((power, side) for power in POWERS for side in range(2))
 
     def draw(self) -> Work:
         """Return a random MAP or NORM, random SOFTMAX commands, or a command of :meth:`others`.
@@ -128,14 +132,27 @@ class Drawn:
         work = Work("softmax", (*drains, *diagonal))
         # Far apart, the rows' windows reach all bits of a column's number.
         most = int(random.choice([4, FARTHEST]))
-        start_step, limit_step = (int(random.integers(-most, most)) for _ in range(2))
+        steps = [int(random.integers(-most, most)) for _ in range(2)]
+        power = random.random() < 0.75
+        if power:
+            distance, side = next(self.powers)
+            steps = [0, 0]
+            steps[side] = distance * int(random.choice([-1, 1]))
+        start_step, limit_step = steps
         place, value = int(random.integers(-4, 20)), int(random.integers(-(1 << 27), 1 << 27))
         for _ in range(several):
             n = int(random.integers(1, self.config.vector.longest_row + 1))
             n = min(n, int(random.choice([2 * lanes, 6 * lanes])))
-            m = int(random.integers(1, MOST_ROWS + 1))
-            start = int(random.integers(-6, n)) - start_step * int(random.integers(m))
-            limit = int(random.integers(1, n + 6)) - limit_step * int(random.integers(m))
+            if power:
+                # The middle one of three rows has columns inside its window, and some outside.
+                m, n = 3, max(n, 2)
+                first = int(random.integers(n))
+                start = first - start_step
+                limit = int(random.integers(first + 1, n + (first > 0))) - limit_step
+            else:
+                m = int(random.integers(1, MOST_ROWS + 1))
+                start = int(random.integers(-6, n)) - start_step * int(random.integers(m))
+                limit = int(random.integers(1, n + 6)) - limit_step * int(random.integers(m))
             number = int(random.integers(factors)) if factors else 0
             work.fields.append(
                 {

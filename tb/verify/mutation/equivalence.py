@@ -21,6 +21,7 @@ SECONDS = 240
 _TOTAL = 5  # times as long, after which no further induction begins
 _REACH = 4  # a quarter of it is for states that are never reached
 _WORDS, _WIDTH = 16, 32  # of the largest memories that become registers
+_COMBINATIONAL = "fraig; iprove -C 500"  # equal signals first, which leave few differences
 _SEQUENTIAL = "lcorr; scorr -C 100"  # registers first, as that leaves little for all signals
 
 _MEMORY = re.compile(r"^  cell \$mem_v2 .*\n(?:    .*\n)*  end\n", re.MULTILINE)
@@ -93,7 +94,7 @@ def _equivalent(
     _write_circuits(folder, [0, *(mutant.number for mutant in suspects)], streams=streams)
     # By the logic between registers first, which is quick.
     quick = [
-        line for mutant in suspects for line in _compare(mutant.number, "comb", "iprove -C 500")
+        line for mutant in suspects for line in _compare(mutant.number, "comb", _COMBINATIONAL)
     ]
     _run_abc([*_parted(0), *quick], folder, SECONDS)
     left = [mutant.number for mutant in suspects if not _proven(folder, mutant.number)]

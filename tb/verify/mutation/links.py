@@ -113,7 +113,7 @@ LINK_BENCHES = {
         module="celosia.tb.benches.bench_front_ends",
         component=FrontEnds,
         changes={"fused": True, "norm": True, "softmax": True},
-        settings={"commands": 100, "stall": 0.3},
+        settings={"commands": 160, "stall": 0.3},
         inner=("softmax.softmax", "norm.addnorm"),
     ),
 }
