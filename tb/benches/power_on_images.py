@@ -168,9 +168,10 @@ def _close_scores() -> bytes:
 
 
 def _pairs(random: np.random.Generator) -> dict[int, np.ndarray]:
+    """Return pairs of scores that differ in one bit, the smaller first, so that both are read."""
     first = random.integers(1 << 16, size=16)
     pairs = (np.array([score, score ^ 1 << bit]) for bit, score in enumerate(first))
-    return {bit: pair.astype(np.uint16).view(np.int16) for bit, pair in enumerate(pairs)}
+    return {bit: np.sort(pair.astype(np.uint16).view(np.int16)) for bit, pair in enumerate(pairs)}
 
 
 def _late_classes() -> bytes:
