@@ -1,7 +1,7 @@
 # amaranth: UnusedElaboratable=no
 """The complete top level of a board: link, accelerator, external memory, LEDs."""
 
-from amaranth.hdl import Const, Module, ResetSignal, Signal
+from amaranth.hdl import Const, ResetSignal, Signal
 from amaranth.lib.wiring import In, Member, Out, connect
 
 from celosia.arch.config import Config
@@ -143,9 +143,8 @@ class BoardTop(Component):
             | {f"flash_{name}": member for name, member in leading.items()}
         )
 
-    def elaborate(self, _platform):
+    def circuit(self, m):
         """Instantiate and connect the machine, its memory and its host link."""
-        m = Module()
         m.submodules.link = link = Link(
             self.config.memory,
             program_depth=self.config.control.program_depth,
@@ -196,7 +195,6 @@ class BoardTop(Component):
             m.d.comb += there.eq(here) if member.flow == In else here.eq(there)
         if "failed" in memory.signature.members:
             m.d.comb += accelerator.mem_error.eq(memory.failed)
-        return m
 
     def _begin(self, m, flash, link, receiver, transmitter):
         """Let the flash's image run first; return the signal that it was refused."""

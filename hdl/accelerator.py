@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Signal
 from amaranth.lib.wiring import connect, flipped
 
 from celosia.arch.config import Config
@@ -50,8 +50,7 @@ class Accelerator(Component):
         self.config = config
         super().__init__(machine_ports(config))
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config = self.config
         cores: list = []
         sequencer = self._core(
@@ -130,7 +129,6 @@ class Accelerator(Component):
             ),
             accumulators.scrub_addr.eq(recovery.scrub_addr),
         ]
-        return m
 
     def _core(self, m, cores, name, component):
         """Place a component that an abort resets, with protected control registers."""

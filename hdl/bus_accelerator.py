@@ -1,6 +1,6 @@
 """The accelerator with its external memory on a standard bus."""
 
-from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
+from amaranth.hdl import ClockDomain, ClockSignal, ResetSignal
 from amaranth.lib.wiring import Out, connect, flipped
 
 from celosia.arch.config import Config
@@ -57,8 +57,7 @@ class BusAccelerator(Component):
                 members[name] = member
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.accelerator = accelerator = self._accelerator
         bridge = self._bridge
         m.domains.bus = bus = ClockDomain("bus", local=True)
@@ -79,4 +78,3 @@ class BusAccelerator(Component):
             elif name != "mem_error":
                 inner = getattr(accelerator if name == "irq" else bridge, name)
                 m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
-        return m

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from amaranth.hdl import DomainRenamer, Elaboratable
+from amaranth.hdl import DomainRenamer, Elaboratable, Module
 from amaranth.lib import wiring
 
 
@@ -20,24 +20,6 @@ class Placer(Protocol):
         ...
 
 
-class Component(wiring.Component):
-    """A component that may become a separate module, shared by equal instances.
-
-    Amaranth elaborates such a component like any other, unless the platform is a :class:`Placer`.
-    Then the placer decides whether the component becomes a separate module. A subclass must follow
-    these rules. It communicates through its ports only. It uses the clock domain ``sync`` and
-    domains derived from ``sync``. Its circuit depends only on its attributes. If it needs a
-    separate reset or enable, it has a port for it, because ``ResetInserter`` and ``EnableInserter``
-    have no effect inside a module made by a placer.
-    """
-
-    def __init_subclass__(cls, **kwargs):
-        """Let the platform decide before each ``elaborate`` of a subclass."""
-        super().__init_subclass__(**kwargs)
-        if "elaborate" in vars(cls):
-            cls.elaborate = _ask(cls.elaborate)
-
-
 def _ask(elaborate: Callable) -> Callable:
     """Return an ``elaborate`` that calls the platform first if it is a placer."""
 
@@ -48,6 +30,35 @@ def _ask(elaborate: Callable) -> Callable:
         return elaborate(self, platform)
 
     return ask
+
+
+class Component(wiring.Component):
+    """A component that may become a separate module, shared by equal instances.
+
+    A subclass adds its circuit to a module in its method ``circuit``. Amaranth elaborates the
+    component like any other, unless the platform is a :class:`Placer`. Then the placer decides
+    whether the component becomes a separate module. A subclass must follow these rules. It
+    communicates through its ports only. It uses the clock domain ``sync`` and domains derived from
+    ``sync``. Its circuit depends only on its attributes. If it needs a separate reset or enable, it
+    has a port for it, because ``ResetInserter`` and ``EnableInserter`` have no effect inside a
+    module made by a placer.
+    """
+
+    def __init_subclass__(cls, **kwargs):
+        """Let the platform decide before an ``elaborate`` with which a subclass replaces this."""
+        super().__init_subclass__(**kwargs)
+        if "elaborate" in vars(cls):
+            cls.elaborate = _ask(cls.elaborate)
+
+    def circuit(self, m: Module) -> None:
+        """Add the statements and submodules of the component to ``m``."""
+        raise NotImplementedError(f"{type(self).__name__} has no method circuit")
+
+    @_ask
+    def elaborate(self, _platform):
+        m = Module()
+        self.circuit(m)
+        return m
 
 
 class InDomain(Elaboratable):

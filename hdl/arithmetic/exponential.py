@@ -1,6 +1,6 @@
 """Powers of two with negative fractional exponents, for the softmax."""
 
-from amaranth.hdl import Module, Mux, unsigned
+from amaranth.hdl import Mux, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -36,12 +36,11 @@ class OctaveExponential(Component):
     mantissa: Out(unsigned(OCTAVE_MANTISSA + 1))
     shift: Out(unsigned(SHIFT_WIDTH))
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Place the table in block RAM with an output register, and the gates at ``mantissa``.
 
         The gates make ``mantissa`` 0 if ``keep`` was 0 or ``distance`` was 32 octaves or more.
         """
-        m = Module()
         entries = octave_table().tolist()
         m.submodules.table = table = Memory(
             shape=unsigned(OCTAVE_MANTISSA + 1), depth=len(entries), init=entries
@@ -55,4 +54,3 @@ class OctaveExponential(Component):
             self.mantissa.eq(Mux(keep, mantissa, 0)),
             self.shift.eq(delay(m, octaves[:SHIFT_WIDTH], 2, en=self.en)),
         ]
-        return m

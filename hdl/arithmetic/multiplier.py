@@ -57,8 +57,7 @@ class Multiplier(Component):
             members["clear"] = In(1)
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         left = Signal(signed(self.width), reset_less=True)
         right = Signal(signed(self.b_width), reset_less=True)
         product = Signal(signed(self.width + self.b_width), reset_less=True)
@@ -76,7 +75,6 @@ class Multiplier(Component):
                 m.d.sync += [operands, multiply]
         else:
             m.d.sync += [operands, multiply]
-        return m
 
 
 def multiply(
@@ -143,8 +141,7 @@ class PackedMultiplier(Component):
             members |= {"en": In(1), "clear": In(1)}
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         low = self.width + self.b_width
         # One bit more than the upper operand, for the borrow of the lower product.
         more = int(self.b_width == self.width)
@@ -155,13 +152,12 @@ class PackedMultiplier(Component):
             m.d.comb += [both.en.eq(self.en), both.clear.eq(self.clear)]
         if self.overlapping:
             self._part(m, both)
-            return m
+            return
         m.d.comb += [
             both.b.eq((self.b[1] << low) + self.b[0]),
             self.p[0].eq(both.p[:low].as_signed()),
             self.p[1].eq(both.p[low:].as_signed() + both.p[low - 1]),
         ]
-        return m
 
     def _part(self, m, both):
         """Separate products that overlap."""
@@ -226,8 +222,7 @@ class MultiplierPair(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         for number in range(2):
             held = {}
             for name in ("a", "b"):
@@ -237,4 +232,3 @@ class MultiplierPair(Component):
             product = Signal(signed(16), name=f"product_{number}", reset_less=True)
             m.d.sync += product.eq(held["a"] * held["b"])
             m.d.comb += getattr(self, f"p_{number}").eq(product)
-        return m

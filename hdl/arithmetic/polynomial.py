@@ -70,9 +70,8 @@ class PiecewisePolynomial(Component):
             }
         )
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Place the coefficient memory and the two multipliers of Horner's rule."""
-        m = Module()
         polynomial = self.polynomial
         t_width = polynomial.t_width
         c0_width, c1_width, c2_width = polynomial.widths
@@ -99,4 +98,3 @@ class PiecewisePolynomial(Component):
             en=self.en,
         )
         m.d.comb += self.y.eq(total >> polynomial.guard_width)
-        return m

@@ -1,6 +1,6 @@
 """Reciprocal and reciprocal square root of an integer, pipelined."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Const, Mux, Signal, signed, unsigned
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -51,9 +51,8 @@ class Normalizer(Component):
         """Enabled cycles from operand to result."""
         return -(-ceil_log2(self.width) // 2)
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Place shifts to the left by decreasing powers of two, with two shifts in each cycle."""
-        m = Module()
         left, zeros = self.x, Const(0, len(self.exponent))
         for level in reversed(range(self.latency)):
             step = 1 << 2 * level
@@ -74,7 +73,6 @@ class Normalizer(Component):
             self.exponent.eq(self.width - 1 - zeros),
             self.nonzero.eq(left[-1]),
         ]
-        return m
 
     def _lacks(self, x, skipped, count):
         """Return whether ``count`` bits below the uppermost ``skipped`` are all 0 or absent."""
@@ -105,9 +103,8 @@ class _Inverse(Component):
         """Enabled cycles from operand to result."""
         return self.normalizer.latency + POLYNOMIAL_LATENCY
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Connect the steps; delay the exponent and the valid bit in parallel."""
-        m = Module()
         m.submodules.normalizer = normalizer = self.normalizer
         m.submodules.polynomial = polynomial = self.polynomial
         m.d.comb += [
@@ -137,7 +134,6 @@ class _Inverse(Component):
                 self.exponent.eq(carry - MANTISSA_WIDTH - scale[-1]),
             ]
         m.d.comb += self.valid_o.eq(valid[-1])
-        return m
 
 
 class Reciprocal(_Inverse):

@@ -43,9 +43,8 @@ class RoundingShift(Component):
             }
         )
 
-    def elaborate(self, platform: object) -> Module:
+    def circuit(self, m: Module) -> None:
         """Place the shifter for ``floor`` (rounded down), and logic of the rounding bit ``up``."""
-        m = Module()
         width = len(self.x)
 
         # The quotient's lowest bit here is the first bit shifted out. If it is 1 the quotient is
@@ -65,7 +64,6 @@ class RoundingShift(Component):
                 half.eq(quotient[0]),
                 exact.eq(self._exact(lost)),
             ]
-        return m
 
     def _exact(self, lost: Value) -> Value:
         """Return for each group of lost bits whether none of them is 1 and ``x`` is negative."""
@@ -162,13 +160,12 @@ class Requantizer(Component):
         """
         return self.latency - 1
 
-    def elaborate(self, platform: object) -> Module:
+    def circuit(self, m: Module) -> None:
         """Place a pipeline stage for each operation.
 
         A signal's name ends with the number of its pipeline stage: stage 4 writes ``doubled_4``. If
         ``registered`` is true, a register after the left shift delays later signals by one stage.
         """
-        m = Module()
         m.submodules.rounding = rounding = RoundingShift(33)
 
         take = self.en & self.take if self.sleep else self.en
@@ -216,4 +213,3 @@ class Requantizer(Component):
             m.d.sync += y.eq(
                 Mux(less_5 < 0, bounds.low, Mux(more_5 >= 0, bounds.high, sum_5[: len(y)]))
             )
-        return m

@@ -1,6 +1,6 @@
 """A 32x32-bit multiplier that adds the four products of 16-bit halves."""
 
-from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.hdl import Cat, Signal, signed
 from amaranth.lib.wiring import In, Out
 
 from celosia.hdl.component import Component
@@ -30,8 +30,7 @@ class HalfProducts(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         a, b = (Signal(32, name=f"{name}_held", reset_less=True) for name in "ab")
         with m.If(self.a_en):
             m.d.sync += a.eq(self.a)
@@ -43,7 +42,6 @@ class HalfProducts(Component):
             self.right.eq(a[:16] * b[16:].as_signed()),
             self.low.eq(a[:16] * b[:16]),
         ]
-        return m
 
 
 class WideMultiplier(Component):
@@ -63,8 +61,7 @@ class WideMultiplier(Component):
     busy: Out(1)
     p: Out(64)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.halves = halves = HalfProducts()
         rounds = Signal()
         m.d.comb += [
@@ -81,4 +78,3 @@ class WideMultiplier(Component):
         with m.If(self.busy):
             upper = Cat(halves.low[16:], halves.high).as_signed() + middle
             m.d.sync += self.p.eq(Cat(halves.low[:16], upper[:48]))
-        return m

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Mux, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -88,8 +88,7 @@ class Axi4Bridge(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.lengths = lengths = SyncFIFO(width=8, depth=BURSTS_AHEAD)
         self._addresses(m, "ar", self.read.request, 1)
         self._addresses(m, "aw", self.write.request, lengths.w_rdy)
@@ -109,7 +108,6 @@ class Axi4Bridge(Component):
             self.failed.eq(wrong),
             self.error.eq(self.error | wrong),
         ]
-        return m
 
     def _addresses(self, m, channel, request, may):
         """Pass requests to an address channel in cycles with ``may``."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Signal
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
@@ -55,8 +55,7 @@ class Axi4LiteControl(Component):
     s_axil_rvalid: Out(1)
     s_axil_rready: In(1)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         host = self.host
         whole, wrote, writes = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -104,4 +103,3 @@ class Axi4LiteControl(Component):
             with m.State("OFFER"), m.If(self.s_axil_rready):
                 m.d.sync += self.s_axil_rvalid.eq(0)
                 m.next = "IDLE"
-        return m

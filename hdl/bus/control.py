@@ -1,6 +1,5 @@
 """The accelerator whose host port is on a standard bus, AXI4-Lite or Wishbone."""
 
-from amaranth.hdl import Module
 from amaranth.lib.wiring import Out, connect, flipped
 
 from celosia.arch.errors import check_known
@@ -44,8 +43,7 @@ class ControlledAccelerator(Component):
                 members[name] = member
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.accelerator = accelerator = self.accelerator
         m.submodules.control = control = self._control
         connect(m, control.host, accelerator.host)
@@ -57,4 +55,3 @@ class ControlledAccelerator(Component):
                 connect(m, flipped(outer), inner)
             else:
                 m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
-        return m

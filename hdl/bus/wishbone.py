@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Mux, Signal, unsigned
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -69,8 +69,7 @@ class BurstCutter(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         left = Signal(9)
         size = self.longest * self.memory.word_bytes
         m.d.comb += [
@@ -83,7 +82,6 @@ class BurstCutter(Component):
             m.d.sync += [self.addr.eq(self.addr + size), left.eq(left - self.words)]
         with m.Elif(self.request.valid & self.request.ready):
             m.d.sync += [self.addr.eq(self.request.p.addr), left.eq(self.request.p.last + 1)]
-        return m
 
 
 class WishboneBridge(Component):
@@ -122,8 +120,7 @@ class WishboneBridge(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         memory, depth = self.memory, 2 * self.longest
         m.submodules.reads = reads = BurstCutter(memory, self.longest)
         m.submodules.writes = writes = BurstCutter(memory, self.longest)
@@ -155,7 +152,6 @@ class WishboneBridge(Component):
             may_write.eq(writes.valid & (going.level >= writes.words)),
         ]
         self._bus(m, reads, writes, (may_read, may_write), coming, going)
-        return m
 
     def _bus(self, m, reads, writes, may, coming, going):
         """Run one burst after another."""

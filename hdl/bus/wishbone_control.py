@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.tables import read_table
@@ -35,8 +35,7 @@ class WishboneControl(Component):
     wbs_ack_o: Out(1)
     wbs_err_o: Out(1)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         host = self.host
         asked, whole = Signal(), Signal()
         m.d.comb += [
@@ -58,4 +57,3 @@ class WishboneControl(Component):
                 m.next = "REST"
             with m.State("REST"):
                 m.next = "IDLE"
-        return m

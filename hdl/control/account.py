@@ -1,6 +1,6 @@
 """Classification of the cycles of a run: work of the array, or the cause of an idle cycle."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.isa import Engine
@@ -55,8 +55,7 @@ class ArrayAccount(Component):
         """Return the engines that a matrix command can wait for: all except the matrix engine."""
         return [engine for engine in Engine if engine != Engine.MATRIX]
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         names = ("running", "sends", "refused", "filling", "lacking", "busy", "blocked", "halted")
         before = {name: Signal.like(getattr(self, name)) for name in names}
         m.d.sync += [late.eq(getattr(self, name)) for name, late in before.items()]
@@ -79,4 +78,3 @@ class ArrayAccount(Component):
             m.d.comb += self.over.eq(1)
         with m.Else():
             m.d.comb += self.fetch.eq(1)
-        return m

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.registers import COUNTER_WIDTH
@@ -47,8 +47,7 @@ class Counters(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         turns = max(3, len(self.widths))
         # The counter to read in this cycle and to write two cycles later; and a bit for each.
         turn = Signal(range(turns))
@@ -108,4 +107,3 @@ class Counters(Component):
             m.d.sync += settling.eq(turns + 4)
         with m.Elif(~self.settled):
             m.d.sync += settling.eq(settling - 1)
-        return m

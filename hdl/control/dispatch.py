@@ -1,6 +1,6 @@
 """Queues of the engines' commands, and the dependency tokens between engines."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect
@@ -58,8 +58,7 @@ class CommandQueue(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         layout = self.o.p.shape()
         names = list(command_layout(self.engine).members)[3:]
         if self._parity:
@@ -125,7 +124,6 @@ class CommandQueue(Component):
             # Each check has a register: checking a whole command takes too long for one cycle.
             wrong = [delay(m, bits & valid.replicate(2), 1, reset=True) for bits in wrong]
             m.d.comb += self.wrong.eq(Cat(wrong).any())
-        return m
 
     def _stored(self, m, complete, command, taken):
         """Queue commands in a memory; return whether it has one, the first, and a departure bit.
@@ -323,8 +321,7 @@ class Dispatch(Component):
         members |= error_port(control.protected("queues"))
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         tokens = {
             (source, sink): Signal(TOKEN_WIDTH, name=f"tokens_{source.name}_{sink.name}".lower())
             for source in Engine
@@ -394,4 +391,3 @@ class Dispatch(Component):
         with m.If(self.clear):
             m.d.sync += self.overflow.eq(0)
             m.d.sync += [held.eq(0) for held in (*tokens.values(), *some.values())]
-        return m

@@ -78,8 +78,7 @@ class HostRegisters(RunRegisters):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         host = self.host
         values = self.runs(m, outcome := Outcome())
         m.d.comb += self.start.eq(outcome.start)
@@ -107,7 +106,6 @@ class HostRegisters(RunRegisters):
             with m.Default():
                 m.d.sync += shown.eq(0)
         self._count(m, outcome.working, shown)
-        return m
 
     def _count(self, m: Module, working: Signal, shown: Signal) -> None:
         """Count, and return one half of a counter when the host reads it."""

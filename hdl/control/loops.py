@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -37,8 +37,7 @@ class Loops(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         layout = data.StructLayout(
             {"start": self.addr_width, "left": COUNT_WIDTH, "again": 1, "used": 1}
         )
@@ -66,4 +65,3 @@ class Loops(Component):
             m.d.sync += loops[-1].used.eq(0)
         with m.If(self.clear):
             m.d.sync += [loop.used.eq(0) for loop in loops]
-        return m

@@ -1,6 +1,6 @@
 """Beginning and end of runs, and the fault or abort that stopped a run."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.registers import CAUSE_WIDTH, CONTROL_ABORT, CONTROL_FORGET, CONTROL_START, Cause
@@ -53,8 +53,7 @@ class Outcome(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         running, wanted, given_up = Signal(), Signal(), Signal()
         stops, asked, go = Signal(), Signal(), Signal()
         faults = Signal.like(self.faults)
@@ -106,4 +105,3 @@ class Outcome(Component):
                 (self.interrupt & ~self.take) | Mux(ends & ran, Cat(~wrong, wrong), 0)
             ),
         ]
-        return m

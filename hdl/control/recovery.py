@@ -1,6 +1,6 @@
 """Recovery: resets the core from any state to a state in which a run can begin."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.hdl.component import Component
@@ -40,8 +40,7 @@ class Recovery(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         count = self.scrub_addr
         m.d.comb += self.close.eq(1)
         with m.FSM(init="CLEAR"):
@@ -66,7 +65,6 @@ class Recovery(Component):
                     m.next = "DRAIN"
             with m.State("DRAIN"), m.If(~self.owed):
                 m.next = "IDLE"
-        return m
 
 
 class Watchdog(Component):
@@ -81,10 +79,9 @@ class Watchdog(Component):
         self.cycles = cycles
         super().__init__({"watched": In(width), "expired": Out(width)})
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         if not self.cycles:
-            return m
+            return
         timer = Signal(range(max(2, self.cycles)))
         tick = Signal()
         since = Signal(self.width)  # since the tick before the last
@@ -98,4 +95,3 @@ class Watchdog(Component):
         ]
         with m.If(tick):
             m.d.sync += timer.eq(0)
-        return m

@@ -176,8 +176,7 @@ class Sequencer(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         level = self.control.protected("program")
         # A word waits at its memory while the previous one waits. A header's effect is the longest
         # path after a memory, so words are corrected only once they are known to be wrong.
@@ -270,7 +269,6 @@ class Sequencer(Component):
         with m.If(starting):
             m.d.sync += [self.busy.eq(1), self.error.eq(0)]
         gather(m, self, [Mux(self.busy, errors, 0) for errors in errors_of([program, registers])])
-        return m
 
     def _early(self, m: Module, word: Value) -> Signal:
         """Return a word's effect as a header."""

@@ -1,6 +1,6 @@
 """Counts the cycles from the first to the last active cycle of an activity, pauses included."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.hdl.component import Component
@@ -22,8 +22,7 @@ class Span(Component):
     def __init__(self) -> None:
         super().__init__({"active": In(1), "clear": In(1), "grows": Out(PAUSE_WIDTH + 1)})
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         begun = Signal()
         pause = Signal(PAUSE_WIDTH)
         m.d.comb += self.grows.eq(Mux(self.active, pause + 1, 0))
@@ -33,4 +32,3 @@ class Span(Component):
             m.d.sync += pause.eq(pause + 1)
         with m.If(self.clear):
             m.d.sync += [begun.eq(0), pause.eq(0)]
-        return m

@@ -1,6 +1,6 @@
 """Thermal throttling of the machine's memory accesses."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.hdl.component import Component
@@ -20,8 +20,7 @@ class Throttle(Component):
         self.period = period
         super().__init__({"thermal": In(ThermalPort()), "hold": Out(1)})
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         thermal, throttled = self.thermal, Signal()
         left = Signal(range(self.period))
         with m.If(thermal.temperature > thermal.hot):
@@ -31,4 +30,3 @@ class Throttle(Component):
         m.d.sync += [left.eq(left - 1), self.hold.eq(throttled & (left != 0))]
         with m.If(left == 0):
             m.d.sync += left.eq(self.period - 1)
-        return m

@@ -1,6 +1,6 @@
 """Checks and executes the power-on image in the flash: requests to the host link."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Signal, signed, unsigned
+from amaranth.hdl import Array, Cat, Const, Signal, signed, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.crc.catalog import CRC32_ISO_HDLC
 from amaranth.lib.memory import Memory
@@ -83,8 +83,7 @@ class PowerOn(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.crc = crc = CRC32_ISO_HDLC().create()
         m.submodules.letters = letters = Memory(
             shape=unsigned(8), depth=len(_LETTERS), init=_LETTERS
@@ -151,7 +150,6 @@ class PowerOn(Component):
                         m.next = "OVER"
             with m.State("OVER"):
                 m.d.sync += self.active.eq(0)
-        return m
 
     def _ask(self, m, left, ended, addr, last, then):
         """Request bytes from the reader."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value, unsigned
+from amaranth.hdl import Cat, Const, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -90,8 +90,7 @@ class FlashReader(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         times, pins = self.timing, self.pins
         # Two bits of a long time are precise enough, and need fewer lookup tables.
         top = 1 << times.wake.bit_length() - 1
@@ -175,4 +174,3 @@ class FlashReader(Component):
                 with m.If(starts):
                     m.d.sync += [timer.eq(waits), stage.eq(stage << 1)]
                 m.next = "IDLE"
-        return m

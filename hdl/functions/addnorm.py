@@ -102,9 +102,8 @@ class NormalizeLane(Component):
             }
         )
 
-    def elaborate(self, _platform):
+    def circuit(self, m):
         """Place one pipeline stage per operation; a signal's suffix is the stage that writes it."""
-        m = Module()
         centered = (self.scaled - self.total)[: self._centered_width]
         low_2 = multiply(m, "low", centered[:16], self.mantissa)
         high_2 = multiply(m, "high", centered[16:].as_signed(), self.mantissa)
@@ -115,7 +114,6 @@ class NormalizeLane(Component):
         quotient = ((product_3 << 1) >> right_3)[: self._value_width + 1]
         quotient_4 = delay(m, quotient.as_signed(), 1)
         m.d.sync += self.value.eq((quotient_4 >> 1) + quotient_4[0])
-        return m
 
 
 class AddNormUnit(Component):
@@ -187,9 +185,8 @@ class AddNormUnit(Component):
         """Cycles from the last input beat of a row to the row's first value on ``o``."""
         return 1 + self._statistics.latency + ROW_LATENCY + NormalizeLane.latency
 
-    def elaborate(self, _platform):
+    def circuit(self, m):
         """Place the adder, the queue of rows, the statistics and the normalizing lanes."""
-        m = Module()
         m.submodules.statistics = statistics = self._statistics
         m.submodules.queue = queue = self._queue
         gather(m, self, errors_of([queue]))
@@ -218,7 +215,6 @@ class AddNormUnit(Component):
             queue.row.right.eq(statistics.right),
         ]
         self._normalize(m, queue.o)
-        return m
 
     def _add(self, m, room):
         """Return the register after the addition, which advances together with ``o_sum``."""

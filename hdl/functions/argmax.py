@@ -1,6 +1,6 @@
 """Argmax: the largest element of a row, and the column of this element."""
 
-from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Mux, Signal, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -50,8 +50,7 @@ class ArgmaxUnit(Component):
         """Cycles from a beat on ``i`` to the result on ``o`` that includes the beat."""
         return 3 + ceil_log2(self.lanes)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         candidates = []
         for lane in range(self.lanes):
             value = Signal(signed(16), name=f"value_{lane}", reset_less=True)
@@ -72,7 +71,6 @@ class ArgmaxUnit(Component):
         fresh = delay(m, self.fresh, 2 + stages)
         with m.If(valid & (fresh | (found.value > self.o.value))):
             m.d.sync += self.o.eq(found)
-        return m
 
     def _halve(self, m, stage, candidates):
         """Return the larger of each two neighbours, one cycle later."""

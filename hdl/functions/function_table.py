@@ -1,6 +1,6 @@
 """Activation functions from tables of 256 bytes: function values, or polynomial coefficients."""
 
-from amaranth.hdl import Cat, Module, Mux, signed
+from amaranth.hdl import Cat, Mux, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -56,13 +56,12 @@ class FunctionLane(Component):
             }
         )
 
-    def elaborate(self, _platform):
+    def circuit(self, m):
         """Place a memory, a multiplexer of function values, and a polynomial evaluator.
 
         A word of the memory has 8 bytes: eight function values, or the coefficients of one segment
         of a piecewise polynomial. The evaluator uses Horner's rule.
         """
-        m = Module()
         width, depth = 8 * ROW_BYTES, self.slots * FUNCTION_SEGMENTS
         m.submodules.ram = ram = protected_ram(width, depth, self.level, part=8, parts=True)
         x = self.index.as_unsigned()
@@ -92,7 +91,6 @@ class FunctionLane(Component):
         y, high = total >> GUARD_WIDTH, (1 << (self.operand_width - 1)) - 1
         m.d.comb += self.result.eq(Mux(y > high, high, Mux(y < ~high, ~high, y)))
         gather(m, self, errors_of([ram]))
-        return m
 
 
 class FunctionTable(Component):
@@ -132,9 +130,8 @@ class FunctionTable(Component):
             }
         )
 
-    def elaborate(self, _platform):
+    def circuit(self, m):
         """Place the lanes; each write goes to all of them."""
-        m = Module()
         lanes = []
         for number in range(self.lanes):
             lane = FunctionLane(self.slots, self.operand_width, self.level)
@@ -150,4 +147,3 @@ class FunctionTable(Component):
                 self.result[number].eq(lane.result),
             ]
         gather(m, self, errors_of(lanes))
-        return m

@@ -1,6 +1,6 @@
 """Rotary embedding, and products of two inputs: equations (9) and (10) of docs/numerics.md."""
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Mux, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -62,13 +62,11 @@ class RotaryUnit(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         for first in range(0, self.lanes, 2):
             for lane, total in zip((first, first + 1), self._pair(m, first), strict=True):
                 with m.If(self.en):
                     m.d.sync += self.o[lane].eq(self._round(m, lane, total))
-        return m
 
     def _pair(self, m, first):
         """Return both lanes' results before rounding, three cycles later."""

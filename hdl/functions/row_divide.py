@@ -1,6 +1,6 @@
 """The last step of a softmax: exponentials divided by their sum, which gives probabilities."""
 
-from amaranth.hdl import Module, Signal, unsigned
+from amaranth.hdl import Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -45,9 +45,8 @@ class DivideLane(Component):
             }
         )
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Place the multiplier, the shift and the rounding."""
-        m = Module()
         product = multiply(m, "product", self.mantissa, self.inverse)
         right = delay(m, self.shift + self.scale, 2)
         # One bit more than the result, to round to nearest.
@@ -56,7 +55,6 @@ class DivideLane(Component):
             twice.eq(product[ONE_SHIFT - 1 :] >> right),
             p.eq((twice + 1) >> 1),
         ]
-        return m
 
 
 class RowDivide(Component):
@@ -75,9 +73,8 @@ class RowDivide(Component):
         self.latency = DIVIDE_LATENCY
         super().__init__({"i": In(weighted), "o": Out(stream.Signature(probability_layout(lanes)))})
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Place the lanes, which never stall, and a queue after them."""
-        m = Module()
         m.submodules.out = out = CreditQueue(self.o.payload.shape(), DIVIDE_LATENCY)
         wiring.connect(m, out.o, wiring.flipped(self.o))
         beat, row = self.i.payload.beat, self.i.payload.row
@@ -97,4 +94,3 @@ class RowDivide(Component):
                 lane.scale.eq(row.scale),
                 out.i.payload.p[index].eq(lane.p),
             ]
-        return m

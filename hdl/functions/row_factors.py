@@ -1,6 +1,6 @@
 """Residual addition, and each row's RMS normalization factor: equation (23) of docs/numerics.md."""
 
-from amaranth.hdl import Module, unsigned
+from amaranth.hdl import unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -64,9 +64,8 @@ class RowFactors(Component):
         """Cycles from the last output beat of a row to the row's factor."""
         return self._statistics.latency
 
-    def elaborate(self, _platform):
+    def circuit(self, m):
         """Place the adder and the statistics; a beat leaves when both output streams accept it."""
-        m = Module()
         m.submodules.statistics = statistics = self._statistics
         moves = self.o.ready & self.o_sum.ready
         held, beat = added(m, self.i, self.add, moves)
@@ -87,4 +86,3 @@ class RowFactors(Component):
             self.factor.payload.mantissa.eq(statistics.mantissa),
             self.factor.payload.right.eq(statistics.right),
         ]
-        return m

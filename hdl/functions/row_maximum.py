@@ -98,9 +98,8 @@ class RowMaximum(Component):
             }
         )
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Place the comparators of a beat's scores, the maximum of the row so far, and a queue."""
-        m = Module()
         m.submodules.queue = queue = self.queue
         gather(m, self, errors_of([queue]))
         beat = self.i.payload
@@ -127,4 +126,3 @@ class RowMaximum(Component):
         if self.factors:
             m.d.comb += queue.row.number.eq(delay(m, beat.number, self.depth + 2))
         wiring.connect(m, queue.o, wiring.flipped(self.o))
-        return m

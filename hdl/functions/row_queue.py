@@ -1,6 +1,6 @@
 """A queue that delays the beats of a row until a value computed from the whole row is known."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -63,9 +63,8 @@ class RowQueue(Component):
             }
         )
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Join the first entries of the queues of beats and values; count the reserved entries."""
-        m = Module()
         m.submodules.beats = beats = self.beats
         m.submodules.rows = rows = self.rows
         gather(m, self, errors_of([beats, rows]))
@@ -106,4 +105,3 @@ class RowQueue(Component):
             ),
         ]
         m.d.sync += self.room.eq((beat_count < beats.depth - 1) & (row_count < rows.depth - 1))
-        return m

@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import add
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Mux, Signal, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -65,9 +65,8 @@ class RowStatistics(Component):
     def _sum_latency(self) -> int:
         return 3 + -(-ceil_log2(self.lanes) // 2)
 
-    def elaborate(self, _platform):
+    def circuit(self, m):
         """Place the sums of elements and of squares, the variance, and the inverse root."""
-        m = Module()
         m.submodules.root = root = self._root
         total, squares, done = self._sum(m)
         m.d.comb += [
@@ -80,7 +79,6 @@ class RowStatistics(Component):
             self.right.eq((-root.exponent - VALUE_FRACTION)[:5]),
             self.total.eq(delay(m, total, 4 + root.latency)),
         ]
-        return m
 
     def _sum(self, m):
         """Return a row's sum, its sum of squares, and whether they are complete."""

@@ -1,6 +1,6 @@
 """The middle step of a softmax: exponentials of the scores, and the reciprocal of their sum."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -140,9 +140,8 @@ class RowWeights(Component):
             }
         )
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Place the pipeline, and a queue that delays weights until their sum is known."""
-        m = Module()
         m.submodules.queue = queue = self.queue
         beat = self.i.payload.beat
         accepted = self.i.valid & self.i.ready
@@ -159,7 +158,6 @@ class RowWeights(Component):
             queue.row_en.eq(inverted),
         ]
         wiring.connect(m, queue.o, wiring.flipped(self.o))
-        return m
 
 
 class DeferredWeights(Component):
@@ -188,9 +186,8 @@ class DeferredWeights(Component):
             }
         )
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Place the pipeline, a queue of weights, and registers that delay a row factor's index."""
-        m = Module()
         m.submodules.out = out = CreditQueue(self.o.payload.shape(), self.latency)
         wiring.connect(m, out.o, wiring.flipped(self.o))
         number = self.i.payload.row.number
@@ -213,4 +210,3 @@ class DeferredWeights(Component):
             factor.factor.mantissa.eq(row.inverse),
             factor.factor.right.eq(OCTAVE_MANTISSA + row.scale),
         ]
-        return m

@@ -1,6 +1,5 @@
 """Softmax of streamed rows of 16-bit scores: equation (3) of docs/numerics.md."""
 
-from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -91,9 +90,8 @@ class SoftmaxUnit(Component):
         """
         return softmax_beat_cycles(deferred=self._deferred) * (beats - 1)
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Place and connect the steps of the softmax."""
-        m = Module()
         m.submodules.maximum = maximum = self.maximum
         m.submodules.weights = weights = self.weights
         wiring.connect(m, wiring.flipped(self.i), maximum.i)
@@ -102,9 +100,8 @@ class SoftmaxUnit(Component):
             gather(m, self, errors_of([maximum]))
             wiring.connect(m, weights.o, wiring.flipped(self.o))
             wiring.connect(m, weights.factor, wiring.flipped(self.factor))
-            return m
+            return
         m.submodules.divide = divide = self.divide
         gather(m, self, errors_of([maximum, weights]))
         wiring.connect(m, weights.o, divide.i)
         wiring.connect(m, divide.o, wiring.flipped(self.o))
-        return m

@@ -1,6 +1,6 @@
 """Lookup tables of 8-bit activation functions, which can be loaded while the machine runs."""
 
-from amaranth.hdl import Cat, Module, signed, unsigned
+from amaranth.hdl import Cat, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -50,9 +50,8 @@ class LookupTable(Component):
             }
         )
 
-    def elaborate(self, platform):
+    def circuit(self, m):
         """Place a memory with all tables for each lane."""
-        m = Module()
         copies, value = [], data_register(m, self.value)
         for lane in range(self.lanes):
             depth = self.slots * TABLE_ENTRIES
@@ -72,4 +71,3 @@ class LookupTable(Component):
             with m.If(self.en):
                 m.d.sync += value[lane].eq(ram.read_data)
         gather(m, self, errors_of(copies))
-        return m

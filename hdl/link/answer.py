@@ -1,6 +1,6 @@
 """The sender of answers: sync byte, header, payload, CRC."""
 
-from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.hdl import Cat, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.crc.catalog import CRC16_IBM_3740
 from amaranth.lib.wiring import In, Out
@@ -24,8 +24,7 @@ class AnswerSender(Component):
     i_bytes: In(stream.Signature(unsigned(8)))
     o: Out(stream.Signature(unsigned(8)))
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.crc = crc = CRC16_IBM_3740().create()
         header = Signal(ANSWER)
         rest = Signal(8 * ANSWER_HEADER)
@@ -86,4 +85,3 @@ class AnswerSender(Component):
                     m.d.sync += left.eq(left - 1)
                     with m.If(left == 0):
                         m.next = "IDLE"
-        return m

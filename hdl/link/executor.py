@@ -1,6 +1,6 @@
 """Executes requests of the host link: accesses to registers, program and external memory."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.hdl import Array, Cat, Const, Mux, Signal, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -58,8 +58,7 @@ class LinkExecutor(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         header = self.i.payload.header
         index = Signal(16)
         word = Signal(32)
@@ -122,7 +121,6 @@ class LinkExecutor(Component):
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += self.owns.eq(0)
                 m.next = "IDLE"
-        return m
 
     def _rule(self, m):
         """Return the status that follows from a request's command, address and length.

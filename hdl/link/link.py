@@ -1,6 +1,6 @@
 """The host link: requests in, answers out, over any byte transport."""
 
-from amaranth.hdl import Module, unsigned
+from amaranth.hdl import unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -42,8 +42,7 @@ class Link(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.receiver = receiver = RequestReceiver(self.identity.payload, self.timeout)
         m.submodules.executor = executor = LinkExecutor(
             self.memory, program_depth=self.program_depth, identity=self.identity
@@ -63,4 +62,3 @@ class Link(Component):
             self.owns.eq(executor.owns),
             self.status.eq(executor.status),
         ]
-        return m

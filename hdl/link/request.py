@@ -1,6 +1,6 @@
 """The receiver of requests: finds frames in a byte stream and checks them."""
 
-from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.hdl import Cat, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.crc.catalog import CRC16_IBM_3740
 from amaranth.lib.wiring import In, Out
@@ -50,8 +50,7 @@ class RequestReceiver(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.crc = crc = CRC16_IBM_3740().create()
         m.submodules.payload = payload = Ram(8, self.payload_bytes, ordered=False)
         header = self.o.payload.header
@@ -126,7 +125,6 @@ class RequestReceiver(Component):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
                     m.next = "IDLE"
-        return m
 
     def _give_up(self, m, over):
         """Drop a request if a byte is broken or missing."""

@@ -1,6 +1,6 @@
 """An SPI peripheral for the host link: mode 0, most significant bit first."""
 
-from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.hdl import Cat, Signal, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -43,8 +43,7 @@ class SpiPeripheral(Component):
     o: Out(Flow(RECEIVED))
     i: In(stream.Signature(unsigned(8)))
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         clocks, selects, bits = Signal(3), Signal(3, init=0b111), Signal(2)
         m.d.sync += [
             clocks.eq(Cat(self.sck, clocks)),
@@ -90,4 +89,3 @@ class SpiPeripheral(Component):
                 self.o.valid.eq(1),
                 self.o.payload.broken.eq(1),
             ]
-        return m

@@ -1,6 +1,6 @@
 """A UART for the serial line: 8 data bits, no parity, one stop bit."""
 
-from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.hdl import Cat, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -56,8 +56,7 @@ class UartReceiver(Component):
         self.divisor = divisor
         super().__init__()
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         samples = Signal(5, init=0b11111)
         m.d.sync += samples.eq(Cat(self.rx, samples))
         a, b, c = samples[2:]
@@ -94,7 +93,6 @@ class UartReceiver(Component):
                         m.next = "IDLE"
             with m.State("BROKEN"), m.If(level):
                 m.next = "IDLE"
-        return m
 
 
 class UartTransmitter(Component):
@@ -112,8 +110,7 @@ class UartTransmitter(Component):
         self.divisor = divisor
         super().__init__()
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         timer = Signal(range(self.divisor))
         left = Signal(range(11))  # bits not finished
         rest = Signal(9, init=0x1FF)
@@ -141,4 +138,3 @@ class UartTransmitter(Component):
             ]
         with m.Else():
             m.d.sync += timer.eq(timer - 1)
-        return m

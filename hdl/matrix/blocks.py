@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -41,8 +41,7 @@ class BlockEncoder(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         late = Signal.like(self.elements)
         # Magnitude bits that overflow the mantissa at the smallest exponents.
         large = slice(PAIRED_BITS, OPERAND_BITS - 1)
@@ -64,7 +63,6 @@ class BlockEncoder(Component):
                     m.d.sync += self.exponent.eq(place + 1)
         for out, low, high in zip(self.o, self.held, late, strict=True):
             m.d.comb += out.eq(Cat(self._mantissa(low), self._mantissa(high)))
-        return m
 
     def _mantissa(self, value):
         """Return the bits of a value above its exponent plus one."""

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
-from amaranth.hdl import Module, signed
+from amaranth.hdl import signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -93,8 +93,7 @@ class ElementColumn(Component):
             members["product"] = In(products) if left else Out(products)
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         elements = []
         for row, sum_width in enumerate(self.sum_widths):
             element = ProcessingElement(
@@ -163,4 +162,3 @@ class ElementColumn(Component):
                 elements[0].column_strobe_i.eq(self.column_strobe_i),
                 elements[0].column_slot_i.eq(self.column_slot_i),
             ]
-        return m

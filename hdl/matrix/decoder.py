@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Array, Cat, Const, Mux, Signal, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -59,8 +59,7 @@ class DecodeSteps(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         step = self.step
         have = Signal(range(OPERAND_BITS))
         left = Signal.like(have)
@@ -100,7 +99,6 @@ class DecodeSteps(Component):
                     m.d.sync += have.eq(0)
             with m.If(self.restart):
                 m.d.sync += [scaled.eq(0), place.eq(0)]
-        return m
 
 
 class WeightDecoder(Component):
@@ -126,8 +124,7 @@ class WeightDecoder(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         step = self.step.payload
         late = data.View(step.shape(), delay(m, step.as_value(), 1))
         for index, (element, out) in enumerate(zip(self.bytes, self.o, strict=True)):
@@ -141,7 +138,6 @@ class WeightDecoder(Component):
             m.d.comb += out.eq(plain)
             if self.config.weight_group:
                 self._scale(m, index, element, plain, late, out)
-        return m
 
     def _value(self, m, index, element):
         """Return the operand of a column's next code, before its scale is applied."""

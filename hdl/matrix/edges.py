@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Mux, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -38,8 +38,7 @@ class ActivationEdge(Component):
             members |= {"o_live": Out(rows), "zeros": Out(range(rows + 1))}
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         slot = self.slot
         if self.sleep:
             # A row's registers shift while one of them belongs to a vector.
@@ -60,7 +59,6 @@ class ActivationEdge(Component):
             live = stairs(m, [self.valid & bit for bit in nonzero], reset=True)
             m.d.comb += self.o_live.eq(Cat(live))
             m.d.sync += [zero.eq(Mux(self.valid, ~nonzero, 0)), self.zeros.eq(sum(zero))]
-        return m
 
 
 class SleepEdge(Component):
@@ -77,11 +75,9 @@ class SleepEdge(Component):
         cols = len(self.together)
         super().__init__({"valid": In(1), "n": In(range(cols + 1)), "o": Out(cols)})
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         awake = [self.valid & (self.n > col - late) for col, late in enumerate(self.together)]
         m.d.comb += self.o.eq(Cat(stairs(m, awake, reset=True)))
-        return m
 
 
 class WeightEdge(Component):
@@ -127,8 +123,7 @@ class WeightEdge(Component):
             members |= {"column": In(1), "o_column": Out(cols)}
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         column = self.column if self.transpose else 0
         m.d.sync += self.o_slot.eq(self.slot)
         here = Cat(self.en & (self.index == index) for index in range(self.lines))
@@ -140,7 +135,6 @@ class WeightEdge(Component):
             m.d.comb += out.eq(element)
         if self.gating:
             m.d.comb += self.o_live.eq(Cat(stairs(m, [element != 0 for element in self.data])))
-        return m
 
 
 class SumEdge(Component):
@@ -162,8 +156,7 @@ class SumEdge(Component):
         sums = data.ArrayLayout(signed(width), cols)
         super().__init__({"valid": In(1), "i": In(sums), "o_valid": Out(1), "o": Out(sums)})
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         entered = history(m, self.valid, self.latency)
         m.d.comb += self.o_valid.eq(entered[-1])
         waits = [self.cols - 1 - col - late for col, late in enumerate(self.late)]
@@ -181,4 +174,3 @@ class SumEdge(Component):
             delayed = stairs(m, sums)
         for cols, value in zip(together, [first, *delayed], strict=True):
             m.d.comb += Cat(self.o[col] for col in cols).eq(value)
-        return m

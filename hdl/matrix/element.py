@@ -131,8 +131,7 @@ class ProcessingElement(Component):
             members |= {"beside": In(beside), "product": Out(product)}
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         awake, live = Const(1, 1), Const(1, 1)
         if self.sleep:
             awake, live = self.awake_i, self.awake_o
@@ -162,14 +161,13 @@ class ProcessingElement(Component):
             m.d.comb += [adder.a.eq(self.a_o), adder.b.eq(weight)]
             above = self.sum_i if self.sum_i_width else Const(0, signed(1))
             m.d.sync += self.sum_o.eq(add_carry(above, adder.p, adder.carry))
-            return m
+            return
         if self.side == "left":
             m.d.sync += self.beside.eq(weight)
             product = self.product
         else:
             product = self._multiply(m, weight, live)
         m.d.sync += self.sum_o.eq(self.sum_i + product if self.sum_i_width else product)
-        return m
 
     def _multiply(self, m, weight, live):
         """Return the product of the ``live`` activation in ``a_o``, or both in a right element."""

@@ -1,6 +1,6 @@
 """The path of activations from the scratchpad to the systolic array."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -36,8 +36,7 @@ class ActivationEntry(Component):
         zeros = gated_width(config)
         super().__init__(members | inputs(zeros=zeros) | outputs(gated=zeros))
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config, note = self.config, self.note
         m.d.sync += self.o.valid.eq(note.valid)
         spread(m, note.slot, slots_of(self.o.payload))
@@ -65,4 +64,3 @@ class ActivationEntry(Component):
             # Elements past the end count as zeros.
             late_k = delay(m, k, 2)
             m.d.comb += self.gated.eq(Mux(late_k == 0, 0, self.zeros + late_k - config.array.rows))
-        return m

@@ -1,6 +1,6 @@
 """The matrix engine: products of matrices in the scratchpad, added to the accumulators."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -77,8 +77,7 @@ class MatrixEngine(Component):
         }
         super().__init__(members | outputs(gated=gated_width(config)))
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config = self.config
         m.submodules.weights = weights = WeightFetcher(config)
         # The slice's two places are JOBS_AHEAD.
@@ -139,7 +138,6 @@ class MatrixEngine(Component):
             m.d.comb += direct.eq(handed.valid & placed & ~jobs.o.valid)
         self._account(m, handed, jobs, streamer)
         m.d.comb += carry(entry, array, "zeros") + carry(self, entry, "gated")
-        return m
 
     def _account(self, m, tiles, jobs, streamer):
         """Report the reason why no vector is sent."""

@@ -1,6 +1,6 @@
 """Parts (groups of bits) of weights, multiplied in turn: equation (14) of docs/formats.md."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Value, ValueLike, signed
+from amaranth.hdl import Cat, Const, Mux, Value, ValueLike, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -63,12 +63,10 @@ class PartAdder(Component):
             {"a": In(signed(width)), "b": In(signed(2)), "p": Out(signed(width)), "carry": Out(1)}
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         a, b = delay(m, self.a, 1), delay(m, self.b, 1)
         held, minus = (bit.replicate(self.width) for bit in b)
         m.d.sync += [self.p.eq((a & held) ^ minus), self.carry.eq(b[1])]
-        return m
 
 
 def add_carry(total: Value, product: Value, carry: Value) -> Value:

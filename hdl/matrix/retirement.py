@@ -1,6 +1,6 @@
 """Delays the accumulator addresses of sums in the array, and reports finished commands."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.isa import Engine
@@ -50,8 +50,7 @@ class Retirement(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         # A ring of memory words replaces all registers but the last.
         note = Cat(self.i_addr, self.push)
         turns = self.latency - 1
@@ -90,4 +89,3 @@ class Retirement(Component):
         behind = history(m, done, self.dispatch - 1)[1:]
         written = Cat(behind).any()
         m.d.comb += self.working.eq(self.named | (begun & busy) | written)
-        return m

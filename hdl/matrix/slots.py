@@ -1,6 +1,6 @@
 """Protection of weight slots that products in flight still need."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.hdl.component import Component
@@ -57,8 +57,7 @@ class SlotGuard(Component):
         ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`.
         """
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         held = [Signal.like(self.slot, name=f"held_{place}") for place in range(self.depth)]
         level = Signal(range(self.depth + 1))
         m.d.sync += level.eq(level + self.hold - self.freed)
@@ -74,7 +73,6 @@ class SlotGuard(Component):
         if self.systolic:
             recent = self._skew(m, oldest, since)
         self._decide(m, level == 0, needed, recent, since)
-        return m
 
     def _decide(self, m, empty, needed, recent, since):
         """Drive ``free`` from the slots ``needed`` and those freed; ``empty``: none is held."""

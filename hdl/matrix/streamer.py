@@ -1,6 +1,6 @@
 """Streams activations through the array, and sums into the accumulators."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Const, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -70,8 +70,7 @@ class ActivationStreamer(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config, job = self.config, self.i.p
         asked = stream.Signature(line_layout(config)).create()
         m.d.comb += [
@@ -139,7 +138,6 @@ class ActivationStreamer(Component):
                 note.push.eq(job.push),
                 self.i.ready.eq(1),
             ]
-        return m
 
     def _ask(self, m, job, asked, run, whole, passed):
         """Request one row after another.

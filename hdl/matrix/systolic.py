@@ -2,8 +2,6 @@
 
 import itertools
 
-from amaranth.hdl import Module
-
 from celosia.arch.latency import array_latency, product_latency
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
@@ -52,8 +50,7 @@ class SystolicArray(Component):
         """Number of cycles from a vector of activations on ``i`` to its sums on ``o``."""
         return array_latency(self.config, "systolic")
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config = self.config
         columns = []
         for col in range(config.array.cols):
@@ -82,7 +79,6 @@ class SystolicArray(Component):
                 m.d.comb += column.awake_i.eq(awake)
         self._weights(m, columns)
         self._sums(m, columns)
-        return m
 
     def _activations(self, m, first):
         """Place the left edge."""

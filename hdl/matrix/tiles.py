@@ -1,6 +1,6 @@
 """The sequence of tiles of a matrix product."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Const, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -93,8 +93,7 @@ class TileWalker(Component):
         """Connect the tiles to ``o``."""
         wiring.connect(m, out, wiring.flipped(self.o))
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         # The newest command, and the one before, whose tiles may still wait.
         newest = Signal(self.i.p.shape(), reset_less=True)
         older = Signal(self.i.p.shape(), reset_less=True)
@@ -128,7 +127,6 @@ class TileWalker(Component):
         with m.If(place.product & place.loads):
             m.d.comb += out.p.slot.eq(turn)
         m.d.sync += turn.eq(turn ^ (place.product & place.loads & advance))
-        return m
 
     def _walk(self, m, cmd, place, take, advance):
         """Step from tile to tile."""

@@ -2,7 +2,7 @@
 
 import itertools
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -97,8 +97,7 @@ class TreeColumn(Component):
             members["product"] = In(products) if left else Out(products)
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config = self.config
         late_live = Signal(config.array.rows)
         if config.array.operand_gating:
@@ -131,11 +130,10 @@ class TreeColumn(Component):
         terms = [(product, 1) for product in products]
         if config.low_rows:
             m.d.comb += self.o.eq(self._halves(m, terms))
-            return m
+            return
         while len(terms) > 1:
             terms = self._level(m, terms)
         m.d.comb += self.o.eq(terms[0][0])
-        return m
 
     def _halves(self, m, terms):
         """Return the sum of the first rows, 16-fold with ``lower``, plus that of the others."""
@@ -250,8 +248,7 @@ class TreeArray(Component):
         """Number of cycles from a vector of activations on ``i`` to its sums on ``o``."""
         return array_latency(self.config, "tree")
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config, i = self.config, self.i.payload
         a = Signal.like(i.a, reset_less=True)
         live = Signal(config.array.rows)
@@ -307,7 +304,6 @@ class TreeArray(Component):
             for index, column in enumerate(columns)
         ]
         self._write(m, columns)
-        return m
 
     def _shifted(self, columns, late, block):
         """Return activations shifted left by the exponents of their rows in a ``block``."""

@@ -1,6 +1,6 @@
 """Loads the weights of each tile into the array, up to one tile ahead of the products."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Const, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -108,8 +108,7 @@ class WeightFetcher(Component):
         }
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config = self.config
         m.submodules.tiles = tiles = TILE_WALKERS[config.stages](config)
         connect(m, flipped(self.i), tiles.i)
@@ -145,7 +144,6 @@ class WeightFetcher(Component):
             wide = flag_of(cmd, "a_wide")
             m.d.comb += [job.wide.eq(wide), job.parts.eq(wide & ~flag_of(cmd, "b_low"))]
         self._load(m, cmd, tiles, job)
-        return m
 
     def _load(self, m, cmd, tiles, job):
         """Request a tile's lines, and pass the tile on with the first of them."""

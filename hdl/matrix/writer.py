@@ -1,6 +1,6 @@
 """Converts lines of bytes from the scratchpad to lines of weights for the array."""
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.hdl import Cat, Mux, Shape, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -64,8 +64,7 @@ class WeightWriter(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config, weights = self.config, self.o.payload
         first = data.View(self.i.payload.shape(), delay(m, self.i.payload, 1))
         note = data.View(first.shape(), delay(m, first.as_value(), config.weight_latency - 1))
@@ -119,7 +118,6 @@ class WeightWriter(Component):
             for index, bits in enumerate(lower):
                 with m.If(note.lower):
                     m.d.sync += line.data[config.array.rows - 1 - index].eq(bits)
-        return m
 
     def _count(self, note):
         """Return the number of valid elements of a line; a column past the last one has none."""

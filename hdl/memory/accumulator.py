@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
@@ -82,8 +82,7 @@ class AccumulatorMemory(Component):
             }
         )
 
-    def elaborate(self, platform):
-        m = Module()
+    def circuit(self, m):
         sums = self._sums
         banks = [sums.bank(self._depth) for _ in range(2)]
         for parity, bank in enumerate(banks):
@@ -202,7 +201,6 @@ class AccumulatorMemory(Component):
             self.drain.valid.eq(delay(m, drained_1, 1 + late, reset=True)),
             self.drain.data.eq(delay(m, Mux(held, Value.cast(drained), 0), late)),
         ]
-        return m
 
     def _scaled(self, m, plain):
         """Return the row to add, of two cycles before, times its scales if it has any."""

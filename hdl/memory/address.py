@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Mux, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -89,8 +89,7 @@ class Rows(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         word_bytes = self.memory.word_bytes
         row = Signal.like(self.o.p, reset_less=True)
         span = row.span
@@ -141,7 +140,6 @@ class Rows(Component):
                 final.eq(~some | (self.i.p.m == 1)),
                 walking.eq(1),
             ]
-        return m
 
 
 class Bursts(Component):
@@ -162,8 +160,7 @@ class Bursts(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         row = Signal.like(self.i.p, reset_less=True)
         final = Signal()
         bits = min((burst_words(self.memory) - 1).bit_length(), len(row.word_addr))
@@ -193,4 +190,3 @@ class Bursts(Component):
                 row.span.words.eq(rest),
                 final.eq(rest[bits:] == 0),
             ]
-        return m

@@ -57,8 +57,7 @@ class Bank(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         lanes = range(self.line_bytes // self.align)
         low, width = (self.align - 1).bit_length(), (self.line_bytes - 1).bit_length()
         read_offset, write_offset = self.read_addr[low:width], self.write_addr[low:width]
@@ -85,7 +84,6 @@ class Bank(Component):
         gather(m, self, errors_of(memories))
         offset = delay(m, read_offset, 2)
         m.d.comb += Cat(self.read_data).eq(Cat(rotate(m, "read", list(found), offset)))
-        return m
 
     def _rows(self, m: Module, name: str, row: Value, offset: Value) -> list[Value]:
         """Return each lane's row: lanes before the offset hold bytes of the next row."""

@@ -1,6 +1,6 @@
 """A single-port memory with byte writes."""
 
-from amaranth.hdl import Module, unsigned
+from amaranth.hdl import unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -44,8 +44,7 @@ class ByteRam(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.memory = memory = Memory(
             shape=unsigned(self.width), depth=self.depth, init=[], attrs={"no_rw_check": 1}
         )
@@ -58,4 +57,3 @@ class ByteRam(Component):
             read.addr.eq(self.addr),
             self.read_data.eq(read.data),
         ]
-        return m

@@ -1,6 +1,6 @@
 """The guard, which counts transfers of external memory and can disconnect the core from it."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.records import Memory
@@ -54,15 +54,13 @@ class MemoryGuard(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         read_closed, read_owed = self._read(m)
         write_closed, write_owed = self._write(m)
         m.d.comb += [
             self.closed.eq(read_closed & write_closed),
             self.owed.eq(read_owed | write_owed),
         ]
-        return m
 
     def _stream(self, m, name, inner, outer, may=1):
         """Pass a stream on until it is shut; return whether it is, and whether a payload moves."""

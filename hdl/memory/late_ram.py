@@ -1,6 +1,6 @@
 """A memory with check bits that outputs words at once, and corrects wrong ones a cycle later."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.protection import check_bits, code_columns
@@ -39,8 +39,7 @@ class LateRam(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         size = self.width + check_bits(self.columns)
         m.submodules.ram = ram = Ram(size, self.depth, ordered=False)
         stored = ram.read_data[self.width :]
@@ -64,4 +63,3 @@ class LateRam(Component):
         m.d.sync += took.eq(self.take)
         with m.If(self.take):
             m.d.sync += behind.eq(found)
-        return m

@@ -48,8 +48,7 @@ class LoadEngine(Component):
         ports |= error_port(level)
         super().__init__(ports)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.rows = rows = Rows(self._memory, self._access, stages=self.stages)
         m.submodules.bursts = bursts = Bursts(self._memory, self._access)
         size, depth = rows.o.p.span.shape().size, ROWS_AHEAD + 1
@@ -71,7 +70,6 @@ class LoadEngine(Component):
             bursts.o.ready.eq(request.ready),
         ]
         self._write(m, ahead, rows.busy)
-        return m
 
     def _write(self, m: Module, ahead: SyncFIFOBuffered | ProtectedFifo, asking: Signal) -> None:
         """Write each row's words as they arrive."""

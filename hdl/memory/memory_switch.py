@@ -1,6 +1,5 @@
 """A switch that connects the external memory port to one of two users."""
 
-from amaranth.hdl import Module
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from celosia.arch.records import Memory
@@ -28,12 +27,10 @@ class MemorySwitch(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         for user, chosen in (("a", ~self.to_b), ("b", self.to_b)):
             with m.If(chosen):
                 for name in _HALVES:
                     connect(
                         m, flipped(getattr(self, f"{user}_{name}")), flipped(getattr(self, name))
                     )
-        return m

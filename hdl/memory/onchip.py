@@ -1,6 +1,6 @@
 """External memory made of block RAM, for boards that have no memory chip."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Signal
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
@@ -45,8 +45,7 @@ class OnchipMemory(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         memory, depth = self.memory, self.size // self.memory.word_bytes
         m.submodules.ram = ram = ByteRam(memory.width, depth)
         m.submodules.words = words = SyncFIFO(width=memory.width, depth=READ_AHEAD)
@@ -94,7 +93,6 @@ class OnchipMemory(Component):
             self.read.data.valid.eq(words.r_rdy),
             words.r_en.eq(self.read.data.ready),
         ]
-        return m
 
     def _burst(self, m, request, moves):
         """Accept requests; return whether there is a burst, its word, and whether it is the last.

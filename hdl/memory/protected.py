@@ -123,8 +123,7 @@ class WordDecoder(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         word, stored = self.stored[: self.width], self.stored[self.width :]
         m.d.comb += [
             self.found.eq(syndrome(word, stored, self.columns)),
@@ -133,7 +132,6 @@ class WordDecoder(Component):
         ]
         if self.level == "correct":
             m.d.comb += self.word.eq(word ^ corrections(self.found, self.columns)[0])
-        return m
 
 
 class ProtectedRam(Component):
@@ -182,8 +180,7 @@ class ProtectedRam(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         size = self.part + check_bits(self.columns)
         m.submodules.ram = ram = Ram(
             self.width // self.part * size,
@@ -213,7 +210,6 @@ class ProtectedRam(Component):
             self.read_data.eq(Cat(data)),
             self.errors.eq(_any(found) & delay(m, fresh, late).replicate(ERRORS)),
         ]
-        return m
 
 
 class ProtectedFifo(Component):
@@ -239,8 +235,7 @@ class ProtectedFifo(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.decoder = decoder = WordDecoder(self.width, self.code)
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=len(decoder.stored), depth=self.depth)
         m.d.comb += [
@@ -256,7 +251,6 @@ class ProtectedFifo(Component):
         taken = delay(m, self.r_en & self.r_rdy, 1, reset=True)
         errors = errors_found(delay(m, decoder.found, 1), self.code)
         m.d.comb += self.errors.eq(Mux(taken, errors, 0))
-        return m
 
 
 def protected_ram(

@@ -1,6 +1,6 @@
 """The memory block from which all larger memories are made."""
 
-from amaranth.hdl import Module, unsigned
+from amaranth.hdl import unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -46,8 +46,7 @@ class Ram(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         attributes = {} if self.ordered else {"no_rw_check": 1}
         m.submodules.memory = memory = Memory(
             shape=unsigned(self.width), depth=self.depth, init=[], attrs=attributes
@@ -62,4 +61,3 @@ class Ram(Component):
             read.addr.eq(self.read_addr),
             self.read_data.eq(read.data),
         ]
-        return m

@@ -1,6 +1,6 @@
 """Scratchpad read requests, each with a tag that is returned together with the data."""
 
-from amaranth.hdl import Module, ShapeLike, unsigned
+from amaranth.hdl import ShapeLike, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -31,8 +31,7 @@ class Requests(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         request = stream.Signature(self.request).create()
         if self.stages:
             m.submodules.registers = registers = RegisterSlice(self.request)
@@ -46,4 +45,3 @@ class Requests(Component):
             request.ready.eq(self.port.request.ready),
             self.note.eq(delay(m, request.p.note, 2 + self.stages)),
         ]
-        return m

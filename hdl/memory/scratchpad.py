@@ -42,8 +42,7 @@ class WriteLine(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         write, width, align = self.write, self.width, self.align
         back = Signal((self.line_bytes // align - 1).bit_length())
         m.d.comb += back.eq(-write.addr[(align - 1).bit_length() :])
@@ -56,7 +55,6 @@ class WriteLine(Component):
             self.mask.eq(Cat(rotate(m, "mask", covered, back))),
             self.data.eq(Cat(data).replicate(self.line_bytes // width)),
         ]
-        return m
 
 
 class Scratchpad(Component):
@@ -114,8 +112,7 @@ class Scratchpad(Component):
             ports["hold"] = In(1)
         super().__init__(ports | error_port(level))
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         banks = [
             Bank(self.access.line_bytes, self.bank_bytes, self.level, self.access.align)
             for _ in range(self.banks)
@@ -127,7 +124,6 @@ class Scratchpad(Component):
         self._write(m, banks, domain)
         self._read(m, banks, domain)
         gather(m, self, errors_of(banks))
-        return m
 
     def _write(self, m: Module, banks: list[Bank], domain) -> None:
         requests = [getattr(self, f"write_{name}").request for name in self.writers]

@@ -1,6 +1,6 @@
 """A deep memory in two parts, which avoids a wide multiplexer between many block RAMs."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 
 from celosia.hdl.memory.ram import Ram
 from celosia.hdl.stream.pipeline import delay, spread
@@ -27,8 +27,7 @@ class SplitRam(Ram):
         self.stages = stages
         super().__init__(width, depth, part=part, ordered=False)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         low_depth = 1 << (self.depth.bit_length() - 1) if self.depth > WHOLE else self.depth
         m.submodules.low = low = Ram(self.width, low_depth, part=self.part, ordered=False)
         parts = [low]
@@ -51,7 +50,7 @@ class SplitRam(Ram):
         words = [delay(m, ram.read_data, self.stages) for ram in parts]
         if len(parts) == 1:
             m.d.comb += self.read_data.eq(words[0])
-            return m
+            return
         shown = Signal()
         with m.If(self.read_en):
             m.d.sync += shown.eq(read_high)
@@ -61,4 +60,3 @@ class SplitRam(Ram):
         for place, each in zip(places, shows, strict=True):
             low_part, high_part = (word[place : place + self.part] for word in words)
             m.d.comb += self.read_data[place : place + self.part].eq(Mux(each, high_part, low_part))
-        return m

@@ -45,8 +45,7 @@ class StoreEngine(Component):
         }
         super().__init__(ports)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.rows = rows = Rows(self._memory, self._access, stages=self.stages)
         m.submodules.bursts = bursts = Bursts(self._memory, self._access)
         size = rows.o.p.span.shape().size
@@ -67,7 +66,6 @@ class StoreEngine(Component):
         asked = self._request(m, pieces, events, taken)
         moving = self._words(m, ahead, events.w_rdy, asked, taken)
         self._finish(m, events, rows.busy | pieces.valid | moving, moving)
-        return m
 
     def _request(self, m: Module, pieces, events: SyncFIFOBuffered, taken: Signal) -> Signal:
         """Request bursts, and return whether they have words that were not requested yet.

@@ -1,6 +1,6 @@
 """Banks of accumulator rows in block RAM; the bank or its reader corrects flipped bits."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -60,8 +60,7 @@ class AccumulatorBank(Component):
             }
         )
 
-    def elaborate(self, platform):
-        m = Module()
+    def circuit(self, m):
         size, part = self._layout.size, self._layout.size // self._layout.length
         m.submodules.rows = rows = protected_ram(size, self._depth, self._level, part=part)
         m.submodules.marks = marks = protected_ram(1, self._depth, self._level)
@@ -83,7 +82,6 @@ class AccumulatorBank(Component):
             marks.write_data.eq(self.write_stb),
             marks.write_en.eq(self.write_stb | self.clear_stb),
         ]
-        return m
 
 
 class StoredBank(Component):
@@ -115,8 +113,7 @@ class StoredBank(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         stored = coded(self.write_row.as_value(), self._part, self._columns)
         m.submodules.rows = rows = Ram(len(stored), self._depth, ordered=False)
         m.submodules.marks = marks = protected_ram(1, self._depth, "correct")
@@ -135,4 +132,3 @@ class StoredBank(Component):
             marks.write_data.eq(self.write_stb),
             self.errors.eq(marks.errors),
         ]
-        return m

@@ -1,6 +1,6 @@
 """Conversion between words of the memory port and columns of a memory chip."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Signal
 from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -32,8 +32,7 @@ class WordSplitter(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.slice = passed = RegisterSlice(self.i.p.shape())
         connect(m, flipped(self.i), passed.i)
         place = Signal(range(self.ratio))
@@ -49,7 +48,6 @@ class WordSplitter(Component):
             m.d.sync += place.eq(place + 1)
             with m.If(last):
                 m.d.sync += place.eq(0)
-        return m
 
 
 class WordCollector(Component):
@@ -76,8 +74,7 @@ class WordCollector(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         width = self.width * self.ratio
         m.submodules.words = words = SyncFIFOBuffered(width=width, depth=self.depth)
         place = Signal(range(self.ratio))
@@ -99,4 +96,3 @@ class WordCollector(Component):
         with m.If(whole):
             m.d.sync += place.eq(0)
         m.d.sync += [promised.eq(after), self.room.eq(after < self.depth + 1 - self.more)]
-        return m

@@ -1,6 +1,6 @@
 """The arithmetic of the microcoded machine's core."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -57,8 +57,7 @@ class MicroAlu(Component):
     less: Out(1)
     zero: Out(1)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         control, a = self.control, self.a
         other = Signal(32)
         total = Signal(33)
@@ -83,7 +82,6 @@ class MicroAlu(Component):
             logic.eq(Array([a & other, a | other, a, ~other])[kind]),
             self.result.eq(Array([self.sum, logic, self._shift(m), self.less])[choice]),
         ]
-        return m
 
     def _shift(self, m):
         """Return ``a`` shifted right, or left by shifting its reversed bits."""

@@ -1,6 +1,6 @@
 """The array of the microcoded machine: products of stored weights and stored activations."""
 
-from amaranth.hdl import Array, Cat, Module, Signal, signed
+from amaranth.hdl import Array, Cat, Signal, signed
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch import records
@@ -49,8 +49,7 @@ class MicroArray(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         enter_at, products = self._products(m)
         columns = [
             sum(row[column] for row in products[1:]) + products[0][column]
@@ -59,7 +58,6 @@ class MicroArray(Component):
         complete = Signal()
         m.d.comb += complete.eq(self.enters | (self.enter & (enter_at == self.array.rows - 1)))
         self._accumulate(m, complete, columns)
-        return m
 
     def _products(self, m):
         """Return the index of the next activation, and each row's products of two cycles before."""

@@ -1,6 +1,6 @@
 """The core of the microcoded machine, with the instruction set ``celosia.arch.micro.isa``."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Const, Mux, Signal, signed, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -85,8 +85,7 @@ class MicroCore(Component):
         width = (len(microcode) - 1).bit_length()
         self._next = Signal(width, init=(1 << width) - 1)  # address of the next word; 0 is first
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         control, a = self._control, self._a
         m.submodules.alu = alu = MicroAlu()
         m.submodules.multiplier = multiplier = WideMultiplier()
@@ -143,7 +142,6 @@ class MicroCore(Component):
                 with m.Case(name):
                     m.d.comb += other.eq(found)
         self._registers(m, value, alu, control.scale & ~moves_on)
-        return m
 
     def _repeat(self, m):
         """Repeat a micro-instruction by the count of REPEAT."""

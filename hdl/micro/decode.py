@@ -1,6 +1,5 @@
 """Decoder of micro-instructions into control bits."""
 
-from amaranth.hdl import Module
 from amaranth.lib import data, enum
 from amaranth.lib.wiring import In, Out
 
@@ -146,8 +145,7 @@ class MicroDecode(Component):
     control: Out(CONTROL)
     store: Out(1)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         alu = self.control.alu
         for name, operations in _ALU_BITS.items():
             m.d.comb += getattr(alu, name).eq(self._is(operations))
@@ -158,7 +156,6 @@ class MicroDecode(Component):
                 with m.Case(*(OPERATIONS[name].number for name in operations)):
                     m.d.comb += self.control.source.eq(source)
         m.d.comb += self.store.eq(self._is(_FORMS[Form.STORE] + _FORMS[Form.BRANCH]))
-        return m
 
     def _is(self, operations):
         return self.operation.matches(*(OPERATIONS[name].number for name in operations))

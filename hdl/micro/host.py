@@ -1,6 +1,6 @@
 """The registers of the host port of the microcoded machine."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.isa import REGISTERS
@@ -43,8 +43,7 @@ class MicroHost(RunRegisters):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         host = self.host
         outcome = Outcome()
         m.d.comb += outcome.working.eq(self.run)
@@ -77,4 +76,3 @@ class MicroHost(RunRegisters):
             for name, value in values.items():
                 with m.Case(REGISTER_MAP[name].addr):
                     m.d.sync += host.read_data.eq(value)
-        return m

@@ -1,6 +1,6 @@
 """The microcoded machine: one core with its memories, and the array."""
 
-from amaranth.hdl import ClockDomain, ClockSignal, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, Mux, ResetSignal, Signal
 from amaranth.lib.wiring import connect, flipped
 
 from celosia.arch.config import Config
@@ -28,8 +28,7 @@ class MicroMachine(Component):
         self.config = config
         super().__init__(machine_ports(config))
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config = self.config
         regions = memory_map(config)
         core = MicroCore(
@@ -94,7 +93,6 @@ class MicroMachine(Component):
         self._recover(m, host, guard, events[Event.FAIL], outside)
         if config.control.trace:
             self._trace(m, core, events, host.abort)
-        return m
 
     def _recover(self, m, host, guard, failed, outside):
         """Stop runs that fail; the beginning of the microcode clears state left by an abort."""

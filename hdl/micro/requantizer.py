@@ -1,6 +1,6 @@
 """The requantizer of the microcoded machine, which works in parallel with the core."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Mux, Signal, signed
 from amaranth.lib.wiring import In, Out
 
 from celosia.hdl.component import Component
@@ -47,8 +47,7 @@ class MicroRequantizer(Component):
     ready: Out(1)
     result: Out(signed(16))
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         adds, scales, shifts, busy, rounds, ends = (
             Signal(name=name) for name in ("adds", "scales", "shifts", "busy", "rounds", "ends")
         )
@@ -84,7 +83,6 @@ class MicroRequantizer(Component):
                     shifting.eq(~negative & some),
                 ]
             self._round(m, right, rounds, ends)
-        return m
 
     def _round(self, m, right, rounds, ends):
         """Shift the product's upper part, round it, and clamp it with the zero point."""

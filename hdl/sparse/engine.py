@@ -1,6 +1,6 @@
 """The matrix engine with an array and a sparse unit, which skips zero weights."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import Out
 
 from celosia.arch.isa import Opcode
@@ -31,8 +31,7 @@ class SparseMatrixEngine(Component):
         }
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.dense = dense = self._dense
         m.submodules.sparse = sparse = self._sparse
         named = Signal()
@@ -83,4 +82,3 @@ class SparseMatrixEngine(Component):
             ]
         if self.config.array.operand_gating:
             m.d.comb += self.gated.eq(dense.gated)
-        return m

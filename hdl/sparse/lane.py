@@ -1,6 +1,6 @@
 """One lane of the sparse unit, which multiplies a part of a sparse matrix by activations."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -71,8 +71,7 @@ class SparseLane(Component):
             members["zero"] = In(signed(config.array.operand_width))
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config = self.config
         load = load_bytes(config.access)
         value = self.field[:VALUE_WIDTH].as_signed()
@@ -162,4 +161,3 @@ class SparseLane(Component):
             m.d.sync += tile.eq(self.field)
         with m.If(self.begin[1]):
             m.d.sync += column.eq(self.field)
-        return m

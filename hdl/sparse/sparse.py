@@ -1,6 +1,6 @@
 """The sparse unit, which adds products of activations and a sparse matrix to accumulators."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -65,8 +65,7 @@ class SparseUnit(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config, lanes = self.config, self.lanes
         cmd = Signal(self.i.p.shape())
         start = Signal()
@@ -107,7 +106,6 @@ class SparseUnit(Component):
                 | (self.b.request.valid & ~self.b.request.ready)
             ),
         ]
-        return m
 
     def _load(self, m, cmd, begin, freed, units):
         """Read rows of A into the lanes' banks in turn; return the number of unused rows there."""

@@ -1,6 +1,6 @@
 """A queue after a pipeline without stalls: inputs enter the pipeline if the queue has space."""
 
-from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
+from amaranth.hdl import Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -33,8 +33,7 @@ class CreditQueue(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         # One place more than the pipeline's: a credit returns one cycle late.
         places = self.latency + 1
         incoming, used = Value.cast(self.i.payload), Signal(range(places + 1))
@@ -57,4 +56,3 @@ class CreditQueue(Component):
         for place, moves in ((write.addr, self.i.valid), (read.addr, left)):
             with m.If(moves):
                 m.d.sync += place.eq(Mux(place == places - 1, 0, place + 1))
-        return m

@@ -35,8 +35,7 @@ class Skid(Component):
         signature = stream.Signature(payload)
         super().__init__({"i": In(signature), "o": Out(signature)})
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         full = Signal()
         incoming = Value.cast(self.i.payload)
         kept = Signal(len(incoming), reset_less=True)
@@ -48,4 +47,3 @@ class Skid(Component):
         m.d.sync += full.eq(self.o.valid & ~self.o.ready)
         with m.If(~full):
             m.d.sync += kept.eq(incoming)
-        return m

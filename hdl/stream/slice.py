@@ -57,8 +57,7 @@ class RegisterSlice(Component):
         signature = stream.Signature(shape)
         super().__init__({"i": In(signature), "o": Out(signature), "following": Out(shape)})
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         payload = data_register(m, self.o.payload)
         if self.forward:
             m.d.comb += [
@@ -67,7 +66,7 @@ class RegisterSlice(Component):
             ]
             with m.If(self.i.ready):
                 m.d.sync += [self.o.valid.eq(self.i.valid), payload.eq(self.i.payload)]
-            return m
+            return
         spare = Signal(self.shape, reset_less=True)
         waiting = Signal()
         m.d.comb += [
@@ -84,4 +83,3 @@ class RegisterSlice(Component):
             ]
         with m.Elif(self.i.valid & self.i.ready):
             m.d.sync += waiting.eq(1)
-        return m

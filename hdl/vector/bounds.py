@@ -1,6 +1,6 @@
 """The zero point and the bounds of the vector engine's output."""
 
-from amaranth.hdl import C, Module, Mux, Signal, signed
+from amaranth.hdl import C, Mux, Signal, signed
 from amaranth.lib.wiring import In, Out
 
 from celosia.hdl.arithmetic.requantize import bounds_layout
@@ -21,8 +21,7 @@ class OutputBounds(Component):
             {"zero": In(signed(8)), "wide": In(1), "relu": In(1), "o": Out(bounds_layout())}
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         zero, low, high = Signal(signed(8)), Signal(signed(16)), Signal(signed(16))
         half = 1 << self.operand_width - 1
         least = Mux(self.wide, C(-(1 << 15), signed(16)), C(-half, signed(16)))
@@ -37,4 +36,3 @@ class OutputBounds(Component):
             self.o.above_low.eq(zero - low),
             self.o.above_high.eq(zero - high),
         ]
-        return m

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from amaranth.hdl import Module
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -51,11 +50,9 @@ class VectorDecoder(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         for definition in self.instructions:
             here = self.opcode[_name(definition)]
             m.d.comb += here.eq(self.command.opcode == definition.opcode)
             for flag in definition.flags:
                 m.d.comb += self.flag[flag].eq(self.command.flags[definition.flag_bit(flag)])
-        return m

@@ -1,6 +1,6 @@
 """Reads accumulator rows, clears them, and outputs them as a stream of beats."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -50,8 +50,7 @@ class DrainReader(Component):
         optional = inputs(by_row=config.fused is not None, softmax=self.wider)
         super().__init__(members | optional)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config = self.config
         m.submodules.walker = walker = Walker(config.acc_addr_width)
         m.d.comb += [
@@ -105,7 +104,6 @@ class DrainReader(Component):
         if self.wider:
             with m.If(self.softmax):
                 self._choose(m, group, head.row, config.beat_lanes)
-        return m
 
     def _choose(self, m, group, row, lanes):
         """Output ``lanes`` columns of a row: those of a group."""

@@ -1,6 +1,6 @@
 """The back end of the vector engine, which requantizes values and writes the output elements."""
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
+from amaranth.hdl import Cat, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -122,8 +122,7 @@ class Epilogue(Component):
         """Cycles from a beat after the input register to its requantized sums."""
         return requantizer_latency(registered=self.config.control.registered)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.places = places = Walker(
             self.config.access.addr_width, stages=self.config.stages
         )
@@ -153,7 +152,6 @@ class Epilogue(Component):
             *(requantized.i.payload[lane].eq(element) for lane, element in enumerate(y)),
         ]
         self._write(m, requantized.o, made_ahead(m, places, forward=not self.config.fused))
-        return m
 
     def _requantize(self, m, accepted, beats):
         """Return the output elements of the beat accepted ``_requantized`` cycles ago."""

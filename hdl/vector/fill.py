@@ -1,6 +1,6 @@
 """Fills the vector engine's parameter and table memories from scratchpad beats."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -38,8 +38,7 @@ class Fill(Component):
             members["table_write"] = Out(table_write_signature(config.table_slots))
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config = self.config
         addr = Signal.like(self.addr)
         line = Signal(range(config.param_lines))
@@ -69,4 +68,3 @@ class Fill(Component):
                 m.d.sync += line.eq(line + 1)
             with m.Elif(self.params):
                 m.d.sync += [addr.eq(addr + 1), line.eq(0)]
-        return m

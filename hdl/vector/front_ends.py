@@ -1,6 +1,6 @@
 """The front ends of the vector engine, which compute the inputs of its back end."""
 
-from amaranth.hdl import Cat, Module, signed
+from amaranth.hdl import Cat, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -61,8 +61,7 @@ class FrontEnds(Component):
             members |= error_port(config.protected("queues"))
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         opcode = self.opcode
         config = self.config
         m.submodules.map = front = MapFront(config.access, config.vector.lanes, config.beat_lanes)
@@ -92,7 +91,6 @@ class FrontEnds(Component):
         distribute(m, self.r, seconds)
         collect(m, self.config, values, self.o)
         gather(m, self, errors_of(checked))
-        return m
 
     def _near(self, m, value):
         """Return a value for a front end; with ``registered`` from a separate register."""

@@ -1,6 +1,6 @@
 """The front ends of the vector engine, which turn beats of bytes into values for the back end."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -37,8 +37,7 @@ class MapFront(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         lanes = self.lanes
         narrow, wide = elements(self.i.p, lanes, 1), elements(self.i.p, lanes, 2)
         for lane in range(lanes):
@@ -49,7 +48,6 @@ class MapFront(Component):
             self.o.valid.eq(self.i.valid),
             self.i.ready.eq(self.o.ready),
         ]
-        return m
 
 
 class ColumnOffset(Component):
@@ -73,8 +71,7 @@ class ColumnOffset(Component):
         self.lanes = lanes
         super().__init__()
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         row = Signal(signed(OFFSET_WIDTH))
         following = Signal(signed(OFFSET_WIDTH))
         m.d.comb += following.eq(row + self.step)
@@ -85,7 +82,6 @@ class ColumnOffset(Component):
                 m.d.sync += [row.eq(following), self.offset.eq(following)]
             with m.Else():
                 m.d.sync += self.offset.eq(self.offset - self.lanes)
-        return m
 
 
 class SoftmaxFront(Component):
@@ -132,8 +128,7 @@ class SoftmaxFront(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         lanes = self.config.beat_lanes
         parity = self.config.protected("queues") != "none"
         beats = staged(m, self.config, wiring.flipped(self.i), "beats")
@@ -195,7 +190,6 @@ class SoftmaxFront(Component):
         for lane in range(lanes):
             added = Mux(probabilities.p.diagonal[lane], self.diagonal_value, 0)
             m.d.comb += self.o.p.value[lane].eq(probabilities.p.found.p[lane] + added)
-        return m
 
     def _number(self, m, unit, begin, beats):
         """Number the rows, and output their factors."""
@@ -239,8 +233,7 @@ class NormFront(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         lanes = self.config.vector.lanes
         parity = self.config.protected("queues") != "none"
         if self.config.row_factors:
@@ -276,4 +269,3 @@ class NormFront(Component):
             self.o_sum.valid.eq(unit.o_sum.valid),
             unit.o_sum.ready.eq(self.o_sum.ready),
         ]
-        return m

@@ -1,6 +1,6 @@
 """Requantization of accumulators to the 16-bit inputs of softmax and normalization."""
 
-from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.hdl import Cat, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -48,9 +48,8 @@ class Intake(Component):
         """Cycles from a beat after the input register to its result."""
         return requantizer_latency(registered=self.config.control.registered)
 
-    def elaborate(self, _platform):
+    def circuit(self, m):
         """Place the requantizers, which never stall, and a queue after them."""
-        m = Module()
         lanes, taken = self.config.beat_lanes, Signal()
         beats = slices(m, wiring.flipped(self.i), "door", stages=self.config.stages)
         narrow = data.StructLayout(
@@ -101,4 +100,3 @@ class Intake(Component):
             self.o.valid.eq(brought.valid),
             brought.ready.eq(self.o.ready),
         ]
-        return m

@@ -1,6 +1,6 @@
 """Storage indices of row factors: numbers by which later commands multiply rows."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.isa import COUNT_WIDTH, FACTOR_SHIFT, Engine
@@ -46,15 +46,13 @@ class KeptFactors(Component):
             }
         )
 
-    def elaborate(self, _platform):
+    def circuit(self, m):
         """Place the counters of factors that have not arrived yet."""
-        m = Module()
         m.d.comb += self.first.eq(self.command.params[FACTOR_SHIFT:])
         if self.has_norm:
             self._norms(m)
         if self.has_softmax:
             self._softmaxes(m)
-        return m
 
     def _norms(self, m):
         number, left = Signal.like(self.first), Signal(range(self.rows + 1))

@@ -1,6 +1,6 @@
 """Overlap of two vector commands: the next reads its input while the current one still writes."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.isa import DEFINITIONS, Engine, Opcode
@@ -46,11 +46,10 @@ class Overlap(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         if not self.fused:
             m.d.comb += self.o.eq(self.i)
-            return m
+            return
         kept = Signal.like(self.i, reset_less=True)
         followed = self.i.flags[DEFINITIONS[Opcode.DRAIN].flag_bit("followed")]
         # It has been read, but the previous command is still written, or the back end has not begun
@@ -74,4 +73,3 @@ class Overlap(Component):
             m.d.sync += self.behind.eq(1)
         with m.Elif(self.written):
             m.d.sync += self.behind.eq(0)
-        return m

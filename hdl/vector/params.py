@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -135,8 +135,7 @@ class ParamMemory(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         level, width = self.config.protected("parameters"), 8 * self.config.access.line_bytes
         places, lines, held = held_bits(self.config), [], {}
         m.submodules.walker = walker = Walker(self._addr_width, stages=self.config.stages)
@@ -170,7 +169,6 @@ class ParamMemory(Component):
             held |= dict(zip(kept, word, strict=False))
         self._bring(m, walker, list(held), Cat(held.values()), places)
         gather(m, self, errors_of(lines))
-        return m
 
     def _factor(self, m, walker, taken):
         """Return the factor of a beat's row when its word is read, or 1."""

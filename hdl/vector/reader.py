@@ -1,6 +1,6 @@
 """Reads a matrix from the scratchpad as a stream of beats."""
 
-from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.hdl import Cat, Signal, unsigned
 from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -46,8 +46,7 @@ class RowReader(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.walker = walker = Walker(self.access.addr_width, wraps=self.wraps)
         m.d.comb += [walker.start.eq(self.start), walker.walk.eq(self.walk)]
         note = walker.o.p.as_value()[len(walker.o.p.addr) :]
@@ -85,4 +84,3 @@ class RowReader(Component):
         ]
         accepted = requests.i.valid & requests.i.ready
         m.d.sync += pending.eq(pending + accepted - (beats.valid & beats.ready))
-        return m

@@ -1,6 +1,6 @@
 """Writes the sums that a NORM normalizes (input plus residual) back to the scratchpad."""
 
-from amaranth.hdl import Cat, Module, signed
+from amaranth.hdl import Cat, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -36,8 +36,7 @@ class SumWriter(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         # Other writers must not wait for results that a normalization computes in the same cycle.
         m.submodules.skid = skid = WAITING[self.stages](self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), skid.i)
@@ -58,4 +57,3 @@ class SumWriter(Component):
             m.d.sync += self.busy.eq(1)
         with m.Elif(request.valid & request.ready & ahead.p.last):
             m.d.sync += self.busy.eq(0)
-        return m

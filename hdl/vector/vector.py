@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -107,8 +107,7 @@ class VectorEngine(Component):
         members |= error_port(max(levels, key=LEVELS.index))
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config = self.config
         m.submodules.decoder = decoder = VectorDecoder(self.instructions)
         m.submodules.walks = walks = VectorWalks(config)
@@ -226,7 +225,6 @@ class VectorEngine(Component):
         if config.control.trace:
             self._trace(m)
         gather(m, self, errors_of([*memories, fronts, epilogue]))
-        return m
 
     def _registered(self, m, operand):
         """Return an operand of a command; with ``registered`` from a register.

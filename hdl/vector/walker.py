@@ -113,8 +113,7 @@ class Walker(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         walk = Signal.like(self.walk, reset_less=True)
         addr = Signal(self.addr_width, reset_less=True)
         row_addr = Signal(self.addr_width, reset_less=True)
@@ -204,7 +203,6 @@ class Walker(Component):
                 both.eq(known[-1]),
                 self.o.valid.eq(1),
             ]
-        return m
 
     def _wrap(self, m, walk, row_last, tile_last):
         """Return whether the steps to the next beat and tile wrap around, and by how much."""

@@ -1,6 +1,6 @@
 """The addresses that a vector engine command accesses, for each reader and writer."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.functions import TABLE_ENTRIES
@@ -47,8 +47,7 @@ class VectorWalks(Component):
             members["pre"] = Out(walk_layout(self.param_addr_width))
         super().__init__(members)
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         config, command, opcode, flag = self.config, self.command, self.opcode, self.flag
         cols = config.array.cols
         tile = Mux(opcode.drain, cols, command.n)
@@ -80,7 +79,6 @@ class VectorWalks(Component):
         if config.vector.rotary:
             self._pairs(m)
         self._fills(m)
-        return m
 
     @property
     def _beat(self):

@@ -1,6 +1,6 @@
 """Conversion between words of the memory port and blocks of LiteDRAM's native port."""
 
-from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.hdl import Const, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -74,8 +74,7 @@ class BlockReader(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         memory, chip = self.memory, self.chip
         burst = _Burst(memory, chip)
         ratio = 1 << burst.inner
@@ -131,7 +130,6 @@ class BlockReader(Component):
         ]
         with m.If(moves):
             m.d.sync += [index.eq(place + 1), begun.eq(~taken)]
-        return m
 
 
 class BlockWriter(Component):
@@ -157,8 +155,7 @@ class BlockWriter(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         memory, chip = self.memory, self.chip
         burst = _Burst(memory, chip)
         ratio = 1 << burst.inner
@@ -209,4 +206,3 @@ class BlockWriter(Component):
                 m.d.sync += held.mask.eq(0)
         with m.Elif(port.request.valid & port.request.ready):
             m.d.sync += burst.take(port.request)
-        return m

@@ -1,6 +1,6 @@
 """The external memory port on DDR3 SDRAM, with LiteDRAM's core as the controller."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from celosia.arch.ddr3 import Ddr3Start
@@ -49,8 +49,7 @@ class Ddr3Memory(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         pins, chip = self.pins, self.start.chip
         m.submodules.starter = starter = Starter(self.start)
         m.submodules.reader = reader = BlockReader(self.memory, chip)
@@ -95,4 +94,3 @@ class Ddr3Memory(Component):
             reader.i_valid.eq(pins.rdata_valid),
             reader.i.eq(pins.rdata_data),
         ]
-        return m

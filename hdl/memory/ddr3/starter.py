@@ -1,6 +1,6 @@
 """Starts LiteDRAM's core and the DDR3 chip, and finds the read delay of each byte lane."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -74,8 +74,7 @@ class Starter(Component):
         port = table.read_port()
         return port.addr, port.data, begins
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         lanes = self.start.chip.lanes
         index, step, begins = self._table(m)
         selected, wrong = Signal(lanes), Signal(lanes)
@@ -113,7 +112,6 @@ class Starter(Component):
             with m.State("IDLE"), m.If(begin):
                 m.next = "FETCH"
         self._search(m, index, begins, begin, done, selected, wrong)
-        return m
 
     def _search(self, m, index, begins, begin, done, selected, wrong):
         """Select the lists, and keep each lane's longest run of passing delays."""

@@ -1,6 +1,6 @@
 """Bursts of the memory port, cut into pieces for PSRAM commands."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Mux, Signal
 from amaranth.lib.stream import Signature
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -45,8 +45,7 @@ class Bursts(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         ratio = self.memory.word_bytes // self.chip.column_bytes
         left = Signal(range(256 * ratio))  # columns after the next one
         low = self.place[: exact_log2(self.columns)]
@@ -75,4 +74,3 @@ class Bursts(Component):
                 self.writes.eq(Mux(self.read.valid | self.write.valid, chosen, self.writes)),
                 self.busy.eq(self.read.valid | self.write.valid),
             ]
-        return m

@@ -1,6 +1,6 @@
 """The PSRAM controller: the chip's clock has an edge per cycle, a command moves part of a burst."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Mux, Signal
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
@@ -71,8 +71,7 @@ class PsramController(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         chip, timing, pins = self.chip, self.timing, self.pins
         m.submodules.bursts = bursts = Bursts(self.memory, chip, timing.columns)
         m.submodules.half = half = HalfCycles(chip)
@@ -141,7 +140,6 @@ class PsramController(Component):
             pins.rwds_oe.eq(active & writes & (period > COMMAND)),
             pins.rwds_o.eq(Mux(moves, ~splitter.mask, 0)),
         ]
-        return m
 
     def _words(self, m, bursts):
         """Return the splitter of written words, the collector of read words, and the words held."""

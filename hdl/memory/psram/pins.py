@@ -1,6 +1,6 @@
 """The pins of PSRAM with HyperBus, and registers clocked in the middle of a cycle."""
 
-from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -53,8 +53,7 @@ class HalfCycles(Component):
         named = {name: pins[name] for name in ("ck", "ck_n", "dq_i", "rwds_i")}
         super().__init__(named | {"clock": In(1), "dq": Out(8 * chip.dies), "rwds": Out(chip.dies)})
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.domains.middle = ClockDomain(clk_edge="neg", reset_less=True, local=True)
         m.d.comb += ClockSignal("middle").eq(ClockSignal("sync"))
         for name, value in (("dq", self.dq_i), ("rwds", self.rwds_i)):
@@ -63,4 +62,3 @@ class HalfCycles(Component):
             m.d.middle += held.eq(value)
             m.d.sync += there.eq(held)
         m.d.middle += [self.ck.eq(self.clock), self.ck_n.eq(~self.clock)]
-        return m

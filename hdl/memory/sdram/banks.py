@@ -1,6 +1,6 @@
 """The state of the banks of an SDRAM chip, and the commands that each bank may receive."""
 
-from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.hdl import Array, Cat, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.sdram import SdramChip, SdramTiming
@@ -43,8 +43,7 @@ class Banks(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         timing = self.timing
         # A row stays open until it could be reopened at once: tRC may exceed tRAS plus tRP.
         ras = max(timing.ras, timing.rc - timing.rp)
@@ -77,7 +76,6 @@ class Banks(Component):
             self.may_precharge.eq(Array(closes)[self.bank]),
             self.rested.eq(Cat(closable).all()),
         ]
-        return m
 
     def _countdown(self, m, name, cycles, begins):
         """Return whether ``cycles`` cycles, at least one, have passed since that of ``begins``."""

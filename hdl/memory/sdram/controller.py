@@ -1,6 +1,6 @@
 """The SDR SDRAM controller, which moves one column per cycle and meanwhile opens the next row."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
@@ -60,8 +60,7 @@ class SdramController(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.pieces = pieces = Pieces(self.memory, self.chip)
         m.submodules.banks = banks = Banks(self.chip, self.timing)
         m.submodules.upkeep = upkeep = Upkeep(self.timing)
@@ -142,7 +141,6 @@ class SdramController(Component):
             )
         with m.Else():
             self._say(m, Command.NOTHING, 0, 0)
-        return m
 
     def _columns(self, m, now, may):
         """Move data; return whether a column is read or written in this cycle."""

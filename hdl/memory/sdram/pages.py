@@ -1,6 +1,6 @@
 """Bursts of the memory port, cut at the ends of the rows of an SDRAM chip."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
@@ -47,8 +47,7 @@ class PageCutter(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         chip = self.chip
         ratio = 8 * self.memory.word_bytes // chip.data_width
         col = Signal(chip.col_bits)
@@ -79,7 +78,6 @@ class PageCutter(Component):
                 left.eq(Cat(Const(ratio - 1, exact_log2(ratio)), self.i.p.last)),
                 valid.eq(1),
             ]
-        return m
 
 
 class Pieces(Component):
@@ -103,8 +101,7 @@ class Pieces(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         m.submodules.reads = reads = PageCutter(self.memory, self.chip)
         m.submodules.writes = writes = PageCutter(self.memory, self.chip)
         m.submodules.slice = passed = RegisterSlice(self.o.p.shape())
@@ -124,4 +121,3 @@ class Pieces(Component):
         m.d.comb += passed.i.p.writes.eq(chosen)
         with m.If(passed.i.valid & passed.i.ready):
             m.d.sync += [before.eq(chosen), within.eq(~passed.i.p.piece.final)]
-        return m

@@ -1,6 +1,6 @@
 """The start-up and the refreshes of an SDRAM chip."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.sdram import POSTPONED, URGENT, SdramTiming
@@ -37,8 +37,7 @@ class Upkeep(Component):
             }
         )
 
-    def elaborate(self, _platform):
-        m = Module()
+    def circuit(self, m):
         timing = self.timing
         wait = Signal(range(max(timing.init, timing.rfc, timing.rp, timing.mrd) + 1))
         over = Signal()
@@ -92,4 +91,3 @@ class Upkeep(Component):
                 with m.If(~self.working & self.wanted & self.quiet):
                     m.d.sync += self.working.eq(1)
                     m.next = "CLOSE"
-        return m
