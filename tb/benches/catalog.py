@@ -1,6 +1,6 @@
 """Catalog of the cocotb benches: which bench tests each unit, and with which parameters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,16 @@ from celosia.generators.verilog.units import make_unit, with_formats
 class Bench:
     """A cocotb bench of a unit, with its parameters.
 
-    ``name`` is the unit's name in ``celosia.generators.verilog.units``. ``module`` is the name of
-    the Python module that has the bench.
+    ``name`` is the unit's name in ``celosia.generators.verilog.units``; a circuit that is no such
+    unit has a function ``component`` instead, which returns it for a configuration. ``module`` is
+    the name of the Python module that has the bench.
     """
 
-    name: str
     module: str
+    name: str = ""
+    component: Callable[[Config], Component] | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Values of fields of the configuration that the circuit needs."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Parameters with fixed values."""
     tests: Sequence[str] | None = None
@@ -44,7 +48,9 @@ class Bench:
 
         The parameters are a dictionary from name to value.
         """
-        component = make_unit(self.name, config)
+        config = config.replace(**self.changes)
+        make = self.component
+        component = make(config) if make is not None else make_unit(self.name, config)
         values = {name: config.read(of) for name, of in self.config.items()}
         values |= {name: getattr(component, of) for name, of in self.unit.items()}
         if self.fields:
@@ -53,6 +59,16 @@ class Bench:
                 chosen = chosen.replace(array="tree")
             values["config"] = chosen.fields()
         return component, {**self.settings, **values}
+
+
+def circuit_bench(module: str, component: Callable[[Config], Component], **values: Any) -> Bench:
+    """Return the bench ``module`` of a circuit that is no unit.
+
+    The function ``component`` returns the circuit for a configuration, all of whose fields are the
+    parameter ``config`` of the bench. ``values`` are further fields of :class:`Bench`.
+    """
+    path = f"celosia.tb.benches.{module}"
+    return Bench(module=path, component=component, fields="config", **values)
 
 
 BENCHES = {

@@ -9,20 +9,16 @@ from celosia.arch.presets import load
 from celosia.generators.campaign.case import Case
 from celosia.tb.benches.catalog import BENCHES, Bench
 from celosia.tb.benches.simulate import simulate
-from celosia.tb.verify.mutation.devices import DEVICE_BENCHES, DeviceBench
+from celosia.tb.verify.mutation.devices import DEVICE_BENCHES
 from celosia.tb.verify.mutation.equivalence import equivalent
 from celosia.tb.verify.mutation.forks import ended
-from celosia.tb.verify.mutation.links import LINK_BENCHES, LinkBench
+from celosia.tb.verify.mutation.links import LINK_BENCHES
 from celosia.tb.verify.mutation.netlist import Mutant, mutate
 
 GROUP = 100
 """Mutants of a case: one simulation forks for them."""
 
-MUTATED: dict[str, Bench | DeviceBench | LinkBench] = {
-    **BENCHES,
-    **DEVICE_BENCHES,
-    **LINK_BENCHES,
-}
+MUTATED: dict[str, Bench] = BENCHES | DEVICE_BENCHES | LINK_BENCHES
 """Benches of all units and circuits that are run on mutants."""
 
 _TIMEOUT = 3600.0  # seconds of all mutants of a case

@@ -5,13 +5,8 @@ So a short bench reaches many rows, refreshes and every step of the start sequen
 are those of the data sheets.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
-from amaranth.lib.wiring import Component
-
-from celosia.arch.config import Config
 from celosia.arch.ddr3 import CHIPS as DDR3_CHIPS
 from celosia.arch.ddr3 import start_of
 from celosia.arch.flash import CHIPS as FLASH_CHIPS
@@ -22,6 +17,7 @@ from celosia.hdl.flash.reader import FlashReader
 from celosia.hdl.memory.ddr3.starter import Starter
 from celosia.hdl.memory.psram.controller import PsramController
 from celosia.hdl.memory.sdram.controller import SdramController
+from celosia.tb.benches.catalog import circuit_bench
 from celosia.tb.benches.power_on_images import SIZE
 from celosia.tb.devices import data_sheets
 from celosia.tb.devices.data_sheets import Time
@@ -50,9 +46,8 @@ FLASH = replace(FLASH_CHIPS["IS25LP128F"], power_us=1.0, wake_us=0.5, reset_us=1
 FLASH_SHEET = replace(data_sheets.FLASH["IS25LP128F"], vsl=1.0, res1=0.5, rst=1.0)
 
 
-def memory_config(config: Config) -> Config:
-    """Return ``config`` with 32-bit memory words (two columns of a chip) and 13-bit addresses."""
-    return config.replace(mem_width=32, mem_addr_width=13)
+_WORDS = {"mem_width": 32, "mem_addr_width": 13}
+"""Fields of the configuration: a memory word has two columns of a chip."""
 
 
 LONGEST = 4
@@ -65,60 +60,23 @@ def _starter() -> Starter:
     return Starter(replace(start, wake=quick))
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceBench:
-    """Bench of a circuit that drives a device's pins.
-
-    A campaign uses it in place of a :class:`celosia.tb.benches.catalog.Bench`. ``name`` is the
-    circuit's name. ``component`` is a function that returns the circuit for a configuration. The
-    other fields have the same meaning as in ``Bench``.
-    """
-
-    name: str
-    module: str
-    component: Callable[[Config], Component]
-    settings: dict[str, Any] = field(default_factory=dict)
-    tests: tuple[str, ...] | None = None
-    mutants: dict[str, Any] = field(default_factory=dict)
-    inner: tuple[str, ...] = ()
-
-    def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
-        """Return the circuit for ``config``, and a dictionary of the bench's parameters."""
-        return self.component(config), {**self.settings, "config": memory_config(config).fields()}
-
-
 DEVICE_BENCHES = {
-    bench.name: bench
-    for bench in (
-        DeviceBench(
-            name="sdram_controller",
-            module="celosia.tb.benches.bench_memory_chip",
-            component=lambda config: SdramController(memory_config(config).memory, SDRAM, CLOCK),
-            settings={"device": "sdram"},
-        ),
-        DeviceBench(
-            name="psram_controller",
-            module="celosia.tb.benches.bench_memory_chip",
-            component=lambda config: PsramController(
-                memory_config(config).memory, PSRAM, PSRAM_CLOCK
-            ),
-            settings={"device": "psram"},
-        ),
-        DeviceBench(
-            name="ddr3_starter",
-            module="celosia.tb.benches.bench_ddr3_starter",
-            component=lambda _config: _starter(),
-        ),
-        DeviceBench(
-            name="flash_reader",
-            module="celosia.tb.benches.bench_flash_reader",
-            component=lambda _config: FlashReader(FLASH, CLOCK, 4),
-        ),
-        DeviceBench(
-            name="power_on",
-            module="celosia.tb.benches.bench_power_on",
-            component=lambda _config: PowerOn(IDENTITY.configuration, ADDR, SIZE),
-        ),
-    )
+    "sdram_controller": circuit_bench(
+        "bench_memory_chip",
+        lambda config: SdramController(config.memory, SDRAM, CLOCK),
+        changes=_WORDS,
+        settings={"device": "sdram"},
+    ),
+    "psram_controller": circuit_bench(
+        "bench_memory_chip",
+        lambda config: PsramController(config.memory, PSRAM, PSRAM_CLOCK),
+        changes=_WORDS,
+        settings={"device": "psram"},
+    ),
+    "ddr3_starter": circuit_bench("bench_ddr3_starter", lambda _config: _starter()),
+    "flash_reader": circuit_bench("bench_flash_reader", lambda _: FlashReader(FLASH, CLOCK, 4)),
+    "power_on": circuit_bench(
+        "bench_power_on", lambda _config: PowerOn(IDENTITY.configuration, ADDR, SIZE)
+    ),
 }
 """Every bench of a circuit at a device, by its name."""
