@@ -52,18 +52,8 @@ def simulated(
         divisor=DIVISOR,
         timeout=TIMEOUT,
     )
-    return SimulatedBoard(
-        top,
-        divisor=DIVISOR,
-        timeout=TIMEOUT,
-        sdram=board.sdram,
-        ddr3=None if core is None else _modelled(core),
-        psram=board.psram,
-        clock=board.target_mhz * 1e6,
-        contents=contents,
-        flash=board.flash,
-        image=image,
-    )
+    model = None if core is None else _modelled(core)
+    return SimulatedBoard(top, contents=contents, image=image, ddr3=model)
 
 
 def _modelled(core: Core) -> ModelledDdr3:

@@ -130,7 +130,7 @@ class BoardTop(Component):
         else:
             self._memory = OnchipMemory(self.config.memory, memory_bytes)
         self._pins = pins
-        self.flash = flash
+        self.sdram, self.psram, self.flash = sdram, psram, flash
         leading = {} if flash is None else dict(FlashPins().members)
         if flash is not None and link != "uart":
             raise InputError(f"An image in the flash needs the serial line, not link {link}")

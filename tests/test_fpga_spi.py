@@ -44,6 +44,8 @@ class SpiLink(wiring.Component):
             memory=MEMORY,
             payload=512,
         )
+        self.clock, self.divisor, self.timeout = self.identity.clock, 4, TIMEOUT
+        self.sdram = self.psram = self.flash = None
         inputs, outputs = LINKS["spi"]
         super().__init__(
             {name: In(1, init=name == "cs_n") for name in inputs}
@@ -71,7 +73,7 @@ class SpiLink(wiring.Component):
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[str]:
-    with SimulatedBoard(SpiLink(TINY), divisor=4, timeout=TIMEOUT) as simulated:
+    with SimulatedBoard(SpiLink(TINY)) as simulated:
         yield simulated.port
 
 

@@ -49,8 +49,7 @@ def powered(image: bytes, folder: Path, board: Board = BOARD) -> Iterator[Simula
         divisor=DIVISOR,
         timeout=TIMEOUT,
     )
-    held = {"clock": CLOCK, "flash": board.flash, "image": file}
-    with SimulatedBoard(top, divisor=DIVISOR, timeout=TIMEOUT, **held) as simulated:
+    with SimulatedBoard(top, image=file) as simulated:
         yield simulated
 
 

@@ -15,6 +15,7 @@ from celosia.hdl.machine import machine_component
 from celosia.hdl.ports import ENGINE_EVENT, WORD, MemoryWritePort, burst_layout, write_layout
 from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.toolchain import (
+    BUILD_SECONDS,
     COMPILER_OPTIONS,
     COVERAGE_OPTIONS,
     Runtime,
@@ -26,7 +27,6 @@ from celosia.tb.machine.toolchain import (
 from celosia.tb.verify.faults.sites import find_sites, noting, sites_header
 
 _HARNESS = Path(__file__).parent / "harness"
-_TIMEOUT = 900.0  # seconds
 _INITIAL_VALUE = re.compile(r"^  initial (?:\w+|\\\S+ ) = [^;]+;\n", re.MULTILINE)
 _INITIAL_ZEROS = re.compile(r"^  initial for \(_entry = .*;\n", re.MULTILINE)
 _DECLARED_VALUE = re.compile(r"^(  (?:output )?reg +[^;=\n]*?) = [^;]+;$", re.MULTILINE)
@@ -146,25 +146,18 @@ def build_verilator(
     names = ["main.cpp", "machine.h", *["faults.h"] * faults]
     texts = {name: (_HARNESS / name).read_text(encoding="utf-8") for name in names}
     texts["interface.h"] = f"#pragma once\n{header}"
-    command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
-    command += ["-Mdir", ".", "-o", "harness", *flags, "main.cpp", "top.v"]
 
-    def build(folder: Path) -> None:
-        for name, text in (texts | {"top.v": verilog}).items():
-            (folder / name).write_text(text, encoding="utf-8")
-        work = f"Build of configuration {config.name} for verilator"
-        log = folder / "verilator.log"
-        run(command, work=work, cwd=folder, log=log, timeout=_TIMEOUT)
+    def write_sites(folder: Path) -> None:
         if faults:
             members = (folder / "Vtop___024root.h").read_text(encoding="utf-8")
             text, kept = sites_header(sites, members)
             (folder / "sites.h").write_text(text, encoding="utf-8")
             listed = json.dumps([asdict(site) for site in kept])
             (folder / "sites.json").write_text(listed, encoding="utf-8")
-        runtime.compile(folder, verilog, work=work, timeout=_TIMEOUT)
 
-    tools = json.dumps([simulator_version("verilator"), command, options])
-    return cached("harness", digest(without_comments(verilog), *texts.values(), tools), build)
+    words = ["-Mdir", ".", "-o", "harness", *flags, "main.cpp", "top.v"]
+    work = f"Build of configuration {config.name} for verilator"
+    return runtime.build("harness", words, verilog, texts, work=work, between=write_sites)
 
 
 def _member_names(verilog: str) -> dict[str, str]:
@@ -193,7 +186,7 @@ def build_icarus(config: Config, memory_bytes: int) -> Path:
             (folder / name).write_text(text, encoding="utf-8")
         work = f"Build of configuration {config.name} for icarus"
         log = folder / "iverilog.log"
-        run(command, work=work, cwd=folder, log=log, timeout=_TIMEOUT)
+        run(command, work=work, cwd=folder, log=log, timeout=BUILD_SECONDS)
 
     texts = (without_comments(verilog), header, main, simulator_version("icarus"), *command)
     return cached("harness", digest(*texts), build)

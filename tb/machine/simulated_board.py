@@ -5,36 +5,28 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
-from amaranth.lib.wiring import Component
+from amaranth.lib.wiring import Component, Signature
 
+from celosia.arch.config import Config
 from celosia.arch.ddr3 import Ddr3Chip
 from celosia.arch.errors import RunError
 from celosia.arch.flash import BOARD_NS, FlashBoot
 from celosia.arch.psram import PsramChip
 from celosia.arch.sdram import SdramChip
-from celosia.arch.support.cache import cached, digest, run_folder
+from celosia.arch.support.cache import run_folder
 from celosia.arch.support.process import tail
 from celosia.tb.devices import data_sheets
 from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.simulated import end_simulation
-from celosia.tb.machine.toolchain import (
-    COMPILER_OPTIONS,
-    Runtime,
-    check_simulator,
-    environment,
-    run,
-    simulator_version,
-    without_comments,
-)
+from celosia.tb.machine.toolchain import Runtime, check_simulator, environment
 
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
 _CHIPS = tuple(
     Path(__file__).parent / "harness" / name
     for name in ("sdram.h", "traffic.h", "ddr3.h", "psram.h", "flash.h")
 )
-_TIMEOUT = 900.0  # seconds
 # Signals that the harness watches, and those that it records in a file.
 _WATCHED = "`verilator_config\n" + "".join(
     f'public_flat_rd -module "top_SdramController" -var "{half}__*"\n' for half in ("read", "write")
@@ -58,33 +50,42 @@ class ModelledDdr3:
     around: Callable[[str, str], str]
 
 
-def build_board(
-    top: Component,
-    sdram: SdramChip | None = None,
-    clock: float = 0.0,
-    flash: FlashBoot | None = None,
-    ddr3: ModelledDdr3 | None = None,
-    psram: PsramChip | None = None,
-) -> Path:
+class Top(Protocol):
+    """The top level of a simulated board: a ``celosia.fpga.top.BoardTop``, or a part of one."""
+
+    config: Config
+    clock: int
+    """The machine's clock (Hz); if it breaks a timing rule of a chip, the simulation ends."""
+    divisor: int
+    """Clock cycles per bit of the serial line, or per half bit of SPI."""
+    timeout: int
+    """Cycles after which the link drops an incomplete request."""
+    sdram: SdramChip | None
+    psram: PsramChip | None
+    flash: FlashBoot | None
+    """The chips on the board's pins; None for a chip that the board lacks."""
+    signature: Signature
+
+
+def build_board(top: Top, ddr3: ModelledDdr3 | None = None) -> Path:
     """Return the path of the program that simulates a board's top level.
 
-    The program is built if the cache lacks it. ``top`` is a ``celosia.fpga.top.BoardTop``.
-    ``sdram``, ``psram`` and ``flash`` are the chips on the board's pins, None for a chip that the
-    board lacks. ``clock`` is the machine's clock (Hz); if it breaks a timing rule of a chip, the
-    simulation ends. If ``ddr3`` is given, this memory model is connected to the memory ports of
-    ``top``.
+    The program is built if the cache lacks it. If ``ddr3`` is given, this memory model is connected
+    to the memory ports of ``top``.
 
     Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
     the build fails.
     """
     check_simulator("verilator")
+    assert isinstance(top, Component)
     verilog = kept_verilog(top, "top" if ddr3 is None else "machine")
+    clock, flash = float(top.clock), top.flash
     source = _SOURCE.read_text(encoding="utf-8")
     models = {chip.name: chip.read_text(encoding="utf-8") for chip in _CHIPS}
     flags = ["-CFLAGS", "-DSPI"] if "sck" in top.signature.members else []
     reached = ""
-    if sdram is not None:
-        values = data_sheets.SDRAM[sdram.name].figures(1e9 / clock)
+    if top.sdram is not None:
+        values = data_sheets.SDRAM[top.sdram.name].figures(1e9 / clock)
         values |= {"CLOCK": clock, "LAST": top.config.memory.addr_width}
         flags += ["-CFLAGS", " ".join(f"-DSDRAM_{name}={value}" for name, value in values.items())]
         reached = _WATCHED
@@ -94,8 +95,9 @@ def build_board(
         flags += ["-CFLAGS", " ".join(f"-DDDR3_{name.upper()}={v}" for name, v in chip.items())]
         flags += ["-Wno-COMBDLY", "-Wno-fatal"]
         reached = _REACHED
-    if psram is not None:
-        chip = data_sheets.PSRAM[psram.name].figures() | {"dies": psram.dies, "clock": clock}
+    if top.psram is not None:
+        chip = data_sheets.PSRAM[top.psram.name].figures()
+        chip |= {"dies": top.psram.dies, "clock": clock}
         flags += ["-CFLAGS", " ".join(f"-DPSRAM_{name.upper()}={v}" for name, v in chip.items())]
     if flash is not None:
         chip = asdict(data_sheets.FLASH[flash.chip.name])
@@ -104,37 +106,20 @@ def build_board(
         }
         chip |= {"lanes": flash.lanes, "addr": flash.addr, "clock": clock, "board_ns": BOARD_NS}
         flags += ["-CFLAGS", " ".join(f"-DFLASH_{name.upper()}={v}" for name, v in chip.items())]
-    runtime = Runtime("harness")
-    command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
-    command += [*flags, "-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp"]
-    command += ["reached.vlt", "top.v"] if reached else ["top.v"]
-
-    def build(folder: Path) -> None:
-        (folder / "top.v").write_text(verilog, encoding="utf-8")
-        (folder / "board.cpp").write_text(source, encoding="utf-8")
-        for name, model in models.items():
-            (folder / name).write_text(model, encoding="utf-8")
-        (folder / "reached.vlt").write_text(reached, encoding="utf-8")
-        work = "Build of the board's simulation"
-        log = folder / "verilator.log"
-        run(command, work=work, cwd=folder, log=log, timeout=_TIMEOUT)
-        runtime.compile(folder, verilog, work=work, timeout=_TIMEOUT)
-
-    tools = json.dumps([simulator_version("verilator"), command, COMPILER_OPTIONS])
-    texts = (without_comments(verilog), source, *models.values(), reached, tools)
-    return cached("board", digest(*texts), build) / "board"
+    words = [*flags, "-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp"]
+    words += ["reached.vlt", "top.v"] if reached else ["top.v"]
+    texts = {"board.cpp": source, **models, "reached.vlt": reached}
+    work = "Build of the board's simulation"
+    return Runtime("harness").build("board", words, verilog, texts, work=work) / "board"
 
 
 class SimulatedBoard:
     """A running simulation of a board's top level ``top``; ``port`` is the path of its serial port.
 
-    The arguments ``sdram``, ``clock``, ``flash``, ``ddr3`` and ``psram`` are those of
-    :func:`build_board`. ``contents`` is a file with the initial content of the board's SDRAM, PSRAM
-    or DDR3 memory, and ``image`` is a file with the content of its flash. ``divisor`` is the number
-    of clock cycles per bit of the serial line or, if the link uses SPI, per half bit. ``timeout``
-    is the number of cycles after which the link of ``top`` drops an incomplete request. The
-    simulation ends when :meth:`close` is called, when a ``with`` block ends, or when this Python
-    process ends.
+    ``ddr3`` is the argument of :func:`build_board`. ``contents`` is a file with the initial content
+    of the board's SDRAM, PSRAM or DDR3 memory, and ``image`` is a file with the content of its
+    flash. The simulation ends when :meth:`close` is called, when a ``with`` block ends, or when
+    this Python process ends.
 
     Raises the errors of :func:`build_board`, and :class:`RunError` if the simulation does not
     start.
@@ -142,24 +127,18 @@ class SimulatedBoard:
 
     def __init__(
         self,
-        top: Component,
+        top: Top,
         *,
-        divisor: int,
-        timeout: int,
-        sdram: SdramChip | None = None,
-        clock: float = 0.0,
         contents: Path | None = None,
-        flash: FlashBoot | None = None,
         image: Path | None = None,
         ddr3: ModelledDdr3 | None = None,
-        psram: PsramChip | None = None,
     ):
         held = ["" if file is None else str(file.resolve()) for file in (contents, image)]
-        program = build_board(top, sdram, clock, flash, ddr3, psram)
+        program = build_board(top, ddr3)
         self._log = run_folder("board") / "simulation.log"
         with self._log.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
-                [str(program), str(divisor), str(timeout), *held],
+                [str(program), str(top.divisor), str(top.timeout), *held],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

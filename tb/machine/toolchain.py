@@ -2,12 +2,13 @@
 
 import functools
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from celosia.arch.support.process import run_process
 SIMULATORS = ("verilator", "icarus")
 MACHINES = (*SIMULATORS, "golden")
 """Machines that run programs: the circuit under either simulator, and the golden one."""
+
+BUILD_SECONDS = 900.0
+"""Time limit of each tool in the build of a simulation (s)."""
 
 PERIOD_NS = 10
 """Period of the clock in cocotb's benches."""
@@ -212,20 +216,40 @@ class Runtime:
         make = [each + included * each.startswith("OPT_FAST=") for each in self._make]
         return [*make, *_ONE_FILE]
 
-    def compile(
-        self, folder: Path, verilog: str, *, work: str, timeout: float, top: str = "top"
-    ) -> None:
-        """Compile the C++ that Verilator has written to ``folder`` for a circuit.
+    def build(
+        self,
+        kind: str,
+        words: Sequence[str],
+        verilog: str,
+        texts: Mapping[str, str],
+        *,
+        work: str,
+        between: Callable[[Path], None] = lambda _folder: None,
+    ) -> Path:
+        """Return the folder of a simulation that Verilator and a C++ compiler have built.
 
-        ``verilog`` is the circuit's Verilog. ``top`` determines the name of Verilator's makefile:
-        if ``top`` is ``board``, this is ``Vboard.mk``. ``work`` and ``timeout`` are described in
-        :func:`celosia.arch.support.process.run_process`.
+        It is built if the part ``kind`` of the cache lacks it. ``words`` are the words of
+        Verilator's command after those that name the circuit's module ``top``. ``verilog`` is the
+        circuit's Verilog, the file ``top.v`` of the build; ``texts`` maps the names of the build's
+        other files to their contents. ``between`` is called with the folder after Verilator, before
+        the compiler. ``work`` is described in :func:`celosia.arch.support.process.run_process`.
         """
-        make = ["make", "-j2", "-f", f"V{top}.mk", *self.lend(folder, verilog)]
-        run(make, work=work, cwd=folder, log=folder / "make.log", timeout=timeout)
-        self.keep(folder, top)
+        command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop", *words]
 
-    def keep(self, folder: Path, top: str = "top") -> None:
+        def build(folder: Path) -> None:
+            for name, text in {**texts, "top.v": verilog}.items():
+                (folder / name).write_text(text, encoding="utf-8")
+            how = {"work": work, "cwd": folder, "timeout": BUILD_SECONDS}
+            run(command, log=folder / "verilator.log", **how)
+            between(folder)
+            make = ["make", "-j2", "-f", "Vtop.mk", *self.lend(folder, verilog)]
+            run(make, log=folder / "make.log", **how)
+            self.keep(folder)
+
+        tools = json.dumps([simulator_version("verilator"), command, [*self._make]])
+        return cached(kind, digest(without_comments(verilog), *texts.values(), tools), build)
+
+    def keep(self, folder: Path) -> None:
         """Copy the library's files from a build's folder to the cache if the cache lacks them.
 
         In any case, delete the build's intermediate files from ``folder``.
@@ -237,7 +261,7 @@ class Runtime:
                 shutil.copyfile(path, place / path.name)
             (folder / self._HEADER).write_text(self._INCLUDES, encoding="utf-8")
             target = f"{self._HEADER}.fast.gch"
-            command = ["make", "-f", f"V{top}.mk", target, *self._make]
+            command = ["make", "-f", "Vtop.mk", target, *self._make]
             log = folder / "header.log"
             run(command, work="Verilator's header", cwd=folder, log=log, timeout=self._LEAD)
             shutil.copyfile(folder / target, place / f"{self._HEADER}.gch")

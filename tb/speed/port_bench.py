@@ -8,15 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from celosia.arch.config import Config
-from celosia.arch.support.cache import cached, digest, run_folder
-from celosia.tb.machine.toolchain import (
-    COMPILER_OPTIONS,
-    Runtime,
-    check_simulator,
-    run,
-    simulator_version,
-    without_comments,
-)
+from celosia.arch.support.cache import run_folder
+from celosia.tb.machine.toolchain import Runtime, check_simulator, run
 
 _SOURCE = Path(__file__).parents[1] / "machine" / "harness" / "memory_port.cpp"
 _TIMEOUT = 600.0  # seconds
@@ -58,20 +51,9 @@ def bench_port(
     check_simulator("verilator")
     source = _SOURCE.read_text(encoding="utf-8")
     macros = f"-DWIDTH={config.memory.width} -DADDR={config.memory.addr_width}"
-    runtime = Runtime("harness")
-    command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
-    command += ["-CFLAGS", macros, "-Mdir", ".", "-o", "port", *_FLAGS, "port.cpp", "top.v"]
-
-    def build(folder: Path) -> None:
-        (folder / "top.v").write_text(verilog, encoding="utf-8")
-        (folder / "port.cpp").write_text(source, encoding="utf-8")
-        work = "Build of the memory port's bench"
-        log = folder / "verilator.log"
-        run(command, work=work, cwd=folder, log=log, timeout=_TIMEOUT)
-        runtime.compile(folder, verilog, work=work, timeout=_TIMEOUT)
-
-    tools = (simulator_version("verilator"), *command, *COMPILER_OPTIONS)
-    program = cached("port", digest(without_comments(verilog), source, *tools), build) / "port"
+    options = ["-CFLAGS", macros, "-Mdir", ".", "-o", "port", *_FLAGS, "port.cpp", "top.v"]
+    work, texts = "Build of the memory port's bench", {"port.cpp": source}
+    program = Runtime("harness").build("port", options, verilog, texts, work=work) / "port"
     folder = run_folder("port")
     try:
         log = folder / "run.log"
