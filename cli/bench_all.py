@@ -2,8 +2,6 @@
 
 import json
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +10,13 @@ from typing import Any
 
 import click
 
-from celosia.arch.errors import InputError, RunError
-from celosia.arch.support.cache import ROOT
+from celosia.arch.errors import InputError
+from celosia.arch.support import pages
 from celosia.arch.support.writing import check_folder, write_files
+from celosia.cli.child import run_command
 from celosia.cli.output import progress, report, text
 from celosia.cli.paths import FILE
 from celosia.cli.tree import Command
-from celosia.tb.machine.toolchain import environment
 
 
 @dataclass(frozen=True)
@@ -97,18 +95,7 @@ def measure(case: Case) -> dict[str, Any]:
     The line is a dictionary from column names to cells. Raises :class:`RunError` if the command
     fails.
     """
-    main = "from celosia.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", main, *shlex.split(case.words), "--json"],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        encoding="utf-8",
-    )
-    # Mismatches end with code 1 too, behind their result.
-    if done.returncode and not done.stdout:
-        raise RunError(f"celosia {case.words} failed: {done.stderr.strip()[-400:]}")
-    result = json.loads(done.stdout)
+    result = json.loads(run_command(shlex.split(case.words)).stdout)
     command = f"celosia {case.words}"
     if case.whole:
         rows, wrong = result["rows"], result["mismatches"]
@@ -150,14 +137,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     ``rows`` are the lines that :func:`measure` returns. If the first line has an entry ``rows``
     (the command's own table), the result has only this table and the first benchmark's command.
     """
-    lines = []
+    title = ""
     if "rows" in rows[0]:
-        lines = [f"`{rows[0]['command']}`", ""]
-        rows = rows[0]["rows"]
-    names = list(rows[0])
-    lines.append(f"| {' | '.join(name.replace('_', ' ') for name in names)} |")
-    lines.append(f"|{'---|' * len(names)}")
-    for row in rows:
-        first = f"`{row['command']}`" if "command" in row else text(row[names[0]])
-        lines.append(f"| {' | '.join([first, *(text(row[name]) for name in names[1:])])} |")
-    return "\n".join(lines)
+        title, rows = f"`{rows[0]['command']}`\n\n", rows[0]["rows"]
+    cells = (
+        [f"`{row['command']}`" if name == "command" else text(row[name]) for name in rows[0]]
+        for row in rows
+    )
+    return title + pages.table([name.replace("_", " ") for name in rows[0]], cells)

@@ -1,8 +1,6 @@
 """celosia bench boards: build every board's machine, and write a report file for each build."""
 
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,17 +8,17 @@ from typing import Any
 
 import click
 
-from celosia.arch.errors import InputError, RunError
+from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
 from celosia.arch.support.cache import ROOT
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.board_cases import CASES, Case, older_sources, read
 from celosia.cli.board_tables import PAGES, TODAY, refresh, row
+from celosia.cli.child import run_command
 from celosia.cli.output import progress, report, warn
 from celosia.cli.rates import rates, renewed
 from celosia.cli.tree import Command
 from celosia.fpga.boards import get_board
-from celosia.tb.machine.toolchain import environment
 
 REPORTS = ROOT / "docs" / "reports"
 """The folder of the reports."""
@@ -86,17 +84,7 @@ def measure(case: Case, folder: Path) -> bool:
             _keep(case, folder, report_of_case | {"sources": TODAY})
             return False
     with tempfile.TemporaryDirectory(prefix="celosia.") as work:
-        main = "from celosia.cli.main import main; main()"
-        done = subprocess.run(
-            [sys.executable, "-c", main, "build", *case.words, "--out", work, "--json"],
-            cwd=ROOT,
-            env=environment(),
-            capture_output=True,
-            encoding="utf-8",
-        )
-    errors = done.stderr.strip()
-    if done.returncode not in (0, 2):
-        raise RunError(f"celosia build {' '.join(case.words)} failed: {errors[-400:]}")
+        done = run_command(["build", *case.words, "--out", work], refuses=True)
     if done.returncode:
         board = get_board(case.board)
         report_of_case = {
@@ -104,7 +92,7 @@ def measure(case: Case, folder: Path) -> bool:
             "device": board.device.name,
             "config": case.config or board.config.name,
             "design": design,
-            "refused": errors.splitlines()[-1].removeprefix("celosia: "),
+            "refused": done.stderr.strip().splitlines()[-1].removeprefix("celosia: "),
         }
     else:
         report_of_case = json.loads(done.stdout)

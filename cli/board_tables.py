@@ -5,6 +5,7 @@ from statistics import median
 from typing import Any
 
 from celosia.arch.errors import InputError
+from celosia.arch.support import pages
 from celosia.arch.support.cache import ROOT
 from celosia.cli.board_cases import BOARD_CASES, CASES, UNITS, Case
 from celosia.cli.output import text
@@ -109,10 +110,7 @@ def units_table(reports: Mapping[str, Any]) -> Iterator[str]:
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if rows:
-        yield f"| {' | '.join(rows[0])} |"
-        yield "|---" * len(rows[0]) + "|"
-    for line in rows:
-        yield f"| {' | '.join(text(value) for value in line.values())} |"
+        yield pages.table(list(rows[0]), (map(text, line.values()) for line in rows))
 
 
 PAGES = (ROOT / "docs" / "boards" / "placements.md", ROOT / "README.md")
@@ -129,15 +127,11 @@ def refresh(page: str, reports: Mapping[str, Any], name: str) -> str:
     the page marks the beginning of each table, and a second comment its end. ``name`` is the page's
     name in messages. Raises :class:`InputError` if the page has no such comments.
     """
-    places = 0
-    for table, make in TABLES.items():
-        begin, end = f"<!-- {table}: begin -->\n", f"<!-- {table}: end -->"
-        if page.count(begin) == page.count(end) == 1:
-            before, rest = page.split(begin)
-            made = "\n".join(make(reports))
-            page = f"{before}{begin}\n{made}\n\n{end}{rest.split(end)[1]}"
-            places += 1
+    begins = {f"<!-- {table}: begin -->": table for table in TABLES}
+    places = [table for begin, table in begins.items() if begin in page]
     if not places:
-        wanted = " or ".join(f"<!-- {table}: begin -->" for table in TABLES)
+        wanted = " or ".join(begins)
         raise InputError(f"Page {name} has no place for a table, which begins with {wanted}")
+    for table in places:
+        page = pages.between(page, table, "\n".join(TABLES[table](reports)))
     return page

@@ -26,15 +26,12 @@ import torch
 from zoo_files import export, weighted, write
 from zoo_models import folders, graphs, samples
 
+from celosia.arch.support import pages
 from celosia.tb.models.try_model import try_model
-
-BEGIN, END = "<!-- zoo: begin -->", "<!-- zoo: end -->"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return rows as a table of a page: the models of the same parts, and the refused ones."""
-    lines = ["| road | on the machine | on the host | models, with the cosine of their outputs |"]
-    lines.append("|---|---|---|---|")
     refused: dict[str, list[str]] = {}
     roads: dict[tuple[str, str, str], list[str]] = {}
     models: dict[tuple[str, str, str], list[str]] = {}
@@ -49,10 +46,10 @@ def table(rows: list[dict[str, Any]]) -> str:
         roads.setdefault((row["machine"], row["host"], shown), []).append(row["road"])
     for (machine, host, shown), taken in roads.items():
         models.setdefault((", ".join(taken), machine, host), []).append(shown)
-    lines += [f"| {' | '.join(parts)} | {'; '.join(names)} |" for parts, names in models.items()]
-    lines += ["", "| road | refused |", "|---|---|"]
-    lines += [f"| {', '.join(taken)} | {text} |" for text, taken in refused.items()]
-    return "\n".join(lines)
+    head = ("road", "on the machine", "on the host", "models, with the cosine of their outputs")
+    ran = pages.table(head, ((*parts, "; ".join(names)) for parts, names in models.items()))
+    others = ((", ".join(taken), text) for text, taken in refused.items())
+    return f"{ran}\n\n{pages.table(('road', 'refused'), others)}"
 
 
 def run(only: str) -> list[dict[str, Any]]:
@@ -124,11 +121,7 @@ def main() -> None:
     }
     if arguments.page:
         page = arguments.page.read_text(encoding="utf-8")
-        before, rest = page.split(BEGIN)
-        after = rest.split(END)[1]
-        arguments.page.write_text(
-            f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}", encoding="utf-8"
-        )
+        arguments.page.write_text(pages.between(page, "zoo", table(rows)), encoding="utf-8")
     if arguments.json:
         print(json.dumps(result))
     else:

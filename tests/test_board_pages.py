@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from celosia.arch.errors import InputError
+from celosia.arch.support.pages import between
 from celosia.fpga.boards import BOARDS, get_board
 from celosia.fpga.flash import load_command
 from tools.board_pages import FACTS, FOLDER, INDEX, pages
-from tools.tables import between
 
 PAGES = pages()
 REMEDY = "python -m tools.board_pages makes them anew"

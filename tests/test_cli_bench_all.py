@@ -33,7 +33,7 @@ def test_of_several_shapes_the_smallest_figure_counts(monkeypatch) -> None:
         for share in (0.9, 0.8)
     ]
     done = type("Done", (), {"returncode": 0, "stdout": json.dumps({"shapes": shapes})})
-    monkeypatch.setattr("celosia.cli.bench_all.subprocess.run", lambda *_given, **_named: done)
+    monkeypatch.setattr("celosia.cli.child.subprocess.run", lambda *_given, **_named: done)
     row = measure(Case("bench gemm"))
     assert (row["value"], row["cycles"], row["mismatches"]) == (0.8, 20, 2)
 

@@ -44,7 +44,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         report = BUILT | {"design": CASE.design()}
         return subprocess.CompletedProcess(command, 0, json.dumps(report), "")
 
-    monkeypatch.setattr("celosia.cli.bench_boards.subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr("celosia.cli.child.subprocess", SimpleNamespace(run=run))
     return called
 
 
@@ -103,9 +103,7 @@ def test_what_does_not_fit_is_told_in_its_report(
 ) -> None:
     said = "Synthesis\ncelosia: Board ulx3s_25f has 56 block RAMs, but the design needs 57\n"
     done = subprocess.CompletedProcess([], 2, "", said)
-    monkeypatch.setattr(
-        "celosia.cli.bench_boards.subprocess", SimpleNamespace(run=lambda *_, **__: done)
-    )
+    monkeypatch.setattr("celosia.cli.child.subprocess", SimpleNamespace(run=lambda *_, **__: done))
     measure(Case("ulx3s_25f"), tmp_path)
     reports = read(tmp_path)
     page = refresh(PAGE, reports, "page")
@@ -150,9 +148,7 @@ def test_a_case_tries_its_seeds() -> None:
 
 def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done = subprocess.CompletedProcess([], 1, "", "celosia: Synthesis failed\n")
-    monkeypatch.setattr(
-        "celosia.cli.bench_boards.subprocess", SimpleNamespace(run=lambda *_, **__: done)
-    )
+    monkeypatch.setattr("celosia.cli.child.subprocess", SimpleNamespace(run=lambda *_, **__: done))
     with pytest.raises(RuntimeError, match=r"^celosia build --board .* failed: celosia: Synthesis"):
         measure(CASE, tmp_path)
 

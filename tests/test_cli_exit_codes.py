@@ -63,5 +63,5 @@ def test_an_error_over_its_bound_is_exit_code_1(celosia, monkeypatch) -> None:
 def test_a_line_of_all_benchmarks_carries_its_mismatches(monkeypatch) -> None:
     result = {"mismatches": 2, "cycles": 5, "ideal_cycles": 4}
     done = type("Done", (), {"returncode": 1, "stdout": json.dumps(result)})
-    monkeypatch.setattr("celosia.cli.bench_all.subprocess.run", lambda *_given, **_named: done)
+    monkeypatch.setattr("celosia.cli.child.subprocess.run", lambda *_given, **_named: done)
     assert measure(Case("bench x", "cycles"))["mismatches"] == 2

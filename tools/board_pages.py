@@ -7,12 +7,12 @@ hand-written ones, and board_page.md is the form of a page.
 """
 
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
+from celosia.arch.support.pages import between, table
 from celosia.cli.board_cases import CASES, read
 from celosia.cli.board_options import resolve_board
 from celosia.cli.output import text
@@ -29,7 +29,6 @@ from celosia.fpga.boards import (
 from celosia.fpga.device import known_config
 from celosia.fpga.devices import RESOURCES
 from celosia.fpga.top import BAUD
-from tools.tables import between
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -51,11 +50,6 @@ _MEANINGS = {
     "busy": "is on during a run",
     "error": "is on if the last run ended with an error",
 }
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    lines = [f"| {' | '.join(map(text, line))} |" for line in (head, *rows)]
-    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
 def _reports(name: str) -> dict[str, Any]:
@@ -220,7 +214,7 @@ def boards() -> str:
         )
     head = ["board", "device", "array", "memory on the chip (KB)", "memory beside it"]
     head += ["its size (MB)", "SPI link", "largest model simulated", "clock (MHz)"]
-    return _table([*head, "digits per second", "grade"], rows)
+    return table([*head, "digits per second", "grade"], (map(text, row) for row in rows))
 
 
 def pages() -> dict[Path, str]:

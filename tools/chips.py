@@ -8,6 +8,7 @@ from celosia.arch.ddr3 import CHIPS as DDR3_CHIPS
 from celosia.arch.flash import CHIPS as FLASH_CHIPS
 from celosia.arch.psram import CHIPS as PSRAM_CHIPS
 from celosia.arch.sdram import CHIPS as SDRAM_CHIPS
+from celosia.arch.support.pages import table
 from celosia.tb.devices.data_sheets import DDR3, FLASH, PSRAM, SDRAM, Time
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "chips.md"
@@ -134,9 +135,9 @@ def document() -> str:
     """Return the page."""
     text = _HEAD
     for kind, chips in KINDS.items():
-        text += f"\n## {kind}\n\n| figure | {' | '.join(chips)} |\n{'|---' * (len(chips) + 1)}|\n"
-        for line in zip(*(rows(kind, name) for name in chips), strict=True):
-            text += f"| {line[0][0]} | {' | '.join(map(_cell, line))} |\n"
+        lines = zip(*(rows(kind, name) for name in chips), strict=True)
+        cells = ((line[0][0], *map(_cell, line)) for line in lines)
+        text += f"\n## {kind}\n\n{table(('figure', *chips), cells)}\n"
     return text
 
 

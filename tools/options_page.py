@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from celosia.arch.support.pages import table
 from celosia.cli.former import TABLE, is_gone, keys_today, spelling
 
 ROOT = Path(__file__).parents[1]
@@ -19,8 +20,6 @@ The table has the options whose spelling changed when the commands were put into
 are the same. An old line is refused with the line to write today. Commands have old names, and
 names in capitals stand for the values of the old options.
 
-| option | commands | today |
-|---|---|---|
 """
 
 
@@ -29,8 +28,8 @@ def record() -> dict[str, dict[str, list[str]]]:
     return tomllib.loads(RECORD.read_text(encoding="utf-8"))
 
 
-def lines() -> Iterator[str]:
-    """Yield the lines of the table: options and commands that have the same line of today."""
+def rows() -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of the table: options and commands that have the same line of today."""
     commands: dict[tuple[str, str], list[str]] = {}
     for command, options in record().items():
         for option in [*options["values"], *options["flags"]]:
@@ -42,7 +41,7 @@ def lines() -> Iterator[str]:
         key = ", ".join(f"`{name}`" for name in names), shown
         spellings.setdefault(key, []).append(f"`{option}`")
     for (where, shown), spelled in spellings.items():
-        yield f"| {', '.join(spelled)} | {where} | {shown} |\n"
+        yield ", ".join(spelled), where, shown
 
 
 def today(template: str, option: str) -> str:
@@ -61,16 +60,19 @@ def page() -> str:
     """Return the page."""
     added = TABLE["added"]
     names = (
-        f"| `{old}` | `{' '.join([new, *added.get(old, '').split()])}` |\n"
+        (f"`{old}`", f"`{' '.join([new, *added.get(old, '').split()])}`")
         for old, new in TABLE["names"].items()
     )
     keys = (
-        f"| `{old}` | {new if is_gone(new) else f'`{new}`'.replace('{}', 'VALUE')} |\n"
+        (f"`{old}`", new if is_gone(new) else f"`{new}`".replace("{}", "VALUE"))
         for old, new in TABLE["keys"].items()
     )
-    tables = {"command": names, "key of `--quantize`": keys}
-    texts = (f"\n| {head} | today |\n|---|---|\n{''.join(rows)}" for head, rows in tables.items())
-    return f"{HEAD}{''.join(lines())}{''.join(texts)}"
+    tables = [
+        table(("option", "commands", "today"), rows()),
+        table(("command", "today"), names),
+        table(("key of `--quantize`", "today"), keys),
+    ]
+    return HEAD + "\n\n".join(tables) + "\n"
 
 
 if __name__ == "__main__":

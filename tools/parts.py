@@ -25,6 +25,7 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
+from celosia.arch.support import pages
 from celosia.fpga.boards import BOARDS, get_board
 from celosia.fpga.harness import Harness
 from celosia.fpga.part import PARTS
@@ -138,7 +139,7 @@ def trial(part: str, config: Config) -> dict[str, Any]:
 def table(record: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table of a record."""
     head = ("machine", "part", "array", "lanes", "scratchpad", "end", *_COUNTS.values(), "MHz")
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    rows = []
     for name, entry in record.items():
         config = entry["config"]
         cells = [
@@ -153,8 +154,8 @@ def table(record: Mapping[str, Mapping[str, Any]]) -> str:
             cells += ["placed", *counts, f"{entry['mhz']:g}"]
         else:
             cells += [f"{entry['end']}: {entry['sentence'].removeprefix('celosia: ')}", *[""] * 4]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return pages.table(head, rows)
 
 
 def recorded() -> dict[str, dict[str, Any]]:

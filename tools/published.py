@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from celosia.arch.errors import InputError
+from celosia.arch.support import pages
 from celosia.arch.tables import read_table
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import is_text, load_text
@@ -20,7 +21,6 @@ from celosia.tb.models.try_model import try_model
 
 LIST = Path(__file__).with_suffix(".toml")
 PAGE = Path(__file__).parents[1] / "docs" / "published.md"
-BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
 _HEAD = ("model", "source", "licence", "form", "kind", "runs", "cosine", "difference", "cycles")
 
 
@@ -75,11 +75,11 @@ def cells(row: dict[str, Any] | None) -> tuple[str, ...]:
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
     """Return the list as a table, with the trials' results ``rows`` by the model's name."""
-    lines = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
+    lines = []
     for name, entry in read_table(LIST).items():
         start = (name, f"{entry['source']} {entry['at'][:10]}", entry["licence"], entry["form"])
-        lines.append(f"| {' | '.join((*start, entry['kind'], *cells(rows.get(name))))} |")
-    return "\n".join(lines)
+        lines.append((*start, entry["kind"], *cells(rows.get(name))))
+    return pages.table(_HEAD, lines)
 
 
 def main() -> None:
@@ -99,9 +99,7 @@ def main() -> None:
         print(f"{name}: {', '.join(cells(rows[name]))}", flush=True)
         kept.write_text(json.dumps(rows, indent=1), encoding="utf-8")
         text = PAGE.read_text(encoding="utf-8")
-        before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-        text = f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}"
-        PAGE.write_text(text, encoding="utf-8")
+        PAGE.write_text(pages.between(text, "published", table(rows)), encoding="utf-8")
 
 
 if __name__ == "__main__":

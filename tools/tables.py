@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from celosia.arch.config import Config
-from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS
 from celosia.arch.registers import COUNTERS, REGISTER_MAP
 from celosia.arch.rules import RANGES
 from celosia.arch.short_names import OPTIONAL, RECORDS, SHORT
+from celosia.arch.support.pages import between, table
 
 DOCS = Path(__file__).parents[1] / "docs"
 ENGINE_COUNTERS = ("BUSY", "STALL", "WAIT", "IDLE")
@@ -44,47 +44,45 @@ def _text(docstring: str) -> str:
 def parameters() -> str:
     """Return the table of every field: its short name, default, the values it admits, meaning."""
     defaults = Config().flat()
-    lines = ["| field | short name | default | from, to | meaning |", "|---|---|---|---|---|"]
+    rows = []
     for path, meaning in meanings().items():
         short = SHORT.get(path)
         low, high = RANGES.get(short or "", (None, None))
         admitted = "" if low is None else f"{low}, {high}"
         name, default = (f"`{short}`", _value(defaults[short])) if short else ("", "false")
-        lines.append(f"| `{path}` | {name} | {default} | {admitted} | {meaning} |")
-    return "\n".join(lines)
+        rows.append((f"`{path}`", name, default, admitted, meaning))
+    return table(("field", "short name", "default", "from, to", "meaning"), rows)
 
 
 def presets() -> str:
     """Return the table of the fields in which presets differ: most presets' value, then others'."""
     values = {name: preset.flat() for name, preset in PRESETS.items()}
-    lines = ["| field | most presets | others |", "|---|---|---|"]
+    rows = []
     for path in meanings():
         column = {name: each[SHORT[path]] for name, each in values.items() if path in SHORT}
         if len(set(column.values())) > 1 and path != "name":
             common, _ = Counter(column.values()).most_common(1)[0]
             others = (f"`{name}` {_value(v)}" for name, v in column.items() if v != common)
-            lines.append(f"| `{path}` | {_value(common)} | {', '.join(others)} |")
-    return "\n".join(lines)
+            rows.append((f"`{path}`", _value(common), ", ".join(others)))
+    return table(("field", "most presets", "others"), rows)
 
 
 def registers() -> str:
     """Return the table of the host's registers: those of R1 to R15 and of each kind in a line."""
-    lines = ["| word | register | access | meaning |", "|---|---|---|---|"]
     low, high = REGISTER_MAP["R1"], REGISTER_MAP["R15"]
-    for register in REGISTER_MAP.values():
-        if low.addr <= register.addr <= high.addr or register.name.endswith(("_LOW", "_HIGH")):
-            continue
-        lines.append(
-            f"| {register.addr} | `{register.name}` | {register.access} | {register.meaning} |"
-        )
-    meaning = "the sequencer's registers"
-    lines.append(f"| {low.addr} to {high.addr} | `R1` to `R15` | {low.access} | {meaning} |")
-    return "\n".join(lines)
+    rows = [
+        (str(register.addr), f"`{register.name}`", register.access, register.meaning)
+        for register in REGISTER_MAP.values()
+        if not low.addr <= register.addr <= high.addr
+        and not register.name.endswith(("_LOW", "_HIGH"))
+    ]
+    places = f"{low.addr} to {high.addr}"
+    rows.append((places, "`R1` to `R15`", low.access, "the sequencer's registers"))
+    return table(("word", "register", "access", "meaning"), rows)
 
 
 def counters() -> str:
     """Return the table of the counters; those that each engine has are in one line."""
-    lines = ["| words | counter | meaning |", "|---|---|---|"]
     grouped: dict[str, list[str]] = {}
     for name, meaning in COUNTERS.items():
         kind, _, last = name.rpartition("_")
@@ -92,13 +90,12 @@ def counters() -> str:
         grouped.setdefault(meaning.replace(f" {last} ", " ") if common else meaning, []).append(
             name
         )
+    rows = []
     for meaning, names in grouped.items():
         first = REGISTER_MAP[f"{names[0]}_LOW"].addr
         last = REGISTER_MAP[f"{names[-1]}_HIGH"].addr
-        lines.append(
-            f"| {first} to {last} | {', '.join(f'`{name}`' for name in names)} | {meaning} |"
-        )
-    return "\n".join(lines)
+        rows.append((f"{first} to {last}", ", ".join(f"`{name}`" for name in names), meaning))
+    return table(("words", "counter", "meaning"), rows)
 
 
 TABLES = {
@@ -125,18 +122,6 @@ def refresh(page: str, names: Iterable[str]) -> str:
     for name in names:
         page = between(page, name, TABLES[name]())
     return page
-
-
-def between(page: str, name: str, content: str) -> str:
-    """Return a page with new content between the two comments of a name.
-
-    Raises :class:`InputError` if one of the comments is missing.
-    """
-    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise InputError(f"The page must have one place between {begin.strip()} and {end}")
-    before, rest = page.split(begin)
-    return f"{before}{begin}\n{content}\n\n{end}{rest.split(end)[1]}"
 
 
 def _value(value: int | str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from celosia.arch.errors import InputError, RunError, check_known
 from celosia.arch.packages import remedy
+from celosia.arch.support import pages
 from celosia.generators.campaign.case import Campaign
 from celosia.generators.campaign.run import run_campaign
 from celosia.generators.campaign.store import Store
@@ -98,13 +99,13 @@ def table() -> str:
 
     Properties with the same statement and the same :attr:`Property.bound` share a line.
     """
-    lines = ["| property | circuit | statement | holds |", "|---|---|---|---|"]
     alike: dict[tuple[str, str], list[Property]] = {}
     for proof in PROPERTIES.values():
         alike.setdefault((proof.statement, proof.bound), []).append(proof)
+    rows = []
     for (statement, bound), proofs in alike.items():
         names = ", ".join(f"`{proof.name}`" for proof in proofs)
         modules = dict.fromkeys(proof.module.removeprefix("celosia.") for proof in proofs)
         circuits = ", ".join(f"`{module}`" for module in modules)
-        lines.append(f"| {names} | {circuits} | {statement} | {bound} |")
-    return "\n".join(lines)
+        rows.append((names, circuits, statement, bound))
+    return pages.table(("property", "circuit", "statement", "holds"), rows)
