@@ -16,7 +16,6 @@ from celosia.fpga.boards import get_board, with_sdram
 from celosia.fpga.top import BoardTop
 from celosia.tb.machine import circuit_sources, fast_build, toolchain
 from celosia.tb.machine.circuit_sources import circuit_files, kept_verilog
-from celosia.tb.speed import port_bench
 
 
 @pytest.fixture
@@ -175,17 +174,16 @@ def _keys(monkeypatch: pytest.MonkeyPatch, verilog: str = TOP) -> dict[str, str]
     keys: list[str] = []
     config = PRESETS["tiny"]
     monkeypatch.setattr(fast_build, "accelerator_verilog", lambda _config: verilog)
-    for module in (fast_build, port_bench):
+    for module in (fast_build, toolchain):
         monkeypatch.setattr(module, "cached", note)
     for build in (
         lambda: fast_build.build_verilator(config),
         lambda: fast_build.build_icarus(config, 4096),
-        lambda: port_bench.bench_port(verilog, config, seed=1, bursts=1, memory_bytes=1),
     ):
         with pytest.raises(RunError, match=r"^noted$"):
             build()
     keys.append(toolchain.Runtime("harness")._key)
-    return dict(zip(("verilator", "icarus", "port", "runtime"), keys, strict=True))
+    return dict(zip(("verilator", "icarus", "runtime"), keys, strict=True))
 
 
 def test_checkouts_share_builds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +196,7 @@ def test_checkouts_share_builds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_version_of_a_tool_builds_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = _keys(monkeypatch)
-    for module in (fast_build, port_bench, toolchain):
+    for module in (fast_build, toolchain):
         monkeypatch.setattr(module, "simulator_version", lambda _simulator: "1.0")
     changed = _keys(monkeypatch)
     assert [name for name in keys if keys[name] == changed[name]] == []

@@ -17,7 +17,7 @@ from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
 from celosia.sim.pairs import score_sums, upper
-from celosia.tb.verify.random_models import random_text_weights
+from tests.support.decoders import random_text_weights
 
 FIELDS = {"name": "toy", "vocabulary": 23, "positions": 24, "dim": 16, "layers": 2, "ffn": 20}
 LLAMA = TextDescription(**FIELDS, heads=4, kv_heads=2, tied=False)

@@ -24,7 +24,7 @@ from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import parting
 from celosia.generators.studies.comparison import NEAR, compare
 from celosia.generators.studies.inspection import inspect
-from celosia.tb.verify.random_models import random_text_weights
+from tests.support.decoders import random_text_weights
 
 
 @pytest.mark.parametrize("name", ["digits", "digits-simplified"])

@@ -11,7 +11,7 @@ from celosia.generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
 from celosia.generators.frontend.text_description import TextDescription, read_text_description
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import forward
-from celosia.tb.verify.random_models import random_text_weights
+from tests.support.decoders import random_text_weights
 
 FIELDS = {
     "name": "toy",

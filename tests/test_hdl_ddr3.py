@@ -22,8 +22,8 @@ from celosia.hdl.memory.ddr3.starter import Starter
 from celosia.tb.devices.data_sheets import DDR3
 from celosia.tb.devices.ddr3 import NAMES, REGISTERS, SEQUENCE, Bus
 from celosia.tb.machine.toolchain import missing_tools
-from celosia.tb.speed.port_bench import PortFigures, bench_port
 from tests.support.longer import longer
+from tests.support.port_bench import PortFigures, bench_port
 
 TINY = PRESETS["tiny"]
 CHIP = CHIPS["MT41K64M16"]

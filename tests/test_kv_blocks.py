@@ -24,7 +24,7 @@ from celosia.generators.reference.integers import evaluate
 from celosia.sim import blocks
 from celosia.sim.interpreter import Interpreter
 from celosia.tb.models.text_session import TextSession
-from celosia.tb.verify.random_models import random_text_weights
+from tests.support.decoders import random_text_weights
 
 LLAMA = TextDescription(
     name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=2, ffn=44

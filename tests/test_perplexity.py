@@ -14,7 +14,7 @@ from celosia.generators.quantize.options import Quantization
 from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
 from celosia.generators.studies.perplexity import measure, read_texts
-from celosia.tb.verify.random_models import random_text_weights
+from tests.support.decoders import random_text_weights
 from tests.support.longer import longer
 
 STORIES = Path(__file__).parents[1] / "examples" / "stories260k"

@@ -24,7 +24,7 @@ from celosia.generators.quantize.stored import choose, trained_steps
 from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
 from celosia.generators.studies.perplexity import measure, read_texts
-from celosia.tb.verify.random_models import random_text_weights
+from tests.support.decoders import random_text_weights
 
 ROOT = Path(__file__).parents[1]
 STORIES = ROOT / "examples" / "stories260k"

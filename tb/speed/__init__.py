@@ -1,1 +1,1 @@
-"""Benchmarks of the speed of machines, memory controllers and simulations."""
+"""Benchmarks of the speed of machines and simulations."""

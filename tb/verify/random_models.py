@@ -9,7 +9,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
-from celosia.generators.frontend.weights import Weights, check_weights
+from celosia.generators.frontend.weights import Weights
 
 
 def random_model(rng: np.random.Generator) -> ModelDescription:
@@ -126,13 +126,3 @@ def random_text_model(rng: np.random.Generator) -> TextDescription:
             )
         except InputError:
             continue
-
-
-def random_text_weights(model: TextDescription) -> Weights:
-    """Return random weights of a decoder, the same in every call.
-
-    They are normally distributed, with a mean of 0 and a standard deviation of 0.5.
-    """
-    rng = np.random.default_rng(0)
-    tensors = {name: rng.normal(0, 0.5, shape) for name, shape in model.shapes().items()}
-    return check_weights(tensors, model)

@@ -6,6 +6,7 @@ import pytest
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.frontend.weights import Weights, check_weights
 from celosia.generators.quantize.options import Quantization
 
 LLAMA = TextDescription(
@@ -72,3 +73,13 @@ def machines(*names):
 def tokens_of(decoder, count, seed=2):
     rng = np.random.default_rng(seed)
     return [int(token) for token in rng.integers(0, decoder.description.vocabulary, count)]
+
+
+def random_text_weights(model: TextDescription) -> Weights:
+    """Return random weights of a decoder, the same in every call.
+
+    They are normally distributed, with a mean of 0 and a standard deviation of 0.5.
+    """
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.normal(0, 0.5, shape) for name, shape in model.shapes().items()}
+    return check_weights(tensors, model)

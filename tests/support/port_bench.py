@@ -11,7 +11,7 @@ from celosia.arch.config import Config
 from celosia.arch.support.cache import run_folder
 from celosia.tb.machine.toolchain import Runtime, check_simulator, run
 
-_SOURCE = Path(__file__).parents[1] / "machine" / "harness" / "memory_port.cpp"
+_SOURCE = Path(__file__).with_name("memory_port.cpp")
 _TIMEOUT = 600.0  # seconds
 _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal")
 
