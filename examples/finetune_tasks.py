@@ -20,9 +20,9 @@ from celosia.generators.graph.fewer_planes import coarser, is_nested
 from celosia.generators.graph.network import network
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.quantize.calibrate import calibrate
-from celosia.generators.quantize.error_steps import ErrorSteps
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_calibrated, quantize_stepped
+from celosia.generators.quantize.tensor_steps import Steps
 from celosia.generators.quantize.texts import given_texts, sample_texts
 
 TOGETHER = 128
@@ -118,7 +118,7 @@ class Texts:
         samples = given_texts(self.model, weights, texts, self.tokens.shape[1])
         balance = 0.0 if self.options.weights in (*FORMATS, NESTED) else None
         self.options = replace(self.options, balance=balance)
-        self.steps = ErrorSteps(self.model, weights, samples, self.options)
+        self.steps = Steps(self.model, weights, samples, self.options)
 
     def integers(self, weights: Weights, bits: int) -> IntegerGraph:
         """Return the model in integers, with some bits of nested weights."""

@@ -26,7 +26,8 @@ def quantized(position="rotary", whole=0, keys=None, queries=None, causal=True, 
     )
     keys, queries = keys or texts(KV_HEADS), queries or texts(HEADS)
     chosen = Quantization(**{"alike": False, **options})
-    made = quantize_keys(model, keys, queries, COLUMNS, whole, chosen, causal=causal)
+    rotary = model.position == "rotary"
+    made = quantize_keys(model, keys, queries, COLUMNS, whole, chosen, causal=causal, rotary=rotary)
     flat, asked = (np.concatenate(rows)[:, :, COLUMNS] for rows in (keys, queries))
     np.testing.assert_allclose(
         made.query * np.repeat(made.key, GROUP, axis=0), np.tile(made.product[:, None], DIM)

@@ -129,9 +129,24 @@ def test_biases_stay_below_two_to_the_30() -> None:
     weights = weights_of(ENCODER)
     weights["head.weight"][1] = 1e-12
     weights["head.bias"][1] = 5.0
-    op = named(quantize_model(ENCODER, weights, inputs_of(ENCODER), SMALL), "output")
-    assert op.rescale.bias[1] == 1 << 30
-    assert op.rescale.bias[1] * factors(op.rescale)[1] * op.target.scale == pytest.approx(5.0)
+    text_weights = weights_of(GPT)
+    text_weights["head.weight"][1] = 1e-12
+    text_weights["head.bias"][1] = 5.0
+    for op in (
+        named(quantize_model(ENCODER, weights, inputs_of(ENCODER), SMALL), "output"),
+        named(quantized(GPT, text_weights), "logits"),
+    ):
+        zero = op.source.zero * op.weight[:, 1].sum()
+        assert op.rescale.bias[1] + zero == 1 << 30
+        assert op.rescale.bias[1] * factors(op.rescale)[1] * op.target.scale == pytest.approx(5.0)
+
+
+def test_an_output_without_weights_has_its_bias_in_its_own_steps() -> None:
+    weights = weights_of(GPT)
+    weights["head.weight"][4] = 0.0
+    op = named(quantized(GPT, weights), "logits")
+    assert op.rescale.bias[4] == round(float(weights["head.bias"][4]) / op.target.scale)
+    assert factors(op.rescale)[4] == 1
 
 
 @pytest.mark.parametrize("name", ["layers.1.query", "layers.0.down"])
@@ -140,7 +155,7 @@ def test_a_bias_beyond_32_bits_is_refused(name: str) -> None:
     weights[f"{name}.bias"][3] = 1e9
     sentence = re.escape(f"Layer {name} of model gpt cannot be requantized: its output's step ")
     with pytest.raises(InputError, match=f"^{sentence}\\S+ is too small beside its products' "):
-        quantized(GPT, weights)
+        quantized(GPT, weights, weights="int4")
 
 
 def test_a_model_with_an_end_has_no_places_after_it() -> None:

@@ -190,8 +190,15 @@ class Network:
     before: tuple[Node, ...]
     layers: tuple[tuple[Node, ...], ...]
     after: tuple[Node, ...]
+    rows: int = 0
+    """Rows of a value with one row for each token, if all runs have as many; 0 if not."""
     source: "Network | None" = None
     """The encoder that runs once on a source, for the keys and values of cross-attention."""
+
+    @property
+    def reads_tokens(self) -> bool:
+        """True if the model's input is token numbers, false if it is a vector for each token."""
+        return any(isinstance(node, Embedding) for node in self.before)
 
     @property
     def encodes(self) -> bool:
@@ -241,7 +248,8 @@ class _Builder:
             x = self._block(f"{self.start}layers.{layer}", x)
             layers.append(self._take())
         output = self._after(x)
-        return Network(model, source, output, before, tuple(layers), self._take())
+        rows = model.sequence if isinstance(model, ModelDescription) else 0
+        return Network(model, source, output, before, tuple(layers), self._take(), rows)
 
     def _take(self) -> tuple[Node, ...]:
         collected, self.nodes = tuple(self.nodes), []

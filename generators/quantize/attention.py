@@ -4,7 +4,6 @@ The softmax raises 2 to the power of each score; the unit of scores is 2**-8.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ _UNITS = 2.0**PROBABILITY_FRACTION
 def quantize_attention(
     model: Description,
     weights: Weights,
-    steps: Steps[Any],
+    steps: Steps,
     node: network.Attention,
     kv_bits: int,
     block: int,
@@ -51,7 +50,7 @@ def quantize_attention(
     )
     products, raised = steps.products(node)
     upper = 1 << NARROW_BITS - kv_bits  # steps of keys and values in one that is kept
-    whole = steps.whole if node.key.home is Home.CACHE else 0
+    whole = steps.heads.whole if node.key.home is Home.CACHE else 0
     products = products * (1 if whole else upper)
     octaves = math.log2(math.e) * 2.0**OCTAVE_FRACTION / math.sqrt(model.head_dim)
     heads = []

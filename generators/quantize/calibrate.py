@@ -12,6 +12,7 @@ from celosia.arch.errors import InputError
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph.network import Description
+from celosia.generators.quantize.policy import RANGES, Policy
 from celosia.generators.quantize.refusals import check_finite, check_tensor
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import forward
@@ -61,6 +62,28 @@ class Calibration:
     """Texts whose rows are kept, [count, length]."""
     sources: tuple[int, ...] = ()
     """Tokens of the source of each of these texts, whose rows are [all of them, columns]."""
+    policy: Policy = RANGES
+    """How scales follow from these values."""
+
+    def values(self, name: str) -> Floats:
+        """Return the values that a tensor's scale must represent.
+
+        These are the tensor's rows [count, columns] if scales are searched over samples, otherwise
+        the two ends of its range.
+        """
+        if self.policy.searched:
+            return self.rows[name]
+        return np.array([self.ranges[name].low, self.ranges[name].high])
+
+    def bounds(self, name: str) -> Range:
+        """Return the range of :meth:`values`, which includes 0."""
+        values = self.values(name)
+        return Range(min(float(values.min()), 0.0), max(float(values.max()), 0.0))
+
+    def largest(self, name: str) -> Floats:
+        """Return the largest magnitude of each column of a tensor, [columns]."""
+        rows = self.rows[name] if self.policy.searched else self.columns[name][None]
+        return np.asarray(np.abs(rows).max(axis=0))
 
 
 class Observer:
@@ -120,8 +143,8 @@ class Observer:
     def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
         """Return a :class:`Calibration` with the ranges over all batches so far.
 
-        ``rows``, and the optional keyword arguments ``tokens`` and ``sources``, become the fields
-        of the same names in the result.
+        ``rows``, and the optional keyword arguments ``tokens``, ``sources`` and ``policy``, become
+        the fields of the same names in the result.
         """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}

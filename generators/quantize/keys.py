@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.functions import OCTAVE_FRACTION
-from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph.network import Description
 from celosia.generators.quantize.options import MIXED, NARROW_BITS, Quantization
 from celosia.generators.quantize.steps import (
     HALF,
@@ -42,7 +42,7 @@ class KeySteps:
 
 
 def quantize_keys(
-    model: TextDescription,
+    model: Description,
     keys: Sequence[Floats],
     queries: Sequence[Floats],
     columns: NDArray[np.int64],
@@ -50,12 +50,14 @@ def quantize_keys(
     options: Quantization,
     *,
     causal: bool = True,
+    rotary: bool,
 ) -> KeySteps:
     """Return the quantization scales of a layer's keys and queries.
 
     ``keys`` is a list of arrays [n, kv_heads, head_dim], one for each text. ``queries`` is a list
     of arrays [n, heads, head_dim]. If ``causal`` is true, a query attends only to the keys of its
-    token and of earlier tokens, otherwise to all keys of its text. Stored column j of a key is
+    token and of earlier tokens, otherwise to all keys of its text. If ``rotary`` is true, keys and
+    queries are rotated by their positions. Stored column j of a key is
     column ``columns[j]`` of the float model's head. The first ``whole`` stored columns keep 8 bits;
     the option ``kv_bits`` sets the number of bits of the others.
 
@@ -64,7 +66,6 @@ def quantize_keys(
     that is subtracted from keys changes all scores of a query by the same amount, so it does not
     change the softmax. It is 0 for rotary keys.
     """
-    rotary = model.position == "rotary"
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)
     mixed = options.activations == MIXED
     flat = np.concatenate(keys)[:, :, columns]  # [m, kv_heads, key_dim]
@@ -99,7 +100,7 @@ def quantize_keys(
 
 
 def _raised(
-    model: TextDescription,
+    model: Description,
     queries: Sequence[Floats],
     keys: Sequence[Floats],
     *,
@@ -145,7 +146,7 @@ def _narrow(keys: Floats, bits: int, whole: int) -> Floats:
     return np.repeat(steps, 2, axis=1)
 
 
-def _balanced(model: TextDescription, keys: Floats, queries: Floats) -> Floats:
+def _balanced(model: Description, keys: Floats, queries: Floats) -> Floats:
     """Return steps of INT8 keys [kv_heads, head_dim], equal in the columns of a pair.
 
     Queries have as few bits as keys, so both share the differences between columns.

@@ -16,8 +16,6 @@ INT8 = "int8"
 """Name of the format of weights that are stored as operands."""
 MIXED = "mixed"
 """Activations of 16 bits in attention, of 8 elsewhere."""
-ENCODER_BALANCE, DECODER_BALANCE = 0.7, 0.5
-"""Default of ``balance``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,11 @@
 """Quantization of a float model: calibration, then an integer operation for each node.
 
-Quantization scales come from calibration. An encoder's scales follow from each tensor's range over
-sample inputs (:mod:`celosia.generators.quantize.range_steps`). A decoder's scales follow from each
-tensor's values in texts that the decoder samples (:mod:`celosia.generators.quantize.error_steps`).
+Quantization scales come from calibration (:mod:`celosia.generators.quantize.tensor_steps`): from
+each tensor's range over sample inputs, or from each tensor's values in texts that a decoder
+samples.
 """
 
 from dataclasses import replace
-from typing import Any
 
 from celosia.arch.config import Config
 from celosia.arch.formats import FORMATS, NESTED
@@ -17,11 +16,9 @@ from celosia.generators.graph import network
 from celosia.generators.graph.network import Description
 from celosia.generators.graph.quantized import D, Decoder, Graph, QuantizedModel
 from celosia.generators.quantize.calibrate import Calibration, Progress, Samples, calibrate
-from celosia.generators.quantize.error_steps import ErrorSteps
 from celosia.generators.quantize.nested import is_nested
 from celosia.generators.quantize.options import INT8, Quantization
 from celosia.generators.quantize.quantizer import Quantizer
-from celosia.generators.quantize.range_steps import RangeSteps
 from celosia.generators.quantize.refusals import check_options
 from celosia.generators.quantize.stored import trained_steps
 from celosia.generators.quantize.tensor_steps import Steps
@@ -67,12 +64,7 @@ def quantize_calibrated(
     options = options or Quantization()
     check_options(model, options)
     options = _settled(model, weights, options)
-    steps: Steps[Any]
-    if isinstance(model, TextDescription):
-        steps = ErrorSteps(model, weights, calibration, options)
-    else:
-        assert config is not None, "operands of an encoder are those of a configuration"
-        steps = RangeSteps(model, weights, calibration, config, options)
+    steps = Steps(model, weights, calibration, options, config)
     return quantize_stepped(model, weights, steps, options, progress)
 
 
@@ -102,7 +94,7 @@ def quantize_decoder(
 def quantize_stepped(
     model: D,
     weights: Weights,
-    steps: Steps[D],
+    steps: Steps,
     options: Quantization,
     progress: Progress | None = None,
 ) -> Graph[D]:

@@ -30,7 +30,6 @@ from celosia.generators.graph.stored import Stored
 from celosia.generators.graph.tensors import Ints, Rescale, Tensor, quantize, rescale_of
 from celosia.generators.quantize.attention import quantize_attention
 from celosia.generators.quantize.calibrate import Progress
-from celosia.generators.quantize.error_steps import ErrorSteps
 from celosia.generators.quantize.low_rank import correct
 from celosia.generators.quantize.nested import nest, planes
 from celosia.generators.quantize.options import INT8, NARROW_BITS, Quantization
@@ -48,7 +47,7 @@ class Quantizer(Generic[D]):
         self,
         model: D,
         weights: Weights,
-        steps: Steps[D],
+        steps: Steps,
         options: Quantization,
         graph: Network,
         progress: Progress | None = None,
@@ -206,12 +205,12 @@ class Quantizer(Generic[D]):
             assert inputs is not None, "calibration keeps rows for nested weights"
             weight, steps = nest(scaled, inputs)
             biases = _biases((bias + offset) / steps)
-            apart = _planes(weight, biases, source.zero if self.steps.zeros_in_biases else 0)
+            apart = _planes(weight, biases, source.zero if self.steps.policy.zeros_in_biases else 0)
         else:
             stored, weight, steps, low_rank = self._coded(node, source, target, scaled, form)
             biases = _biases((bias + offset) / steps)
         zero = source.zero
-        if zero and self.steps.zeros_in_biases:
+        if zero and self.steps.policy.zeros_in_biases:
             biases, source = biases - zero * weight.sum(axis=0), replace(source, zero=0)
         factors = self.options.deferred and node.source.name in self._normed
         if factors and biases.any():
@@ -296,7 +295,6 @@ class Quantizer(Generic[D]):
         eps = quantize_eps(self.model.epsilon, n=width, scale=source.scale)
         rms = self.model.norm == "rmsnorm"
         if self.options.deferred:
-            assert isinstance(self.steps, ErrorSteps), "encoders have no deferred norms"
             steps = self.steps.kept_steps(node.target.name)
             return Norm(source, target, rescale_of(0, 1 / steps), rms, eps, deferred=True)
         gamma = self.weights[f"{node.name}.weight"]

@@ -1,16 +1,18 @@
 """Functions that choose quantization scales, most of them by the least squared error."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.quantize.options import NARROW_BITS
-from celosia.generators.quantize.tensor_steps import wide_scale
+from celosia.generators.quantize.policy import CLIPS
+from celosia.sim.requantize import INT16_MAX
 
 INT8_MAX = (1 << NARROW_BITS - 1) - 1
-_CLIPS = np.geomspace(1.0, 0.5, 9)
-"""Shares of the largest magnitude that a range may cover."""
+HEADROOM = 2.0
+"""Ratio by which an INT16 value may exceed calibration's largest before it saturates."""
 _SHARES = np.linspace(1.0, 0.5, 11)
 """Shares of the distance from the smallest to the largest value that a narrow range may cover."""
 _PLACES = np.linspace(0.0, 1.0, 9)
@@ -27,21 +29,32 @@ def wide_step(values: Floats) -> float:
     return wide_scale([float(np.abs(values).max())]) or 1.0
 
 
-def best_step(values: Floats, most: int) -> float:
+def wide_scale(sizes: Sequence[float]) -> float:
+    """Return the scale at which INT16 has room for twice the largest of ``sizes``.
+
+    ``sizes`` has the largest magnitude of each tensor with this scale.
+    """
+    return HEADROOM * float(max(sizes)) / INT16_MAX
+
+
+def best_step(values: Floats, most: int, clips: Sequence[float] = CLIPS) -> float:
     """Return the scale at which integers from -``most`` to ``most`` represent ``values`` best.
 
-    The function tries several scales, and returns the one with the least squared error. If all
-    values are 0, it returns ``1 / most``.
+    The largest magnitude times each of ``clips`` is tried as the end of the integers' range. The
+    function returns the scale with the least squared error. If all values are 0, it returns ``1 /
+    most``.
     """
-    return float(best_steps(values.reshape(-1, 1), most)[0])
+    return float(best_steps(values.reshape(-1, 1), most, clips)[0])
 
 
-def best_steps(values: Floats, most: int) -> Floats:
+def best_steps(values: Floats, most: int, clips: Sequence[float] = CLIPS) -> Floats:
     """Return the scales [n] that :func:`best_step` chooses for the columns of values [m, n]."""
     largest = np.abs(values).max(axis=0)
     largest[largest == 0] = 1.0
     steps, least = largest / most, np.full(len(largest), np.inf)
-    for clip in _CLIPS:
+    if len(clips) == 1:
+        return np.asarray(clips[0] * largest / most)
+    for clip in clips:
         step = clip * largest / most
         error = np.clip(np.rint(values / step), -most, most) * step - values
         loss = np.sum(error * error, axis=0)
@@ -107,7 +120,7 @@ def upper_step(values: Floats, bits: int) -> float:
     """
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
     best, least = most / half, math.inf
-    for clip in _CLIPS:
+    for clip in CLIPS:
         step = clip * most / half
         kept = (np.clip(np.floor(values / step), -half, half - 1) + 0.5) * step
         loss = float(np.sum((kept - values) ** 2))

@@ -10,6 +10,7 @@ from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.quantize.calibrate import BY_PAIRS, Calibration, Observer, Progress
 from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.policy import LEAST_ERROR
 from celosia.generators.reference.cache import KvCache
 
 KEPT_BYTES = 1 << 30
@@ -122,7 +123,7 @@ def sample_texts(
         tokens[:, 0] = rng.integers(0, model.vocabulary, count)
     observer = Observer(model, weights)
     texts, rows = _drawn(observer, tokens, KvCache(), rng, progress)
-    return observer.calibration(rows, tokens=texts)
+    return observer.calibration(rows, tokens=texts, policy=LEAST_ERROR)
 
 
 def _drawn(
@@ -190,7 +191,9 @@ def sample_answers(
             progress(done + 1, len(sources))
     joined = {name: np.concatenate(parts.pop(name)) for name in [*parts]}
     lengths = tuple(len(source) for source in sources[: len(texts)])
-    return observer.calibration(joined, tokens=np.concatenate(texts), sources=lengths)
+    return observer.calibration(
+        joined, tokens=np.concatenate(texts), sources=lengths, policy=LEAST_ERROR
+    )
 
 
 def given_texts(
@@ -228,4 +231,4 @@ def given_texts(
         if progress is not None:
             progress(done + 1, len(tokens))
     texts_kept, kept_rows = kept.texts()
-    return observer.calibration(kept_rows, tokens=texts_kept)
+    return observer.calibration(kept_rows, tokens=texts_kept, policy=LEAST_ERROR)

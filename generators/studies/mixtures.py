@@ -16,10 +16,11 @@ from celosia.generators.frontend.weights import Floats, model_names
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import Ints
 from celosia.generators.quantize.calibrate import Progress, calibrate
-from celosia.generators.quantize.error_steps import ErrorSteps
 from celosia.generators.quantize.mixed import Mixture, mix
-from celosia.generators.quantize.options import DECODER_BALANCE, ENCODER_BALANCE, Quantization
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.policy import LEAST_ERROR, RANGES
 from celosia.generators.quantize.quantize import quantize_calibrated, quantize_stepped
+from celosia.generators.quantize.tensor_steps import Steps
 from celosia.generators.quantize.texts import calibration_texts
 from celosia.generators.reference.integers import evaluate
 
@@ -60,8 +61,8 @@ def search_formats(
     if bound is None:
         return options, ""
     if options.balance is None:
-        balance = ENCODER_BALANCE if source is None else DECODER_BALANCE
-        options = replace(options, balance=balance)
+        policy = RANGES if source is None else LEAST_ERROR
+        options = replace(options, balance=policy.balance)
     with show("Formats of weights") as update:
         if source is not None:
             mixture = mix_text(source, options, bound, update)
@@ -145,7 +146,7 @@ def mix_text(
     samples = calibration_texts(model, weights, begin, options)
     others = replace(options, texts=TEXTS, length=TOKENS, seed=options.seed + 1)
     tried = calibration_texts(model, weights, begin, others)
-    steps = ErrorSteps(model, weights, samples, options)
+    steps = Steps(model, weights, samples, options)
 
     def make(form: str) -> IntegerGraph:
         return quantize_stepped(model, weights, steps, replace(options, weights=form))
