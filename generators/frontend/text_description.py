@@ -87,6 +87,8 @@ class TextDescription(Description):
     start: int = 0
     """The first token of an answer to a source."""
 
+    unit: ClassVar[bool] = False
+    variable: ClassVar[bool] = False
     skip: ClassVar[bool] = True
     parallel: ClassVar[bool] = False
     shaped: ClassVar[bool] = False

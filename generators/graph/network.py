@@ -166,6 +166,8 @@ class Attention:
     """Tokens to each side to which a token attends, besides itself; 0 for all tokens."""
     global_tokens: int = 0
     """First tokens, which attend to all tokens and all tokens to them."""
+    variable: bool = False
+    """True if keys after an inference's last token are masked."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,8 @@ class Pool:
 
     source: Value
     target: Value
+    variable: bool = False
+    """True if rows after an inference's last token are excluded."""
 
 
 Node = Embedding | Start | Linear | Norm | Convert | Rotary | Gate | Attention | Pool
@@ -397,9 +401,10 @@ class _Builder:
         query = projected("query", width, Home.SCRATCHPAD)
         key = projected("key", kv_width, home)
         value = projected("value", kv_width, home) if model.values else x
-        seen = (0, 0)
+        window = global_tokens = 0
         if isinstance(model, ModelDescription) and model.window < model.sequence - 1:
-            seen = model.window, min(model.global_tokens, model.sequence)
+            window, global_tokens = model.window, min(model.global_tokens, model.sequence)
+        seen = window, global_tokens, model.variable
         if not model.output:
             self.nodes.append(Attention(query, key, value, total, prefix, gain, residual, *seen))
             return
@@ -454,7 +459,7 @@ class _Builder:
         else:
             return Value(stream.name, model.dim, rows, Home.STREAM, stream.buffer)
         if model.pooling == "mean":
-            self.nodes.append(Pool(x, pooled := Value("pooled", model.dim, 1)))
+            self.nodes.append(Pool(x, pooled := Value("pooled", model.dim, 1), model.variable))
             x = pooled
         if model.head_hidden:
             hidden = Value("head_hidden", model.head_hidden, x.rows)

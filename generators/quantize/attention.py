@@ -10,7 +10,6 @@ import numpy as np
 from celosia.arch.errors import InputError
 from celosia.arch.functions import OCTAVE_FRACTION, PROBABILITY_FRACTION
 from celosia.arch.isa import IMMEDIATE_WIDTH
-from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph import network
 from celosia.generators.graph.network import Description, Home
@@ -59,8 +58,9 @@ def quantize_attention(
         gain = scale * (float(weights[node.gain][0]) if node.gain else 1.0)
         kept = (1, -0.5) if block else (upper, upper // 2)
         context = _context(model, index, gain, value, target, *kept)
-        if isinstance(model, ModelDescription) and model.shaped:
-            heads.append(_shaped(model, weights, node.prefix, index, scale, context))
+        if model.shaped:
+            shape = index, steps.graph.rows
+            heads.append(_shaped(model, weights, node.prefix, *shape, scale, context))
         else:
             heads.append(Head(rescale_of(0, 1 / (_UNITS * scale)), context, None))
     return Attention(
@@ -73,7 +73,7 @@ def quantize_attention(
         probability_zero=steps.probability_zero,
         heads=tuple(heads),
         residual=node.residual is not None,
-        variable=isinstance(model, ModelDescription) and model.variable,
+        variable=node.variable,
         kv_bits=kv_bits,
         whole=whole,
         block=block,
@@ -115,19 +115,20 @@ def _context(
 
 
 def _shaped(
-    model: ModelDescription,
+    model: Description,
     weights: Weights,
     prefix: str,
     index: int,
+    rows: int,
     scale: float,
     context: Rescale,
 ) -> Head:
-    """Return ``beta * (p + alpha / beta * I - gamma / (beta * sequence))``."""
+    """Return ``beta * (p + alpha / beta * I - gamma / (beta * rows))``."""
     alpha, beta, gamma = (
         float(weights[f"{prefix}.{name}"][index]) for name in ("alpha", "beta", "gamma")
     )
     limit = 1 << (IMMEDIATE_WIDTH - 1)
-    mean = gamma / model.sequence
+    mean = gamma / rows
     if max(abs(alpha), abs(mean)) * _UNITS >= abs(beta) * limit:
         raise InputError(
             f"Shaped attention of head {index} in {prefix} of model {model.name} needs "

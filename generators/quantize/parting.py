@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.embedding import given
-from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph.operations import Linear, Norm, Op
 from celosia.generators.graph.quantized import IntegerGraph
@@ -145,8 +143,7 @@ def parting(
             tokens = np.array(sources[index])
             tensors = evaluate(source, tokens, cache)
             exact = forward(description, weights, tokens[None], exact_cache, source=True)
-        text = isinstance(description, TextDescription)
-        values = sample if text else given(description, weights, sample[None])[0]
+        values = sample if model.reads_tokens else given(description, weights, sample[None])[0]
         tensors |= evaluate(model, values, cache)
         scores += [(x.sum(), x.size, x.max()) for x in score_errors(model, tensors, values)]
         exact |= forward(description, weights, sample[None], exact_cache)
@@ -165,7 +162,7 @@ def parting(
         output = model.output
         wanted = exact["output"][0]
         made = _real(output, tensors[_last(model)])[: len(wanted)]
-        if isinstance(description, ModelDescription) and description.unit:
+        if description.unit:
             made = unit_rows(made)
         norms = np.linalg.norm(made, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines += float(np.sum((made * wanted).sum(axis=1) / np.where(norms > 0, norms, 1.0)))
@@ -190,7 +187,7 @@ def parting(
     names = [worst, *(name for op in ops if op.target.name == worst for name in _made_of(op))]
     spreads = {name: _spread(columns[name]) for name in names if name in columns}
     widest = max(spreads, key=lambda name: spreads[name])
-    chooses = isinstance(description, TextDescription) or description.classes > 0
+    chooses = model.reads_tokens or description.classes > 0
     agreement = alike / rows if chooses else None
     error = largest = None
     if scores:

@@ -7,7 +7,6 @@ import numpy as np
 
 from celosia.arch.errors import InputError
 from celosia.arch.formats import FORMATS, NESTED
-from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph import network
@@ -150,7 +149,7 @@ class Quantizer(Generic[D]):
                 return [self._attention(node)]
             case network.Pool():
                 source, target = (self.steps.tensor(v) for v in (node.source, node.target))
-                return [Pool(source, target, source.scale / target.scale, self._variable)]
+                return [Pool(source, target, source.scale / target.scale, node.variable)]
 
     def _attention(self, node: network.Attention) -> Attention:
         bits = self.options.kv_bits if node.key.home is Home.CACHE else NARROW_BITS
@@ -159,10 +158,6 @@ class Quantizer(Generic[D]):
         return quantize_attention(
             self.model, self.weights, self.steps, node, bits, block, deferred=deferred
         )
-
-    @property
-    def _variable(self) -> bool:
-        return isinstance(self.model, ModelDescription) and self.model.variable
 
     def _ends(
         self, node: network.Linear | network.Norm | network.Convert | network.Rotary | network.Gate

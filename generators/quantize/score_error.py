@@ -20,7 +20,7 @@ from celosia.generators.graph.operations import (
 )
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import Ints, Rescale
-from celosia.generators.reference.cache import in_window
+from celosia.generators.reference.cache import KvCache, attended
 from celosia.sim.matmul import WIDE_UNIT
 from celosia.sim.pairs import BITS
 from celosia.sim.requantize import INT16_MAX
@@ -53,9 +53,9 @@ def score_errors(
             continue
         if op.kv_bits < BITS or op.deferred:
             continue
-        wanted, seen = exact.scores(op, count), in_window(count, op.window, op.global_tokens)
+        wanted, seen = exact.scores(op, count), attended(op, KvCache(length=count), count, count)
         if op.key.home is Home.CACHE:
-            wanted, seen = np.clip(wanted, -INT16_MAX - 1, INT16_MAX), np.tri(count, dtype=bool)
+            wanted = np.clip(wanted, -INT16_MAX - 1, INT16_MAX)
         scores = tensors[f"{op.prefix}.scores"][:, :count, :count]
         yield np.abs(scores - wanted)[:, seen]
 

@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.errors import InputError
+from celosia.generators.graph import operations
+from celosia.generators.graph.network import Attention, Home
 
 
 def in_window(tokens: int, window: int, global_tokens: int) -> NDArray[np.bool_]:
@@ -19,6 +21,22 @@ def in_window(tokens: int, window: int, global_tokens: int) -> NDArray[np.bool_]
     query = key[:, None]
     near = (np.abs(query - key) <= window) | (window == 0)
     return np.asarray(near | (np.minimum(query, key) < global_tokens))
+
+
+def attended(
+    node: Attention | operations.Attention, cache: "KvCache", count: int, keys: int
+) -> NDArray[np.bool_]:
+    """Return a mask [count, keys]: [i, j] is true if token i of the last ``count`` attends to j.
+
+    ``keys`` is the number of keys of the attention ``node``. These are the tokens in ``cache``, the
+    tokens of a source, or the ``count`` tokens themselves.
+    """
+    match node.key.home:
+        case Home.CACHE:
+            return cache.seen(count)
+        case Home.SOURCE:
+            return np.ones((count, keys), bool)
+    return in_window(count, node.window, node.global_tokens)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from celosia.arch.errors import InputError
 from celosia.arch.functions import FUNCTIONS
-from celosia.generators.frontend.description import ACTIVATIONS, ModelDescription
+from celosia.generators.frontend.description import ACTIVATIONS
 from celosia.generators.frontend.embedding import given
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
@@ -32,7 +32,7 @@ from celosia.generators.graph.network import (
     Value,
     network,
 )
-from celosia.generators.reference.cache import KvCache, in_window
+from celosia.generators.reference.cache import KvCache, attended
 
 FUNCTION_NAMES = {name: name for name in ACTIVATIONS} | {"gelu": "gelu_erf"}
 """Name in :data:`celosia.arch.functions.FUNCTIONS` of each activation in descriptions."""
@@ -146,12 +146,8 @@ class _Evaluation:
         for node in self.graph.nodes:
             self.found[node.target.name] = np.asarray(self._node(node))
         output = self._of(self.graph.output, self.graph.output)
-        self.found["output"] = unit_rows(output) if self._unit else output
+        self.found["output"] = unit_rows(output) if self.model.unit else output
         return self.found
-
-    @property
-    def _unit(self) -> bool:
-        return isinstance(self.model, ModelDescription) and self.model.unit
 
     def _of(self, value: Value, target: Value) -> Floats:
         """Return a value's first rows, the number that the target has."""
@@ -249,11 +245,7 @@ class _Evaluation:
         rows = query.reshape(*key.shape[:2], -1, model.head_dim)
         scores = (rows @ key.swapaxes(-1, -2)).reshape(*query.shape[:3], -1)
         scores /= np.sqrt(model.head_dim)  # [batch, heads, n, all]
-        if node.key.home is Home.CACHE:
-            scores[..., ~self.cache.seen(query.shape[2])] = -np.inf
-        elif node.window:
-            seen = in_window(query.shape[2], node.window, node.global_tokens)
-            scores[..., ~seen] = -np.inf
+        scores[..., ~attended(node, self.cache, *scores.shape[2:])] = -np.inf
         self.found[f"{prefix}.scores"] = scores
         matrix = np.exp(scores - scores.max(axis=-1, keepdims=True))
         matrix /= matrix.sum(axis=-1, keepdims=True)

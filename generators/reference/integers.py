@@ -38,7 +38,7 @@ from celosia.generators.graph.operations import (
 )
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import WIDE, Ints, Rescale, Tensor
-from celosia.generators.reference.cache import KvCache, in_window
+from celosia.generators.reference.cache import KvCache, attended
 from celosia.generators.reference.floats import check_tokens
 from celosia.sim import blocks
 from celosia.sim.matmul import multiply, multiply_wide
@@ -102,24 +102,25 @@ class _Evaluation:
         """Contents of every buffer."""
         self.factors: list[Ints] = []
         """Mantissas and shifts of the row factors of the last deferred norm, [rows, 1] each."""
-        rows = self._tokens(inputs) if model.reads_tokens else self._padded(inputs)
-        self.held[model.input.buffer] = rows.astype(np.int64)
+        self.held[model.input.buffer] = self._input(inputs).astype(np.int64)
         self.places = np.arange(self.length) if model.encodes else cache.take(self.length)
 
-    def _tokens(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """Return token numbers after a check that they can follow the text so far."""
-        model, self.length = self.model, len(numbers)
-        check_tokens(model.description, numbers, 0, source=model.encodes)
-        total = self.cache.length + self.length
-        if not model.encodes and total > model.places:
-            raise InputError(
-                f"Model {model.description.name} takes at most {model.places} tokens, not {total}"
-            )
-        return numbers
+    def _input(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        """Return the machine's input, and load the stream's first content.
 
-    def _padded(self, inputs: NDArray[Any]) -> NDArray[Any]:
-        """Return the machine's input, and load the stream's first content."""
-        model = self.model
+        Token numbers are checked; they must be able to follow the text so far. Other inputs are
+        padded and quantized.
+        """
+        model, self.length = self.model, len(inputs)
+        if model.reads_tokens:
+            check_tokens(model.description, inputs, 0, source=model.encodes)
+            total = self.cache.length + self.length
+            if not model.encodes and total > model.places:
+                raise InputError(
+                    f"Model {model.description.name} takes at most {model.places} tokens, not "
+                    f"{total}"
+                )
+            return inputs
         rows = np.zeros((model.input.rows, model.input.columns))
         rows[: len(inputs)] = inputs
         self.length = len(inputs) + model.description.sequence - model.input.rows
@@ -222,13 +223,9 @@ class _Evaluation:
         elif op.kv_bits < BITS:
             values = upper(values, op.kv_bits)
         queries = self._split(op.query, op.key_dim)  # [heads, n, key_dim]
-        if op.key.home is Home.CACHE:
-            seen = self.cache.seen(count)
-        elif op.key.home is Home.SOURCE:
-            seen = np.ones((count, keys.shape[1]), bool)
-        else:
-            seen = in_window(count, op.window, op.global_tokens)
-            seen = seen & (np.arange(count) < self.length)
+        seen = attended(op, self.cache, count, keys.shape[1])
+        # Padding after an inference's last token is not attended to.
+        seen = seen & (np.arange(keys.shape[1]) < keys.shape[1] - count + self.length)
         scores, matrices, contexts = [], [], []
         for index, head in enumerate(op.heads):
             keyed = keys[index // op.group]

@@ -9,7 +9,6 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.host_steps import HostStep
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_description import TextDescription
@@ -195,8 +194,7 @@ def _seen(model: Description, node: network.Attention, rows: int) -> tuple[int, 
         return model.positions, ", causal"
     if isinstance(model, TextDescription) and node.key.home is Home.SOURCE:
         return model.source_positions, ", of the source"
-    masked = isinstance(model, ModelDescription) and model.variable
-    return rows, ", padding masked" if masked else ""
+    return rows, ", padding masked" if node.variable else ""
 
 
 def _node(model: Description, node: Node, rows: int, times: int) -> Part:
