@@ -31,7 +31,7 @@ from training import MODELS
 from celosia.arch.formats import FORMATS, NESTED, OPERAND_BITS
 from celosia.generators.frontend.text_sources import CHARACTERS_FILE, DECODER_FILE, is_text
 from celosia.generators.frontend.weights import DESCRIPTION_FILE, WEIGHTS_FILE
-from celosia.generators.graph.network import network
+from celosia.generators.graph.builder import network
 from celosia.generators.quantize.options import INT8, Quantization
 from celosia.generators.quantize.stored import choose
 

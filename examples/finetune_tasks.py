@@ -16,8 +16,8 @@ from celosia.generators.frontend import digits
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.frontend.weights import Weights
+from celosia.generators.graph.builder import network
 from celosia.generators.graph.fewer_planes import coarser, is_nested
-from celosia.generators.graph.network import network
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.quantize.calibrate import calibrate
 from celosia.generators.quantize.options import Quantization

@@ -22,7 +22,7 @@ from training import MODELS, arrays, initial, learn
 
 from celosia.generators.frontend import digits
 from celosia.generators.frontend.description import ModelDescription
-from celosia.generators.graph.network import network
+from celosia.generators.graph.builder import network
 
 EPOCHS = 260
 BATCH = 64

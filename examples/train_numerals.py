@@ -20,7 +20,7 @@ from torch.nn import functional
 from training import GPT2, MODELS, arrays, initial, learn, write_characters
 
 from celosia.generators.frontend.text_description import TextDescription
-from celosia.generators.graph.network import network
+from celosia.generators.graph.builder import network
 
 CHARACTERS = "\n0123456789IVXLCDM"
 MODEL = TextDescription(

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from celosia.generators.frontend.text_description import TextDescription
-from celosia.generators.graph.network import Description, network
+from celosia.generators.graph.builder import network
+from celosia.generators.graph.network import Description
 
 MODELS = Path(__file__).parents[1] / "generators" / "models"
 GPT2 = {"norm": "layernorm", "position": "learned", "gated": False, "bias": True}

@@ -8,7 +8,7 @@ import pytest
 from celosia.arch.functions import gelu_erf, relu
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.description import ModelDescription
-from celosia.generators.graph.network import network
+from celosia.generators.graph.builder import network
 from celosia.generators.graph.operations import Attention, Linear, Norm
 from celosia.generators.graph.tensors import Rescale, quantize
 from celosia.generators.quantize.balance import column_gains, useful_range

@@ -15,7 +15,7 @@ from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_sources import is_text, load_text
 from celosia.generators.frontend.weights import read_tensors
-from celosia.generators.graph.network import network
+from celosia.generators.graph.builder import network
 from celosia.generators.graph.operations import Linear
 from celosia.generators.quantize.calibrate import calibrate
 from celosia.generators.quantize.options import Quantization

@@ -11,7 +11,7 @@ from celosia.arch.rules import RANGES
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Weights
-from celosia.generators.graph import network
+from celosia.generators.graph import builder, network
 from celosia.generators.graph.network import Description
 from celosia.generators.graph.quantized import D, Graph
 from celosia.generators.graph.templates import are_alike, deepened
@@ -168,7 +168,7 @@ def check_layers(
 
 def _repeats(model: Description, weights: Weights, config: Config, options: Quantization) -> bool:
     """Return whether all layers of a model have equal operations, formats, and tiles of weights."""
-    layers = network.network(model).layers
+    layers = builder.network(model).layers
     formats = [
         [options.chosen.get(node.weight) for node in layer if isinstance(node, network.Linear)]
         for layer in layers
@@ -185,7 +185,7 @@ def _leaves_out(weights: Weights, names: list[str], config: Config) -> bool:
 
 def _linear_weights(model: Description) -> list[str]:
     """Return the names of the weights of linear layers, each once."""
-    nodes = network.network(model).all_nodes
+    nodes = builder.network(model).all_nodes
     return list(dict.fromkeys(node.weight for node in nodes if isinstance(node, network.Linear)))
 
 

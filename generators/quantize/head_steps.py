@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.weights import Floats
-from celosia.generators.graph.network import Description, Rotary, network
+from celosia.generators.graph.builder import network
+from celosia.generators.graph.network import Description, Rotary
 from celosia.generators.graph.operations import ROTARY_STEPS
 from celosia.generators.graph.tensors import WIDE, Tensor
 from celosia.generators.quantize.calibrate import Calibration

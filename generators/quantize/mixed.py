@@ -19,7 +19,7 @@ import numpy as np
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.weights import Floats
-from celosia.generators.graph import network
+from celosia.generators.graph import builder, network
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.rebuilt import rebuilt
@@ -152,7 +152,7 @@ def mixture(models: Mapping[str, IntegerGraph], chosen: Mapping[str, str]) -> In
 
 
 def _names(model: IntegerGraph) -> list[str]:
-    nodes = network.network(model.description).nodes
+    nodes = builder.network(model.description).nodes
     return [node.weight for node in nodes if isinstance(node, network.Linear)]
 
 

@@ -12,7 +12,7 @@ from celosia.arch.formats import FORMATS, NESTED
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
-from celosia.generators.graph import network
+from celosia.generators.graph import builder, network
 from celosia.generators.graph.network import Description
 from celosia.generators.graph.quantized import D, Decoder, Graph, QuantizedModel
 from celosia.generators.quantize.calibrate import Calibration, Progress, Samples, calibrate
@@ -70,7 +70,7 @@ def quantize_calibrated(
 
 def _multiplied(model: ModelDescription) -> set[str]:
     """Return the names of the tensors that linear layers take."""
-    nodes = network.network(model).all_nodes
+    nodes = builder.network(model).all_nodes
     return {node.source.name for node in nodes if isinstance(node, network.Linear)}
 
 
@@ -104,7 +104,7 @@ def quantize_stepped(
     with different weight formats in ``options``. Raises :class:`InputError` if a value of the model
     cannot be represented in integers.
     """
-    graph = network.network(model)
+    graph = builder.network(model)
     whole = Quantizer(model, weights, steps, options, graph, progress).graph()
     if graph.source is None:
         return whole
@@ -119,7 +119,7 @@ def _settled(model: Description, weights: Weights, options: Quantization) -> Qua
     """
     forms = {
         node.weight: options.chosen.get(node.weight, options.weights)
-        for node in network.network(model).all_nodes
+        for node in builder.network(model).all_nodes
         if isinstance(node, network.Linear)
     }
     narrow = {name: form for name, form in forms.items() if form != INT8}

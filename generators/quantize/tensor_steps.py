@@ -20,6 +20,7 @@ from celosia.arch.functions import FUNCTIONS, Function, int8_table
 from celosia.arch.norm import VALUE_FRACTION
 from celosia.arch.polynomial import function_table
 from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.graph.builder import network
 from celosia.generators.graph.network import (
     Attention,
     Description,
@@ -27,7 +28,6 @@ from celosia.generators.graph.network import (
     Linear,
     Norm,
     Value,
-    network,
 )
 from celosia.generators.graph.operations import TIMES_STEPS
 from celosia.generators.graph.tensors import WIDE, Ints, Tensor

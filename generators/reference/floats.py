@@ -15,6 +15,7 @@ from celosia.generators.frontend.description import ACTIVATIONS
 from celosia.generators.frontend.embedding import given
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.graph.builder import network
 from celosia.generators.graph.network import (
     Attention,
     Convert,
@@ -30,7 +31,6 @@ from celosia.generators.graph.network import (
     Rotary,
     Start,
     Value,
-    network,
 )
 from celosia.generators.reference.cache import KvCache, attended
 

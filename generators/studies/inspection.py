@@ -13,7 +13,7 @@ from celosia.generators.frontend.host_steps import HostStep
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_sources import TextSource
-from celosia.generators.graph import network
+from celosia.generators.graph import builder, network
 from celosia.generators.graph.network import Description, Home, Network, Node
 from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.generators.lower.fitting import FitError, remedy
@@ -144,7 +144,7 @@ def _parts(source: Source) -> list[Part]:
         parts.append(Part("positions", "added", shape, tables, 0, HOST))
     elif tables:
         parts.append(Part("positions", "the sums' start", shape, tables, 0, MACHINE))
-    parts += _nodes(model, network.network(model), rows)
+    parts += _nodes(model, builder.network(model), rows)
     if model.unit:
         parts.append(Part("unit", "rows of length 1", "", 0, 0, HOST))
     return parts + _steps(source.after)
@@ -156,7 +156,7 @@ def _steps(steps: Sequence[HostStep]) -> list[Part]:
 
 def _text_parts(source: TextSource) -> list[Part]:
     model = source.description
-    graph = network.network(model)
+    graph = builder.network(model)
     parts: list[Part] = []
     if graph.source is not None:
         rows = model.source_positions
