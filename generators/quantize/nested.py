@@ -32,14 +32,14 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
     inner, middle = error_spread(inputs, weights.shape[1]), 1 << (LOWER - 1)
     most = MOST >> LOWER
 
-    def upper(values: Floats, _row: int) -> Floats:
-        floor = np.clip(np.floor(values / (2 * middle)), -most - 1, most)
+    def upper(rest: Floats, row: int) -> Floats:
+        floor = np.clip(np.floor(rest[:, row] / (2 * middle)), -most - 1, most)
         return np.asarray(2 * middle * floor + middle)
 
     middles = made_up(exact, inner, upper)
 
-    def whole(values: Floats, row: int) -> Floats:
-        return np.clip(np.rint(values), middles[row] - middle, middles[row] + middle - 1)
+    def whole(rest: Floats, row: int) -> Floats:
+        return np.clip(np.rint(rest[:, row]), middles[row] - middle, middles[row] + middle - 1)
 
     return made_up(exact, inner, whole).astype(np.int64), steps
 

@@ -1,9 +1,10 @@
 """Functions that choose quantization scales, most of them by the least squared error."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.quantize.options import NARROW_BITS
@@ -51,12 +52,24 @@ def best_steps(values: Floats, most: int, clips: Sequence[float] = CLIPS) -> Flo
     """Return the scales [n] that :func:`best_step` chooses for the columns of values [m, n]."""
     largest = np.abs(values).max(axis=0)
     largest[largest == 0] = 1.0
-    steps, least = largest / most, np.full(len(largest), np.inf)
-    if len(clips) == 1:
-        return np.asarray(clips[0] * largest / most)
-    for clip in clips:
-        step = clip * largest / most
-        error = np.clip(np.rint(values / step), -most, most) * step - values
+    return least_error(
+        values,
+        [clip * largest / most for clip in clips],
+        lambda x: np.clip(np.rint(x), -most, most),
+    )
+
+
+def least_error(
+    values: Floats, tried: Sequence[Floats], rounded: Callable[[Floats], NDArray[Any]]
+) -> Floats:
+    """Return the scale of each column of values [m, n] with the least squared error, [n].
+
+    ``tried`` are candidates, [n] each. ``rounded`` rounds values divided by scales to levels of a
+    format. A single candidate is returned without a search.
+    """
+    steps, least = tried[0], np.full(values.shape[1], np.inf)
+    for step in tried if len(tried) > 1 else ():
+        error = rounded(values / step) * step - values
         loss = np.sum(error * error, axis=0)
         steps = np.where(loss < least, step, steps)
         least = np.minimum(loss, least)
@@ -119,14 +132,10 @@ def upper_step(values: Floats, bits: int) -> float:
     with these upper bits. The scale has the least squared error of several candidates.
     """
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
-    best, least = most / half, math.inf
-    for clip in CLIPS:
-        step = clip * most / half
-        kept = (np.clip(np.floor(values / step), -half, half - 1) + 0.5) * step
-        loss = float(np.sum((kept - values) ** 2))
-        if loss < least:
-            best, least = step, loss
-    return best / (1 << NARROW_BITS - bits)
+    tried = [np.array([clip * most / half]) for clip in CLIPS]
+    flat = values.reshape(-1, 1)
+    (best,) = least_error(flat, tried, lambda x: np.clip(np.floor(x), -half, half - 1) + 0.5)
+    return float(best) / (1 << NARROW_BITS - bits)
 
 
 def _range_of(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from celosia.arch.formats import OPERAND_BITS, WeightFormat
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.graph.stored import Stored
+from celosia.generators.quantize.steps import least_error
 from celosia.sim.formats import scaled
 
 Ints = NDArray[np.int64]
@@ -43,7 +44,7 @@ def choose(
     If ``group`` is 0 and the model was trained for the format, each weight is already a code's
     value times its output's scale. Such weights do not change.
     """
-    weights = np.array(exact_weights, np.float64)  # [n, k]
+    weights = np.asarray(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape
     values = np.array(form.values, np.int64)
     trained = None if group else trained_steps(weights, form)
@@ -56,23 +57,24 @@ def choose(
     if trained is not None:
         steps = trained
     elif not group:
-        steps = _best_steps(weights, np.sort(values), steps)
-    width = group or k
+        tried, table = [clip * steps for clip in CLIPS], np.sort(values)
+        steps = least_error(weights.T, tried, lambda x: _nearest(x, table))
+    width, picked = group or k, np.zeros(n, np.int64)
     codes = np.zeros((k, n), np.int64)
     operands = np.zeros((k, n), np.int64)
     scales = np.zeros((-(-k // width), n), np.int64)
-    for first in range(0, k, width):
-        here = weights[:, first : first + width] / steps[:, None]
-        picked = _best_tables(here, tables) if group else np.zeros(n, np.int64)
-        scales[first // width] = factors[picked]
-        for row in range(first, min(first + width, k)):
-            levels = tables[picked]  # [n, values]
-            exact = weights[:, row] / steps
-            code = np.abs(exact[:, None] - levels).argmin(axis=1)
-            codes[row], operands[row] = code, levels[np.arange(n), code]
-            error = weights[:, row] - operands[row] * steps
-            if spread is not None:
-                weights[:, row:] -= np.outer(error / spread[row, row], spread[row, row:])
+
+    def nearest(rest: Floats, row: int) -> Floats:
+        if row % width == 0:
+            if group:
+                picked[:] = _best_tables(rest[:, row : row + width] / steps[:, None], tables)
+            scales[row // width] = factors[picked]
+        levels = tables[picked]  # [n, values]
+        code = np.abs((rest[:, row] / steps)[:, None] - levels).argmin(axis=1)
+        codes[row], operands[row] = code, levels[np.arange(n), code]
+        return np.asarray(operands[row] * steps)
+
+    made_up(weights, spread, nearest)
     return Stored(form, codes, group, scales if group else None), operands, steps
 
 
@@ -122,36 +124,25 @@ def error_spread(inputs: Floats, k: int) -> Floats:
     return np.asarray(np.linalg.cholesky((inverse + inverse.T) / 2).T)
 
 
-def made_up(exact: Floats, inner: Floats, pick: Callable[[Floats, int], Floats]) -> Floats:
+def made_up(exact: Floats, inner: Floats | None, pick: Callable[[Floats, int], Floats]) -> Floats:
     """Round the weights ``exact`` [n, k] input by input; return the rounded weights [k, n].
 
-    ``pick`` takes the weights [n] of an input and the input's index, and returns the rounded
-    weights. Their rounding error is compensated in the weights of later inputs by the matrix
-    ``inner`` (:func:`error_spread`).
+    ``pick`` takes the weights [n, k] so far and an input's index, and returns the rounded weights
+    [n] of this input. Their rounding error is compensated in the weights of later inputs by the
+    matrix ``inner`` (:func:`error_spread`), unless it is None.
     """
     rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
     for row in range(len(rounded)):
-        rounded[row] = pick(rest[:, row], row)
-        error = rest[:, row] - rounded[row]
-        rest[:, row:] -= np.outer(error / inner[row, row], inner[row, row:])
+        rounded[row] = pick(rest, row)
+        if inner is not None:
+            error = rest[:, row] - rounded[row]
+            rest[:, row:] -= np.outer(error / inner[row, row], inner[row, row:])
     return rounded
 
 
 def _nearest(exact: Floats, table: Ints) -> Ints:
     """Return the entries of an ascending table that are nearest."""
     return np.asarray(table[np.searchsorted((table[1:] + table[:-1]) / 2, exact)])
-
-
-def _best_steps(weights: Floats, table: Ints, widest: Floats) -> Floats:
-    """Return the step of each output [n] with the least squared error."""
-    least, steps = np.full(len(weights), np.inf), widest
-    for clip in CLIPS:
-        tried = clip * widest
-        error = _nearest(weights / tried[:, None], table) * tried[:, None] - weights
-        loss = np.sum(error * error, axis=1)
-        steps = np.where(loss < least, tried, steps)
-        least = np.minimum(loss, least)
-    return np.asarray(steps)
 
 
 def _best_tables(exact: Floats, tables: Ints) -> Ints:

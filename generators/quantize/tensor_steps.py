@@ -33,7 +33,7 @@ from celosia.generators.graph.operations import TIMES_STEPS
 from celosia.generators.graph.tensors import WIDE, Ints, Tensor
 from celosia.generators.quantize.balance import column_gains, useful_range
 from celosia.generators.quantize.calibrate import Calibration, Range
-from celosia.generators.quantize.head_steps import HeadSteps
+from celosia.generators.quantize.keys import HeadSteps
 from celosia.generators.quantize.options import MIXED, NARROW_BITS, Quantization
 from celosia.generators.quantize.steps import best_step, best_steps, wide_scale
 from celosia.generators.reference.floats import FUNCTION_NAMES
