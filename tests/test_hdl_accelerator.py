@@ -25,7 +25,7 @@ PACKED = {"weight_formats": "int4,ternary", "weight_group": 8}
 REGISTERED = {"registered": True, "fused": True, "lanes": 2, "scratchpad_align": 2}
 
 
-def run_case(config, simulator, seed, *, programs=2, steps=30, trials=0, verilog=None):
+def run_case(config, simulator, seed, *, programs=1, steps=30, trials=0, verilog=None):
     config = config.replace(mem_addr_width=16)
     simulate(
         Accelerator(config),
@@ -69,23 +69,23 @@ def test_presets_with_changes(preset, changes, simulator):
 )
 def test_runs_that_are_stopped_in_every_way(changes):
     config = PRESETS["tiny"].replace(watchdog=300, acc_depth=32, **changes)
-    run_case(config, "verilator", seed=1, programs=1, trials=40)
+    run_case(config, "verilator", seed=1, trials=40)
 
 
 def test_a_machine_needs_no_reset_once_it_is_configured():
     config = PRESETS["tiny"].replace(mem_addr_width=16, registered=True)
     verilog, resets = re.subn(r"if \(rst\)", "if (1'b0)", kept_verilog(Accelerator(config), "top"))
     assert resets > 300
-    run_case(config, "icarus", seed=3, programs=1, verilog=verilog)
+    run_case(config, "icarus", seed=3, verilog=verilog)
 
 
 def test_smallest_configuration():
     run_case(SMALLEST.replace(trace=True), "icarus", seed=2)
 
 
-@pytest.mark.parametrize("seed", [12])
-def test_random_configurations(seed):
-    run_case(random_config(np.random.default_rng(seed)), "icarus", seed)
+@pytest.mark.parametrize(("seed", "programs"), [(12, 1), *longer((12, 4), (13, 4))])
+def test_random_configurations(seed, programs):
+    run_case(random_config(np.random.default_rng(seed)), "icarus", seed, programs=programs)
 
 
 @cache
@@ -137,22 +137,28 @@ def test_a_machine_without_units_has_nothing_of_them():
 
 
 NEEDED_BY = {"activation": ("wide_functions",), "zero_points": ("wide_operands",)}
+UNITS_OF = {
+    vector_engine: ("norm", "activation", "wide_functions", "softmax", "rotary", "argmax"),
+    matrix_engine: ("b_transpose", "operand_gating", "zero_points", "sleep", "wide_operands"),
+}
 
 
 @pytest.mark.parametrize(
-    ("component", "unit"),
+    ("component", "units"),
     [
-        *((vector_engine, unit) for unit in ("norm", "activation", "wide_functions")),
-        *((vector_engine, unit) for unit in ("softmax", "rotary", "argmax")),
-        *((matrix_engine, unit) for unit in ("b_transpose", "operand_gating")),
-        (matrix_engine, "zero_points"),
-        *((matrix_engine, unit) for unit in ("sleep", "wide_operands")),
+        (vector_engine, ("norm", "rotary")),
+        (vector_engine, ("activation", "argmax")),
+        (vector_engine, ("wide_functions", "softmax")),
+        (matrix_engine, ("b_transpose", "sleep")),
+        (matrix_engine, ("operand_gating", "wide_operands")),
+        (matrix_engine, ("zero_points",)),
+        *longer(*((engine, (unit,)) for engine, units in UNITS_OF.items() for unit in units)),
     ],
 )
-def test_a_unit_left_out_leaves_no_logic(component, unit):
-    absent = {unit, *NEEDED_BY.get(unit, ())}
+def test_units_left_out_leave_no_logic(component, units):
+    absent = {*units, *(other for unit in units for other in NEEDED_BY.get(unit, ()))}
     full, without = FULL, FULL.replace(**dict.fromkeys(absent, False))
-    if unit in UNIT_NAMES:
+    for unit in UNIT_NAMES.keys() & set(units):
         assert re.search(rf"\b({UNIT_NAMES[unit]})\b", netlist(component, full))
         assert not re.findall(rf"\b(?:{UNIT_NAMES[unit]})\b", netlist(component, without))
     assert register_bits(netlist(component, without)) < register_bits(netlist(component, full))

@@ -11,14 +11,14 @@ from tests.support.configurations import SMALLEST
 from tests.support.longer import longer
 
 
-def run_case(config, simulator, seed, *, steps=20):
+def run_case(config, simulator, seed, *, steps=20, programs=1):
     config = config.replace(mem_addr_width=16)
     simulate(
         vector_engine(config),
         bench="celosia.tb.benches.bench_vector",
         simulator=simulator,
         seed=seed,
-        parameters={"config": config.fields(), "programs": 2, "steps": steps, "stall": 0.3},
+        parameters={"config": config.fields(), "programs": programs, "steps": steps, "stall": 0.3},
     )
 
 
@@ -131,6 +131,6 @@ def test_smallest_configuration():
     run_case(SMALLEST, "icarus", seed=2, steps=60)
 
 
-@pytest.mark.parametrize("seed", [3])
-def test_random_configurations(seed):
-    run_case(random_config(np.random.default_rng(seed)), "icarus", seed)
+@pytest.mark.parametrize(("seed", "programs"), [(3, 1), *longer((3, 4), (4, 4))])
+def test_random_configurations(seed, programs):
+    run_case(random_config(np.random.default_rng(seed)), "icarus", seed, programs=programs)
