@@ -311,6 +311,9 @@ def test_layers_behind_the_first_ones_are_counted_before_calibration(monkeypatch
     )
     with pytest.raises(InputError, match=message):
         _check_deep(DEEP, config)
+    # Narrow parameters are for weights that stay on the chip, so slots for two tiles are no remedy.
+    with pytest.raises(InputError, match=r"is 256; it fits with weight_depth=527$"):
+        _check_deep(DEEP, config.replace(multiplier_width=16))
     # Of layers that differ the first ones alone are compiled, and these fit.
     unequal = dataclasses.replace(DEEP, rotated="10")
     _check_deep(unequal, config)

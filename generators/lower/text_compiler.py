@@ -124,14 +124,14 @@ def compile_text(
     Raises :class:`FitError` if a memory is too small or a unit does not support the model. Raises
     :class:`InputError` if the context or the size of external memory is impossible.
     """
-    if sparse:
-        check_sparse(config)
     cache = Cache(context, sinks, recompute)
     check_texts(decoder, cache, texts)
-    if config.array.weight_depth <= RING_SLOTS:
-        refuse_held(decoder.description.name, config)
 
     def compiled(other: Config) -> TextProgram:
+        if sparse:
+            check_sparse(other)
+        if other.array.weight_depth <= RING_SLOTS:
+            refuse_held(decoder.description.name, other)
         check_factors(decoder, other, texts)
         held = held_parameters(decoder, other)
         how: dict[str, Any] = {"sparse": sparse, "texts": texts, "search": search}
