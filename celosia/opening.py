@@ -51,7 +51,14 @@ def _origin(folder: Path, known: Any) -> Model:
             f"Folder {folder} does not say where its float model is; compile it again with: "
             f"celosia compile MODEL --out {folder}"
         )
-    name = str(known["model"])
+    try:
+        name, tokens = str(known["model"]), int(known["tokens"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"Folder {folder} names its float model in a way that cannot be read "
+            f"({type(error).__name__}: {error}); compile it again: celosia compile MODEL --out "
+            f"{folder}"
+        ) from error
     if not is_named(name):
         name = os.path.normpath(folder / name)
         if not os.path.exists(name):
@@ -59,4 +66,4 @@ def _origin(folder: Path, known: Any) -> Model:
                 f"Folder {folder} was compiled from {name}, which is not there; put the model "
                 "back, or give rows of the machine's input to celosia.open(folder).run"
             )
-    return load(name, tokens=int(known["tokens"]))
+    return load(name, tokens=tokens)

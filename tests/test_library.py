@@ -1,5 +1,6 @@
 """The library: its names, and the example of its page for an encoder and a decoder."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -155,6 +156,38 @@ def test_an_older_folder_is_refused_with_the_line_to_write(
         f"Folder {tmp_path} has files of form 1, and form 2 is read; compile it again: "
         f"celosia compile MODEL --out {tmp_path}"
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("output", "rows", 1 << 70),
+        ("input", "addr", -1),
+        ("input", "columns", 0),
+        ("", "batch", 1e308),
+        ("", "memory_bytes", 1 << 60),
+        ("", "memory_bytes", float("inf")),
+    ],
+)
+def test_sizes_of_a_folder_are_within_its_memory(
+    digits: celosia.Program, tmp_path: Path, part: str, field: str, value: float
+) -> None:
+    path = digits.save(tmp_path) / "model.json"
+    known = json.loads(path.read_text())
+    (known[part] if part else known)[field] = value
+    path.write_text(json.dumps(known))
+    with pytest.raises(celosia.InputError, match="is not as celosia compile writes it"):
+        celosia.open(tmp_path)
+
+
+@pytest.mark.parametrize("origin", [5, {"model": "digits"}, {"model": "digits", "tokens": "x"}])
+def test_the_float_model_of_a_folder_is_named(
+    digits: celosia.Program, tmp_path: Path, origin: object
+) -> None:
+    path = digits.save(tmp_path) / "model.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"origin": origin}))
+    with pytest.raises(celosia.InputError, match="names its float model in a way that cannot be"):
+        celosia.open(tmp_path, floats=True)
 
 
 def test_objects_are_tables(digits: celosia.Program) -> None:

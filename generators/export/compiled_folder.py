@@ -53,7 +53,7 @@ def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike |
         return _decoder(folder, known), _tokenizer(folder, known), known
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(
             f"Folder {folder} is not as celosia compile writes it ({reason}); {again}"
@@ -75,6 +75,9 @@ def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str,
 def _common(folder: Path, known: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that all programs have."""
     config: Config = load(str(folder / CONFIG))
+    size, most = int(known["memory_bytes"]), 1 << config.memory.addr_width
+    if not 0 < size <= most:
+        raise ValueError(f"memory_bytes is {size}, not from 1 to {most}")
     return {
         "config": config.replace(name=known["configuration"]["name"]),
         "words": _words(folder / PROGRAM, known["program"]["words"]),
@@ -84,21 +87,28 @@ def _common(folder: Path, known: dict[str, Any]) -> dict[str, Any]:
         },
         "name": str(known["model"]),
         "setup": [_fill(folder, fill) for fill in known["setup"]],
-        "memory_bytes": int(known["memory_bytes"]),
+        "memory_bytes": size,
     }
 
 
 def _encoder(folder: Path, known: dict[str, Any]) -> EncoderHost:
     entry, result = (_tensor(name, known[name]) for name in ("input", "output"))
+    common, batch = _common(folder, known), int(known["batch"])
+    for name, tensor in (("input", entry), ("output", result)):
+        addr = int(known[name]["addr"])
+        if addr < 0 or not 0 < tensor.rows * tensor.stride <= common["memory_bytes"] - addr:
+            raise ValueError(f"{name} is outside of memory_bytes")
+    if not 1 <= batch <= entry.rows:
+        raise ValueError(f"batch is {batch}")
     return EncoderHost(
-        **_common(folder, known),
+        **common,
         input=entry,
         output=result,
         input_piece=_piece(known["input"], entry),
         output_piece=_piece(known["output"], result),
         unit=bool(known["unit"]),
         follows=bool(known["follows"]),
-        batch=int(known["batch"]),
+        batch=batch,
         requests={int(request["rows"]): _request(request) for request in known["requests"]},
     )
 
