@@ -15,7 +15,7 @@ from celosia.tb.verify.fuzz.damage import NASTY, change, damage
 from celosia.tb.verify.fuzz.file_seeds import FORMATS
 from celosia.tb.verify.fuzz.files import Ended, judged
 
-QUICK = ("safetensors", "settings", "index", "onnx", "llama2c")
+QUICK = ("safetensors", "settings", "index", "onnx", "llama2c", "wav")
 
 
 def undamaged(tmp_path: Path, name: str) -> Ended:

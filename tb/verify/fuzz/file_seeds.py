@@ -163,7 +163,7 @@ def _reshaped(path: Path, tokens: int, features: int) -> None:
 
 def _wav(folder: Path, rng: Rng) -> Seed:
     (folder / "m").mkdir()
-    graph = RandomGraph(rng)
+    graph = RandomGraph(rng, plain=True)
     path = folder / "m" / "m.onnx"
     graph.save(path)
     _reshaped(path, graph.tokens, graph.features)

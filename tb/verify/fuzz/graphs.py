@@ -23,9 +23,12 @@ _STRANGE = 0.2  # part of the graphs that have a node at a place where no encode
 
 
 class RandomGraph:
-    """A random encoder as an ONNX graph, with the node patterns that exporters of models write."""
+    """A random encoder as an ONNX graph, with the node patterns that exporters of models write.
 
-    def __init__(self, rng: np.random.Generator):
+    If ``plain`` is true, the graph begins with a linear layer and has no node that is refused.
+    """
+
+    def __init__(self, rng: np.random.Generator, *, plain: bool = False):
         self._rng = rng
         self._nodes: list[Any] = []
         self._known: dict[str, Any] = {}
@@ -34,12 +37,12 @@ class RandomGraph:
         self._heads = int(rng.integers(1, 4))
         self._head_dim = int(rng.integers(1, 6))
         self._kv_heads = self._heads if rng.random() < 0.7 else 1
-        embedded = rng.random() < 0.7
+        embedded = rng.random() < 0.7 or plain
         self._dim = int(rng.integers(2, 14)) if embedded else self.features
         self._hidden = int(rng.integers(1, 20))
         self._activation = str(rng.choice(["Relu", "Tanh", "SiLU", "Erf"]))
         self._norm = str(rng.choice(["none", "pre", "post"]))
-        self._strange = rng.random() < _STRANGE
+        self._strange = rng.random() < _STRANGE and not plain
         x = self._linear("x", self.features, self._dim) if embedded else "x"
         if rng.random() < 0.3:
             x = self._add("Add", x, self._weight(1, self.tokens, self._dim))
