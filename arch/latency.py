@@ -183,6 +183,11 @@ def part_width(width: int) -> int:
     return width + (width < OPERAND_BITS)
 
 
+def factor_width(config: MatrixSizes) -> int:
+    """Return the width of a weight, or of a part of it, at a multiplier's input (bits)."""
+    return part_width(config.array.pass_width) if config.passes > 1 else config.element_width
+
+
 def row_width(config: MatrixSizes) -> int:
     """Return the width of an activation at a multiplier's input (bits).
 
@@ -210,10 +215,8 @@ def product_latency(config: MatrixSizes) -> int:
     It is one cycle longer if a multiplier computes two products that share bits of its output
     (:func:`overlaps`).
     """
-    width = part_width(config.array.pass_width) if config.passes > 1 else config.element_width
-    return 2 + (
-        config.array.packed and config.array.cols > 1 and overlaps(row_width(config), width)
-    )
+    shares = config.array.packed and config.array.cols > 1
+    return 2 + (shares and overlaps(row_width(config), factor_width(config)))
 
 
 def weights_latency(config: Datapath) -> int:

@@ -6,43 +6,40 @@ from amaranth.hdl import Cat, Mux, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
+from celosia.hdl.matrix.array import gated_width
+from celosia.hdl.stream.fields import assign, inputs, outputs
 from celosia.hdl.stream.pipeline import delay, history, ring, stairs
 
 
 class ActivationEdge(Component):
     """The array's left edge: delays the activation and weight slot number of row r by r + 1 cycles.
 
-    If ``gating`` is true, bit r of ``o_live`` is 1 if row r's activation is not zero and its vector
-    has ``valid`` at 1. ``zeros`` is the number of zero activations in the vector that entered two
-    cycles earlier. Without such a vector, ``zeros`` is 0.
+    If the configuration has ``operand_gating``, bit r of ``o_live`` is 1 if row r's activation is
+    not zero and its vector has ``valid`` at 1. ``zeros`` is the number of zero activations in the
+    vector that entered two cycles earlier. Without such a vector, ``zeros`` is 0.
     """
 
-    def __init__(
-        self, *, rows: int, width: int, weight_depth: int, gating: bool, sleep: bool = False
-    ):
-        self.rows = rows
-        self.width = width
-        self.weight_depth = weight_depth
-        self.gating = gating
-        self.sleep = sleep
-        slot = range(weight_depth)
+    def __init__(self, config: MatrixConfig):
+        self.array = config.array
+        rows, slot = config.array.rows, range(config.array.weight_depth)
+        operands = data.ArrayLayout(signed(config.element_width), rows)
         members = {
             "valid": In(1),
-            "a": In(data.ArrayLayout(signed(width), rows)),
+            "a": In(operands),
             "slot": In(slot),
-            "o_a": Out(data.ArrayLayout(signed(width), rows)),
+            "o_a": Out(operands),
             "o_slot": Out(data.ArrayLayout(slot, rows)),
         }
-        if gating:
-            members |= {"o_live": Out(rows), "zeros": Out(range(rows + 1))}
-        super().__init__(members)
+        gating = config.array.operand_gating
+        super().__init__(members | outputs(o_live=gating * rows, zeros=gated_width(config)))
 
     def circuit(self, m):
-        slot = self.slot
-        if self.sleep:
+        slot, rows = self.slot, self.array.rows
+        if self.array.sleep:
             # A row's registers shift while one of them belongs to a vector.
-            entered = history(m, self.valid, self.rows - 1)
+            entered = history(m, self.valid, rows - 1)
             waiting = [
                 ring(m, a, row + 1, en=Cat(entered[: row + 1]).any())
                 for row, a in enumerate(self.a)
@@ -52,9 +49,9 @@ class ActivationEdge(Component):
         for row, a in enumerate(waiting):
             slot = delay(m, slot, 1)
             m.d.comb += [self.o_a[row].eq(a), self.o_slot[row].eq(slot)]
-        if self.gating:
-            nonzero = Signal(self.rows)
-            zero = Signal(self.rows)
+        if self.array.operand_gating:
+            nonzero = Signal(rows)
+            zero = Signal(rows)
             m.d.comb += nonzero.eq(Cat(a != 0 for a in self.a))
             live = stairs(m, [self.valid & bit for bit in nonzero], reset=True)
             m.d.comb += self.o_live.eq(Cat(live))
@@ -89,51 +86,35 @@ class WeightEdge(Component):
     exchanged in this description.
     """
 
-    def __init__(
-        self,
-        *,
-        rows: int,
-        cols: int,
-        width: int,
-        weight_depth: int,
-        gating: bool,
-        transpose: bool,
-    ):
-        self.rows = rows
-        self.cols = cols
-        self.width = width
-        self.weight_depth = weight_depth
-        self.gating = gating
-        self.transpose = transpose
-        self.lines = max(rows, cols) if transpose else rows
-        self.elements = max(rows, cols) if transpose else cols
-        slot = range(weight_depth)
+    def __init__(self, config: MatrixConfig):
+        self.array = config.array
+        self.lines = config.lines
+        line = data.ArrayLayout(signed(config.element_width), config.line_elements)
+        slot = range(config.array.weight_depth)
         members = {
             "en": In(1),
             "slot": In(slot),
-            "index": In(range(self.lines)),
-            "data": In(data.ArrayLayout(signed(width), self.elements)),
+            "index": In(range(config.lines)),
+            "data": In(line),
             "o_slot": Out(slot),
-            "o_row": Out(rows),
-            "o_data": Out(data.ArrayLayout(signed(width), self.elements)),
+            "o_row": Out(config.array.rows),
+            "o_data": Out(line),
         }
-        if gating:
-            members["o_live"] = Out(self.elements)
-        if transpose:
-            members |= {"column": In(1), "o_column": Out(cols)}
+        transpose = config.array.b_transpose
+        members |= outputs(o_live=config.array.operand_gating * config.line_elements)
+        members |= inputs(column=transpose) | outputs(o_column=transpose * config.array.cols)
         super().__init__(members)
 
     def circuit(self, m):
-        column = self.column if self.transpose else 0
+        column = self.column if self.array.b_transpose else 0
         m.d.sync += self.o_slot.eq(self.slot)
         here = Cat(self.en & (self.index == index) for index in range(self.lines))
         m.d.sync += self.o_row.eq(Mux(column, 0, here))
-        if self.transpose:
-            m.d.sync += self.o_column.eq(Mux(column, here, 0))
+        m.d.sync += assign(self, o_column=Mux(column, here, 0))
         # Row writes and column writes share the same delay registers.
         for out, element in zip(self.o_data, stairs(m, list(self.data)), strict=True):
             m.d.comb += out.eq(element)
-        if self.gating:
+        if self.array.operand_gating:
             m.d.comb += self.o_live.eq(Cat(stairs(m, [element != 0 for element in self.data])))
 
 

@@ -7,6 +7,7 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.latency import REGISTER_DEPTH, part_width
 from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from celosia.hdl.component import Component
+from celosia.hdl.matrix.pairs import multiply_weight, pair_members
 from celosia.hdl.matrix.parts import PartAdder, add_carry, part_layout, part_of
 from celosia.hdl.memory.ram import Ram
 
@@ -125,11 +126,7 @@ class ProcessingElement(Component):
             members |= {"part_i": In(part), "part_o": Out(part)}
         beside = unsigned(self.part_width + gating)
         product = signed(width + self.part_width)
-        if side == "left":
-            members |= {"beside": Out(beside), "product": In(product)}
-        elif side == "right":
-            members |= {"beside": In(beside), "product": Out(product)}
-        super().__init__(members)
+        super().__init__(members | pair_members(side, beside, product))
 
     def circuit(self, m):
         awake, live = Const(1, 1), Const(1, 1)
@@ -171,28 +168,18 @@ class ProcessingElement(Component):
 
     def _multiply(self, m, weight, live):
         """Return the product of the ``live`` activation in ``a_o``, or both in a right element."""
-        right = self.side == "right"
-        gating = self.gating or self.sleep
+        right, gating = self.side == "right", self.gating or self.sleep
         kind = PackedMultiplier if right else Multiplier
         multiplier = kind(self.width, b_width=self.part_width, gating=gating)
         m.submodules.multiplier = multiplier
-        m.d.comb += multiplier.a.eq(self.a_o)
         if self.gating:
             live = live & (weight[-1] | self.beside[-1] if right else weight[-1])
         if gating:
             blank = Signal()
             m.d.comb += [multiplier.en.eq(live), multiplier.clear.eq(blank)]
             m.d.sync += blank.eq(~live)
-        own = weight[: self.part_width]
-        if not right:
-            m.d.comb += multiplier.b.eq(own)
-            return multiplier.p
-        m.d.comb += [
-            multiplier.b[0].eq(self.beside[: self.part_width]),
-            multiplier.b[1].eq(own),
-            self.product.eq(multiplier.p[0]),
-        ]
-        return multiplier.p[1]
+        pair = (self.beside, self.product) if right else None
+        return multiply_weight(m, multiplier, self.a_o, weight, pair)
 
     def _weight(self, m, enters):
         """Return the weight of the activation in ``a_o``, with its live bit uppermost.

@@ -54,16 +54,7 @@ class SystolicArray(Component):
         config = self.config
         columns = []
         for col in range(config.array.cols):
-            column = ElementColumn(
-                sum_widths=[sum_width(config, row + 1) for row in range(config.array.rows)],
-                weight_depth=config.array.weight_depth,
-                width=config.element_width,
-                gating=config.array.operand_gating,
-                transpose=config.array.b_transpose,
-                sleep=config.array.sleep,
-                side=side(config, col),
-                pass_width=config.array.pass_width,
-            )
+            column = ElementColumn(config, side(config, col))
             m.submodules[f"column_{col}"] = column
             columns.append(column)
         for left, right in itertools.pairwise(columns):
@@ -83,13 +74,7 @@ class SystolicArray(Component):
     def _activations(self, m, first):
         """Place the left edge."""
         config = self.config
-        m.submodules.activation_edge = edge = ActivationEdge(
-            rows=config.array.rows,
-            width=config.element_width,
-            weight_depth=config.array.weight_depth,
-            gating=config.array.operand_gating,
-            sleep=config.array.sleep,
-        )
+        m.submodules.activation_edge = edge = ActivationEdge(config)
         m.d.comb += [
             edge.valid.eq(self.i.valid),
             edge.a.eq(self.i.payload.a),
@@ -108,14 +93,7 @@ class SystolicArray(Component):
     def _weights(self, m, columns):
         """Place the edge through which weights enter."""
         config = self.config
-        m.submodules.weight_edge = edge = WeightEdge(
-            rows=config.array.rows,
-            cols=config.array.cols,
-            width=config.element_width,
-            weight_depth=config.array.weight_depth,
-            gating=config.array.operand_gating,
-            transpose=config.array.b_transpose,
-        )
+        m.submodules.weight_edge = edge = WeightEdge(config)
         m.d.comb += [
             edge.en.eq(self.i_weights.valid),
             edge.slot.eq(self.i_weights.payload.slot),

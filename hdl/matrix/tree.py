@@ -10,7 +10,7 @@ from celosia.arch.formats import PAIRED_BITS, SCALE_BITS
 from celosia.arch.latency import (
     REGISTER_DEPTH,
     array_latency,
-    part_width,
+    factor_width,
     product_latency,
     row_width,
     weights_latency,
@@ -29,6 +29,7 @@ from celosia.hdl.matrix.array import (
 )
 from celosia.hdl.matrix.blocks import exponent_widths, operand
 from celosia.hdl.matrix.element import weight_registers
+from celosia.hdl.matrix.pairs import multiply_weight, pair_members
 from celosia.hdl.matrix.parts import PartAdder, at_place, part_layout, part_of
 from celosia.hdl.matrix.wide import in_place
 from celosia.hdl.memory.split_ram import SplitRam
@@ -75,7 +76,7 @@ class TreeColumn(Component):
             width + config.array.operand_gating + config.slot_scales + exponent_width
         )
         self.row_width = row_width(config)
-        self.part_width = part_width(config.array.pass_width) if config.passes > 1 else width
+        self.part_width = factor_width(config)
         members = {
             "a": In(data.ArrayLayout(signed(self.row_width), rows)),
             "slot": In(range(config.array.weight_depth)),
@@ -89,13 +90,9 @@ class TreeColumn(Component):
         members |= inputs(lower=config.low_rows > 0, block=config.block_exponents)
         members |= outputs(exponents=data.ArrayLayout(exponent_width, rows))
         members |= inputs(part=part_layout(config.array.pass_width, paired=config.paired))
-        if side:
-            beside = data.ArrayLayout(unsigned(self.part_width + config.array.operand_gating), rows)
-            products = data.ArrayLayout(signed(width + self.part_width), rows)
-            left = side == "left"
-            members["beside"] = Out(beside) if left else In(beside)
-            members["product"] = In(products) if left else Out(products)
-        super().__init__(members)
+        beside = data.ArrayLayout(unsigned(self.part_width + config.array.operand_gating), rows)
+        products = data.ArrayLayout(signed(width + self.part_width), rows)
+        super().__init__(members | pair_members(side, beside, products))
 
     def circuit(self, m):
         config = self.config
@@ -155,22 +152,15 @@ class TreeColumn(Component):
         kind = PackedMultiplier if right else Multiplier
         multiplier = kind(self.row_width, b_width=width, gating=self.config.array.operand_gating)
         m.submodules[f"multiplier_{row}"] = multiplier
-        m.d.comb += multiplier.a.eq(self.a[row])
         if self.config.array.operand_gating:
             blank = Signal(name=f"blank_{row}")
             counts = weight[width] | self.beside[row][width] if right else weight[width]
             m.d.comb += [multiplier.en.eq(live & counts), multiplier.clear.eq(blank)]
             m.d.sync += blank.eq(~multiplier.en)
+        pair = (self.beside[row], self.product[row]) if right else None
+        product = multiply_weight(m, multiplier, self.a[row], weight, pair)
         if not right:
-            m.d.comb += multiplier.b.eq(weight[:width])
-            product = delay(m, multiplier.p, product_latency(self.config) - 2)
-        else:
-            m.d.comb += [
-                multiplier.b[0].eq(self.beside[row][:width]),
-                multiplier.b[1].eq(weight[:width]),
-                self.product[row].eq(multiplier.p[0]),
-            ]
-            product = multiplier.p[1]
+            product = delay(m, product, product_latency(self.config) - 2)
         # Products of mantissas have no more bits than those of INT8.
         return product[: self.config.element_width + width].as_signed()
 
