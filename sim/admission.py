@@ -1,14 +1,13 @@
 """Checks of each instruction of a program before an engine runs the instruction."""
 
-import numpy as np
-
 from celosia.arch.config import Config
 from celosia.arch.errors import ProgramError
 from celosia.arch.formats import index_of
 from celosia.arch.isa import COLUMN_WIDTH, COUNT_WIDTH, RING_SLOTS, WIDE_FLAGS, Opcode
 from celosia.arch.sparse import LEAST_K
+from celosia.sim.accesses import check_accesses
 from celosia.sim.flow import Step
-from celosia.sim.regions import Region, meet, regions, sizes
+from celosia.sim.regions import meet, regions
 
 
 def check_step(step: Step, config: Config) -> None:
@@ -39,11 +38,7 @@ def check_step(step: Step, config: Config) -> None:
     if step.opcode == Opcode.SOFTMAX:
         _check_window(step)
         _check_beat(step, config)
-    reads, writes = regions(step, config)
-    for kind, touched in (("reads", reads), ("writes", writes)):
-        for region in touched:
-            _check_region(step, kind, region, config)
-    _check_taken(step, reads)
+    check_accesses(step, config)
 
 
 _FLAG_UNITS = {
@@ -65,6 +60,33 @@ _FLAG_UNITS = {
 }
 
 
+_NEEDED = {"by_tile": "factors", **dict.fromkeys(("second", "lower", "block"), "pair")}
+"""The flag that each of these flags needs."""
+
+_EXCLUDED = {
+    "polynomial": (
+        "takes polynomials of 16-bit operands, excluding",
+        ("wide_out", "table", "rotate", "times", "argmax"),
+    ),
+    "rotate": ("rotates pairs of columns, which excludes", ("relu", "table", "add")),
+    "times": ("multiplies by a second input, which excludes", ("relu", "table", "add", "rotate")),
+    "argmax": ("looks for the largest element, which excludes", ("table", "rotate", "times")),
+    "block": ("has block, which excludes", ("b_transpose", "lower")),
+}
+"""For each of these flags, the words of a refusal, and the flags that it excludes."""
+
+
+def _check_combined(step: Step) -> None:
+    """Refuse flags without the flag that they need, or together with one that they exclude."""
+    for flag, needed in _NEEDED.items():
+        if flag in step.flags and needed not in step.flags:
+            raise ProgramError(f"{step} has {flag}, which needs {needed}")
+    for flag, (refusal, excluded) in _EXCLUDED.items():
+        for other in excluded:
+            if {flag, other} <= step.flags:
+                raise ProgramError(f"{step} {refusal} {other}")
+
+
 def _check_flags(step: Step, config: Config) -> None:
     for flag in step.flags:
         unit = _FLAG_UNITS.get(flag)
@@ -72,16 +94,12 @@ def _check_flags(step: Step, config: Config) -> None:
             raise ProgramError(f"{step} needs the unit {unit}, which the configuration leaves out")
     if {"wide_out", "table"} <= step.flags:
         raise ProgramError(f"{step} cannot look up a table with a 16-bit output")
-    if "polynomial" in step.flags:
-        _check_polynomial(step)
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
         raise ProgramError(f"{step} can add a residual only with a 16-bit output")
     if step.opcode == Opcode.NORM and config.row_factors and not {"rms", "factors"} <= step.flags:
         raise ProgramError(f"{step} needs rms and factors, as row_factors is {config.row_factors}")
     if step.opcode == Opcode.SOFTMAX and config.row_factors:
         _check_weights(step, config)
-    if "by_tile" in step.flags and "factors" not in step.flags:
-        raise ProgramError(f"{step} has by_tile, which needs factors")
     if "spaced" in step.flags and (step["m"] != 1 or step["n"] % config.array.cols):
         raise ProgramError(
             f"{step} is spaced, so m must be 1 and n a multiple of {config.array.cols}, not "
@@ -93,6 +111,7 @@ def _check_flags(step: Step, config: Config) -> None:
         _check_pre(step, config)
     if "per_row" in step.flags:
         _check_per_row(step, config)
+    _check_combined(step)
     if "rotate" in step.flags:
         _check_rotate(step, config)
     if "times" in step.flags:
@@ -180,19 +199,12 @@ def _check_format(step: Step, config: Config) -> None:
 def _check_pair(step: Step, config: Config) -> None:
     """Refuse pairs of tiles that are neither appended nor resident, and lower bits without room."""
     if "pair" not in step.flags:
-        for flag in ("second", "lower", "block"):
-            if flag in step.flags:
-                raise ProgramError(f"{step} has {flag}, which needs pair")
         return
     needed = "append" if step.opcode == Opcode.PRELOAD else "resident"
     if needed not in step.flags:
         raise ProgramError(f"{step} has pair, which needs {needed}")
     if index_of(step.flags) or "grouped" in step.flags:
         raise ProgramError(f"{step} has pair, which excludes a weight format")
-    if "block" in step.flags:
-        for flag in ("b_transpose", "lower"):
-            if flag in step.flags:
-                raise ProgramError(f"{step} has block, which excludes {flag}")
     name = "k" if "b_transpose" in step.flags else "n"
     if step.opcode == Opcode.PRELOAD and step[name] % config.scratchpad.align:
         raise ProgramError(
@@ -261,16 +273,7 @@ def _check_per_row(step: Step, config: Config) -> None:
         )
 
 
-def _check_polynomial(step: Step) -> None:
-    for flag in ("wide_out", "table", "rotate", "times", "argmax"):
-        if flag in step.flags:
-            raise ProgramError(f"{step} takes polynomials of 16-bit operands, excluding {flag}")
-
-
 def _check_rotate(step: Step, config: Config) -> None:
-    for flag in ("relu", "table", "add"):
-        if flag in step.flags:
-            raise ProgramError(f"{step} rotates pairs of columns, which excludes {flag}")
     if step["n"] % 2:
         raise ProgramError(f"{step} rotates pairs of columns, so n must be even, not {step['n']}")
     period = step["table"]
@@ -290,9 +293,6 @@ def _check_rotate(step: Step, config: Config) -> None:
 
 
 def _check_times(step: Step) -> None:
-    for flag in ("relu", "table", "add", "rotate"):
-        if flag in step.flags:
-            raise ProgramError(f"{step} multiplies by a second input, which excludes {flag}")
     if not -128 <= step["table"] <= 127:
         raise ProgramError(
             f"{step} multiplies by a second input whose zero point is table, which must be from "
@@ -303,9 +303,6 @@ def _check_times(step: Step) -> None:
 
 
 def _check_argmax(step: Step) -> None:
-    for flag in ("table", "rotate", "times"):
-        if flag in step.flags:
-            raise ProgramError(f"{step} looks for the largest element, which excludes {flag}")
     if step["m"] != 1:
         raise ProgramError(
             f"{step} looks for the largest element of one row, so m must be 1, not {step['m']}"
@@ -370,45 +367,3 @@ def _check_window(step: Step) -> None:
                 raise ProgramError(f"{step} moves {name} to {column}, outside +-{bound}")
     if not -bound <= step["diagonal"] < bound:
         raise ProgramError(f"{step} has its diagonal at {step['diagonal']}, outside +-{bound}")
-
-
-def _check_taken(step: Step, reads: list[Region]) -> None:
-    """Refuse tile columns of sums that share accumulator rows: the first read clears them."""
-    for region in reads:
-        if region.memory == "acc" and region.m > 1 and abs(region.stride) < region.count:
-            raise ProgramError(
-                f"{step} takes accumulator rows twice: its tile columns are {region.stride} rows "
-                f"apart and have m = {region.count}"
-            )
-
-
-def _check_region(step: Step, kind: str, region: Region, config: Config) -> None:
-    first, last = region.addr, region.addr + region.stride * (region.m - 1)
-    low, high = min(first, last), max(first, last) + region.count
-    size = sizes(config)[region.memory]
-    if low < 0 or high > size:
-        raise ProgramError(
-            f"{step} {kind} {region.memory} from {low} to {high - 1}, but it has {size}"
-        )
-    if region.memory == "sp" and region.m * region.count:
-        flat = step.opcode in (Opcode.PARAMS, Opcode.TABLE)
-        if not flat and _crosses(region, low, high, config.bank_bytes):
-            raise ProgramError(
-                f"{step} {kind} a scratchpad row that crosses a bank of {config.bank_bytes} bytes"
-            )
-        _check_starts(step, kind, "scratchpad", region, config.scratchpad.align)
-    if region.memory == "dram":
-        _check_starts(step, kind, "external", region, config.mem_bytes)
-
-
-def _crosses(region: Region, low: int, high: int, bank: int) -> bool:
-    """Return whether a row of a region from cell ``low`` to ``high`` - 1 is in two banks."""
-    if low // bank == (high - 1) // bank:
-        return False
-    starts = region.addr + region.stride * np.arange(region.m, dtype=np.int64)
-    return bool(np.any(starts // bank != (starts + region.count - 1) // bank))
-
-
-def _check_starts(step: Step, kind: str, memory: str, region: Region, align: int) -> None:
-    if region.addr % align or (region.m > 1 and region.stride % align):
-        raise ProgramError(f"{step} {kind} {memory} rows that do not start at multiples of {align}")

@@ -8,7 +8,7 @@ from celosia.arch.micro.assembler import Microcode
 from celosia.arch.micro.isa import IMMEDIATE_WIDTH, OPERATIONS, Form, encode
 from celosia.arch.micro.memory import OPERANDS, memory_map
 from celosia.arch.presets import PRESETS
-from celosia.sim.micro_core import Micro, decode
+from celosia.sim.micro_decode import Micro, decode
 
 
 def test_every_word_decodes_to_what_was_encoded() -> None:

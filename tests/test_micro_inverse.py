@@ -8,7 +8,8 @@ import pytest
 from celosia.arch.micro.memory import LINK
 from celosia.arch.micro.microcode import assemble
 from celosia.arch.presets import PRESETS
-from celosia.sim.micro_core import MicroCore, signed
+from celosia.sim.micro_core import MicroCore
+from celosia.sim.micro_decode import signed
 from celosia.sim.micro_machine import MicroMachine
 from celosia.sim.reciprocal import reciprocal, rsqrt
 

@@ -10,7 +10,8 @@ from celosia.arch.micro.assembler import Microcode
 from celosia.arch.micro.isa import MULTIPLY_CYCLES
 from celosia.arch.presets import PRESETS
 from celosia.sim.interpreter import Interpreter
-from celosia.sim.micro_core import MicroCore, signed
+from celosia.sim.micro_core import MicroCore
+from celosia.sim.micro_decode import signed
 from celosia.sim.micro_machine import MicroMachine
 from celosia.tb.verify.random_programs import random_program
 
