@@ -47,7 +47,6 @@ class Accelerator(Component):
     def __init__(self, config: Config):
         if config.micro is not None:
             raise InputError(f"An accelerator has engines, which {config.name}, microcoded, lacks")
-        self.config = config
         super().__init__(machine_ports(config))
 
     def circuit(self, m):

@@ -39,11 +39,8 @@ class BusAccelerator(Component):
 
     def __init__(self, config: Config, bus: str, addresses: BusAddress):
         check_known("bus", bus, BRIDGES)
-        self.config = config
-        self.bus = bus
         self._accelerator = machine_component(config)
         self._bridge = BRIDGES[bus](config.memory, addresses)
-        self.addresses = addresses
         self.port_meanings = self._bridge.port_meanings
         # All ports of the accelerator except its memory ports, and the bridge's bus signals.
         members = {

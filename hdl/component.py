@@ -1,6 +1,7 @@
 """Base class of the project's Amaranth components; equal instances can share one module."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -32,6 +33,22 @@ def _ask(elaborate: Callable) -> Callable:
     return ask
 
 
+def _store(construct: Callable) -> Callable:
+    """Return a constructor that stores its arguments in attributes before it does anything else."""
+    signature = inspect.signature(construct)
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    _, *names = (name for name, each in signature.parameters.items() if each.kind in kinds)
+
+    @functools.wraps(construct)
+    def store(self, *arguments, **options):
+        bound = signature.bind(self, *arguments, **options)
+        bound.apply_defaults()
+        vars(self).update({name: bound.arguments[name] for name in names})
+        construct(self, *arguments, **options)
+
+    return store
+
+
 class Component(wiring.Component):
     """A component that may become a separate module, shared by equal instances.
 
@@ -42,13 +59,23 @@ class Component(wiring.Component):
     ``sync``. Its circuit depends only on its attributes. If it needs a separate reset or enable, it
     has a port for it, because ``ResetInserter`` and ``EnableInserter`` have no effect inside a
     module made by a placer.
+
+    The arguments of a subclass's constructor are attributes with the same names from its first line
+    on. If a port has the name of an argument, the attribute is the port.
     """
 
     def __init_subclass__(cls, **kwargs):
-        """Let the platform decide before an ``elaborate`` with which a subclass replaces this."""
+        """Store a constructor's arguments, and let the platform decide before ``elaborate``."""
         super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = _store(cls.__init__)
         if "elaborate" in vars(cls):
             cls.elaborate = _ask(cls.elaborate)
+
+    def __init__(self, signature=None):
+        for name in getattr(signature, "members", signature or {}):
+            vars(self).pop(name, None)
+        super().__init__(signature)
 
     def circuit(self, m: Module) -> None:
         """Add the statements and submodules of the component to ``m``."""

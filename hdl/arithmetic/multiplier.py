@@ -42,10 +42,7 @@ class Multiplier(Component):
             raise InputError(f"Multiplier width must be a positive integer, not {wrong!r}")
         if gating and stalling:
             raise InputError("A multiplier is either gating or stalling, not both")
-        self.width = width
         self.b_width = b_width
-        self.gating = gating
-        self.stalling = stalling
         members = {
             "a": In(signed(width)),
             "b": In(signed(b_width)),
@@ -123,10 +120,7 @@ class PackedMultiplier(Component):
         gating: bool = False,
         factor_width: int = HARDWARE_WIDTH,
     ):
-        self.width = width
         self.b_width = width if b_width is None else b_width
-        self.gating = gating
-        self.factor_width = factor_width
         self.overlapping = overlaps(width, self.b_width, factor_width)
         if self.overlapping and 2 * self.b_width > factor_width:
             raise InputError(

@@ -61,7 +61,6 @@ class PiecewisePolynomial(Component):
     """
 
     def __init__(self, polynomial: Polynomial):
-        self.polynomial = polynomial
         super().__init__(
             {
                 "en": In(1),

@@ -35,7 +35,6 @@ class Normalizer(Component):
     def __init__(self, width: int):
         if not 1 <= width <= MAX_WIDTH:
             raise InputError(f"Operand width must be from 1 to {MAX_WIDTH} bits, not {width!r}")
-        self.width = width
         super().__init__(
             {
                 "en": In(1),
@@ -86,7 +85,6 @@ class _Inverse(Component):
     def __init__(self, width: int, polynomial: Polynomial, root: int):
         self.normalizer = Normalizer(width)
         self.polynomial = PiecewisePolynomial(polynomial)
-        self.root = root
         super().__init__(
             {
                 "en": In(1),

@@ -129,9 +129,6 @@ class Requantizer(Component):
                 f"Requantizer multiplier_width must be {' or '.join(map(str, MULTIPLIER_WIDTHS))} "
                 f"bits, not {multiplier_width!r}"
             )
-        self.multiplier_width = multiplier_width
-        self.registered = registered
-        self.sleep = sleep
         super().__init__(
             {
                 "en": In(1),

@@ -76,8 +76,6 @@ class Axi4Bridge(Component):
     addresses: BusAddress
 
     def __init__(self, memory: Memory, addresses: BusAddress):
-        self.memory = memory
-        self.addresses = addresses
         super().__init__(
             {
                 "read": In(MemoryReadPort(memory)),

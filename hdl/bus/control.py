@@ -27,9 +27,7 @@ class ControlledAccelerator(Component):
 
     def __init__(self, accelerator: Component, control: str):
         check_known("control", control, CONTROLS)
-        self.accelerator = accelerator
         self.config = accelerator.config
-        self.control = control
         self._control = CONTROLS[control]()
         self.port_meanings = {
             **getattr(accelerator, "port_meanings", {}),

@@ -56,8 +56,6 @@ class BurstCutter(Component):
     """
 
     def __init__(self, memory: Memory, longest: int):
-        self.memory = memory
-        self.longest = longest
         super().__init__(
             {
                 "request": In(MemoryReadPort(memory).members["request"].signature),
@@ -107,9 +105,6 @@ class WishboneBridge(Component):
     def __init__(self, memory: Memory, addresses: BusAddress, longest: int = 32):
         if not 1 <= longest <= 256:
             raise InputError(f"Longest Wishbone burst must be from 1 to 256 words, not {longest}")
-        self.memory = memory
-        self.addresses = addresses
-        self.longest = longest
         super().__init__(
             {
                 "read": In(MemoryReadPort(memory)),

@@ -43,8 +43,6 @@ class CommandQueue(Component):
     """Cycles from the departure of a command to the change of the queue's counters."""
 
     def __init__(self, engine: Engine, depth: int, *, parity: bool = False):
-        self.engine = engine
-        self.depth = depth
         self.latency = queue_latency(depth)
         self.stored = depth > 2
         self._parity = parity
@@ -304,7 +302,6 @@ class Dispatch(Component):
     """
 
     def __init__(self, control: Control):
-        self.control = control
         members = {
             "i": In(stream.Signature(WORD)),
             "clear": In(1),

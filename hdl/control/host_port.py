@@ -52,9 +52,7 @@ class HostRegisters(RunRegisters):
     """
 
     def __init__(self, program_depth: int, widths: Mapping[str, int], *, argmax: bool = False):
-        self.program_depth = program_depth
         self.widths = dict(widths)
-        self.argmax = argmax
         addr_width = (program_depth - 1).bit_length()
         super().__init__(
             {

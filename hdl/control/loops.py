@@ -22,7 +22,6 @@ class Loops(Component):
     """
 
     def __init__(self, addr_width: int):
-        self.addr_width = addr_width
         super().__init__(
             {
                 "clear": In(1),

@@ -75,8 +75,6 @@ class Watchdog(Component):
     """
 
     def __init__(self, width: int, cycles: int):
-        self.width = width
-        self.cycles = cycles
         super().__init__({"watched": In(width), "expired": Out(width)})
 
     def circuit(self, m):

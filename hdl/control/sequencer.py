@@ -147,8 +147,6 @@ class Sequencer(Component):
     """
 
     def __init__(self, control: Control, instructions: Sequence[Definition]):
-        self.control = control
-        self.instructions = instructions
         addr_width = (control.program_depth - 1).bit_length()
         super().__init__(
             {

@@ -17,7 +17,6 @@ class Throttle(Component):
     """
 
     def __init__(self, period: int):
-        self.period = period
         super().__init__({"thermal": In(ThermalPort()), "hold": Out(1)})
 
     def circuit(self, m):

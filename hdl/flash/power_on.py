@@ -67,9 +67,6 @@ class PowerOn(Component):
     request: wiring.PureInterface
 
     def __init__(self, configuration: int, addr: int, size: int):
-        self.configuration = configuration
-        self.addr = addr
-        self.size = size
         super().__init__(
             {
                 "o_read": Out(stream.Signature(READ)),

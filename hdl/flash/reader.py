@@ -81,7 +81,6 @@ class FlashReader(Component):
             raise InputError(f"Lanes of a flash must be 1 or 4, not {lanes!r}")
         self.timing = chip.at(clock)
         self.steps = start_up(chip, lanes)
-        self.lanes = lanes
         super().__init__(
             {
                 "i": In(stream.Signature(READ)),

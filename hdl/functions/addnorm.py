@@ -153,8 +153,6 @@ class AddNormUnit(Component):
             raise InputError(f"Norm lanes must be a positive integer, not {lanes!r}")
         if not 1 <= max_row <= MAX_NORM_ROW:
             raise InputError(f"Norm max_row must be from 1 to {MAX_NORM_ROW}, not {max_row!r}")
-        self.lanes = lanes
-        self.max_row = max_row
         self._statistics = RowStatistics(lanes=lanes, max_row=max_row)
         beat = sum_layout(lanes)
         statistics = self._statistics.signature.members

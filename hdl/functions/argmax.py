@@ -33,7 +33,6 @@ class ArgmaxUnit(Component):
     def __init__(self, lanes: int):
         if lanes < 1:
             raise InputError(f"Argmax lanes must be a positive integer, not {lanes!r}")
-        self.lanes = lanes
         super().__init__(
             {
                 "valid": In(1),

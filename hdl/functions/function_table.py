@@ -40,9 +40,6 @@ class FunctionLane(Component):
     """
 
     def __init__(self, slots: int, operand_width: int, level: str):
-        self.slots = slots
-        self.operand_width = operand_width
-        self.level = level
         super().__init__(
             {
                 "en": In(1),
@@ -112,10 +109,6 @@ class FunctionTable(Component):
     latency = POLYNOMIAL_LATENCY
 
     def __init__(self, lanes: int, slots: int, operand_width: int = 8, level: str = "none"):
-        self.lanes = lanes
-        self.slots = slots
-        self.operand_width = operand_width
-        self.level = level
         values = data.ArrayLayout(signed(8), lanes)
         super().__init__(
             {

@@ -46,8 +46,6 @@ class RotaryUnit(Component):
             raise InputError(
                 f"Rotary operand_width must be from 2 to {WIDE_BITS} bits, not {operand_width!r}"
             )
-        self.lanes = lanes
-        self.operand_width = operand_width
         elements = data.ArrayLayout(signed(16), lanes)
         super().__init__(
             {

@@ -69,7 +69,6 @@ class RowDivide(Component):
     o: stream.Interface
 
     def __init__(self, lanes: int, weighted: stream.Signature):
-        self.lanes = lanes
         self.latency = DIVIDE_LATENCY
         super().__init__({"i": In(weighted), "o": Out(stream.Signature(probability_layout(lanes)))})
 

@@ -80,7 +80,6 @@ class RowMaximum(Component):
     o: stream.Interface
 
     def __init__(self, lanes: int, max_beats: int, *, factors: int = 0, parity: bool = False):
-        self.lanes, self.factors = lanes, factors
         self.depth = ceil_log2(lanes)
         self.queue = RowQueue(
             score_layout(lanes),

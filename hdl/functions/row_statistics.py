@@ -37,8 +37,6 @@ class RowStatistics(Component):
     """
 
     def __init__(self, *, lanes: int, max_row: int):
-        self.lanes = lanes
-        self.max_row = max_row
         self._squares_width = (max_row << 30).bit_length()
         self._root = ReciprocalSqrt(((max_row**2 << 30) + (1 << EPS_WIDTH) - 1).bit_length())
         super().__init__(

@@ -36,9 +36,6 @@ class LookupTable(Component):
         for name, count in (("lanes", lanes), ("slots", slots)):
             if count < 1:
                 raise InputError(f"Table {name} must be a positive integer, not {count!r}")
-        self.lanes = lanes
-        self.slots = slots
-        self.level = level
         super().__init__(
             {
                 "en": In(1),

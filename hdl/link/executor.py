@@ -40,9 +40,6 @@ class LinkExecutor(Component):
     """
 
     def __init__(self, memory: Memory, *, program_depth: int, identity: Identity):
-        self.memory = memory
-        self.program_depth = program_depth
-        self.identity = identity
         super().__init__(
             {
                 "i": In(stream.Signature(REQUEST)),

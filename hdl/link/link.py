@@ -26,10 +26,6 @@ class Link(Component):
     """
 
     def __init__(self, memory: Memory, *, program_depth: int, identity: Identity, timeout: int):
-        self.memory = memory
-        self.program_depth = program_depth
-        self.identity = identity
-        self.timeout = timeout
         super().__init__(
             {
                 "i": In(Flow(RECEIVED)),

@@ -39,8 +39,6 @@ class RequestReceiver(Component):
             raise InputError(
                 f"Link payload must be a power of two from 32 to 32768 bytes, not {payload_bytes}"
             )
-        self.payload_bytes = payload_bytes
-        self.timeout = timeout
         super().__init__(
             {
                 "i": In(Flow(RECEIVED)),

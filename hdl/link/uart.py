@@ -53,7 +53,6 @@ class UartReceiver(Component):
 
     def __init__(self, divisor: int):
         check_divisor(divisor)
-        self.divisor = divisor
         super().__init__()
 
     def circuit(self, m):
@@ -107,7 +106,6 @@ class UartTransmitter(Component):
 
     def __init__(self, divisor: int):
         check_divisor(divisor)
-        self.divisor = divisor
         super().__init__()
 
     def circuit(self, m):

@@ -26,8 +26,6 @@ class BlockEncoder(Component):
     """
 
     def __init__(self, *, rows: int, cols: int):
-        self.rows = rows
-        self.cols = cols
         row = data.ArrayLayout(OPERAND_BITS, cols)
         super().__init__(
             {

@@ -51,8 +51,6 @@ class ElementColumn(Component):
     """
 
     def __init__(self, config: MatrixConfig, side: str = ""):
-        self.config = config
-        self.side = side
         array, rows = config.array, config.array.rows
         gating, transpose = array.operand_gating, array.b_transpose
         operand, slot = signed(config.element_width), range(array.weight_depth)

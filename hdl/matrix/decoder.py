@@ -44,8 +44,6 @@ class DecodeSteps(Component):
 
     def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):
         self.formats = tuple(formats)
-        self.group = group
-        self.rows = rows
         super().__init__(
             {
                 "format": In(range(len(formats) + 1)),
@@ -112,7 +110,6 @@ class WeightDecoder(Component):
     """
 
     def __init__(self, config: MatrixConfig):
-        self.config = config
         elements = config.line_elements
         scale = OPERAND_BITS * (config.slot_scales > 0)
         super().__init__(

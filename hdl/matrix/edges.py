@@ -129,11 +129,8 @@ class SumEdge(Component):
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):
-        self.sleep = sleep
         self.late = tuple(late)
         self.cols = cols = len(self.late)
-        self.width = width
-        self.latency = latency
         sums = data.ArrayLayout(signed(width), cols)
         super().__init__({"valid": In(1), "i": In(sums), "o_valid": Out(1), "o": Out(sums)})
 

@@ -82,16 +82,7 @@ class ProcessingElement(Component):
         side: str = "",
         pass_width: int = OPERAND_BITS,
     ):
-        self.side = side
-        self.pass_width = pass_width
         self.part_width = part_width(pass_width) if pass_width < OPERAND_BITS else width
-        self.weight_depth = weight_depth
-        self.width = width
-        self.sum_i_width = sum_i_width
-        self.sum_o_width = sum_o_width
-        self.gating = gating
-        self.transpose = transpose
-        self.sleep = sleep
         operand, slot = signed(width), range(weight_depth)
         members = {
             "a_i": In(operand),

@@ -26,7 +26,6 @@ class ActivationEntry(Component):
     """
 
     def __init__(self, config: MatrixConfig):
-        self.config = config
         members = {
             "elements": In(data.ArrayLayout(8 + config.array.wide, config.array.rows)),
             "note": In(vector_layout(config)),

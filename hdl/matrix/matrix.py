@@ -58,7 +58,6 @@ class MatrixEngine(Component):
     """
 
     def __init__(self, config: MatrixConfig):
-        self.config = config
         members = {
             "i": In(stream.Signature(command_layout(Engine.MATRIX))),
             "status": Out(EngineStatus()),

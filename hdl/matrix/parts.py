@@ -58,7 +58,6 @@ class PartAdder(Component):
     """
 
     def __init__(self, width: int):
-        self.width = width
         super().__init__(
             {"a": In(signed(width)), "b": In(signed(2)), "p": Out(signed(width)), "carry": Out(1)}
         )

@@ -32,9 +32,6 @@ class Retirement(Component):
     """
 
     def __init__(self, *, addr_width: int, latency: int, settle: int, dispatch: int):
-        self.latency = latency
-        self.settle = settle
-        self.dispatch = dispatch
         super().__init__(
             {
                 "offered": In(1),

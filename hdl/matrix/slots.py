@@ -33,9 +33,6 @@ class SlotGuard(Component):
 
     def __init__(self, *, lines: int, weight_depth: int, late: int, systolic: bool):
         self.depth = JOBS_AHEAD + REGISTERED_AHEAD * late
-        self.lines = lines
-        self.weight_depth = weight_depth
-        self.systolic = systolic
         members = {
             "slot": In(range(weight_depth)),
             "line": In(range(self.lines)),

@@ -57,7 +57,6 @@ class ActivationStreamer(Component):
     """
 
     def __init__(self, config: MatrixConfig):
-        self.config = config
         super().__init__(
             {
                 "i": In(stream.Signature(job_layout(config))),

@@ -42,7 +42,6 @@ class SystolicArray(Component):
     """
 
     def __init__(self, config: MatrixConfig):
-        self.config = config
         super().__init__(array_members(config))
 
     @property

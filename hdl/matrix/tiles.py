@@ -76,7 +76,6 @@ class TileWalker(Component):
     """
 
     def __init__(self, config: MatrixConfig):
-        self.config = config
         command = command_layout(Engine.MATRIX)
         members = {
             "i": In(stream.Signature(command)),

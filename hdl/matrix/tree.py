@@ -68,10 +68,7 @@ class TreeColumn(Component):
     """
 
     def __init__(self, config: MatrixConfig, side: str = "", exponent_width: int = 0):
-        self.config = config
-        self.side = side
         rows, width = config.array.rows, config.element_width
-        self.exponent_width = exponent_width
         self.weight_width = (
             width + config.array.operand_gating + config.slot_scales + exponent_width
         )
@@ -230,7 +227,6 @@ class TreeArray(Component):
     """
 
     def __init__(self, config: MatrixConfig):
-        self.config = config
         super().__init__(array_members(config))
 
     @property

@@ -96,7 +96,6 @@ class WeightFetcher(Component):
     """
 
     def __init__(self, config: MatrixConfig):
-        self.config = config
         members = {
             "i": In(stream.Signature(command_layout(Engine.MATRIX))),
             "b": Out(ReadPort(config.access)),

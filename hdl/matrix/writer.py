@@ -35,7 +35,6 @@ class WeightWriter(Component):
     """
 
     def __init__(self, config: MatrixConfig):
-        self.config = config
         elements, pairs = max(config.array.rows, config.array.cols), config.packed_cache is not None
         points = config.array.zero_points
         note = {

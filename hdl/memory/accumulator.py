@@ -64,10 +64,6 @@ class AccumulatorMemory(Component):
             raise InputError(f"Accumulator memory cols must be a positive integer, not {cols!r}")
         self._depth = -(-accumulators.depth // 2)
         self._addr_width = accumulators.addr_width
-        self._stages = stages
-        self._throttle = throttle
-        self._scales = scaled
-        self._level = level
         self._layout = data.ArrayLayout(signed(accumulators.width), cols)
         kind = SUMS[stages + (stages and level == "correct")]
         self._sums = kind(self._layout, level, sleep=sleep)
@@ -92,7 +88,7 @@ class AccumulatorMemory(Component):
 
         # An accumulated row has priority; the other bank is free for the drain.
         taken = adding.valid & (adding.addr[0] == draining.payload[0])
-        m.d.comb += draining.ready.eq(~(taken | self.hold if self._throttle else taken))
+        m.d.comb += draining.ready.eq(~(taken | self.hold if self.throttle else taken))
         for parity, bank in enumerate(banks):
             drains = draining.valid & (draining.payload[0] == parity)
             m.d.comb += bank.read_en.eq(sums.enable(drains))
@@ -163,7 +159,7 @@ class AccumulatorMemory(Component):
                 m.d.comb += value.eq(total_before[column])
             with m.Elif(kept):
                 m.d.comb += value.eq(row[column])
-        added = self._scaled(m, addend_2) if self._scales else addend_2
+        added = self._scaled(m, addend_2) if self.scaled else addend_2
         added = [delay(m, value, sums.latency, en=sums.enable(add_2)) for value in added]
         for column, value in enumerate(total):
             m.d.comb += value.eq(base[column] + added[column])
@@ -177,11 +173,11 @@ class AccumulatorMemory(Component):
                 bank.write_stb.eq(delay(m, adds, 1, reset=True)),
                 bank.clear_stb.eq(delay(m, clears, 1, reset=True)),
                 bank.write_addr.eq(delay(m, addr, 1)),
-                bank.write_row.eq((total, total_before)[self._stages]),
+                bank.write_row.eq((total, total_before)[self.stages]),
             ]
 
         held = delay(m, filled[clear_addr_1[0]], 1, reset=True)
-        if self._level != "none":
+        if self.level != "none":
             # A row that is neither added to nor drained is read all the same.
             added_to = add_1 & ~after_1 & ~reduce(or_, before)
             used = [
@@ -196,7 +192,7 @@ class AccumulatorMemory(Component):
                 errors.append(Mux(delay(m, uses, 1), row_errors, 0))
             gather(m, self, errors)
 
-        late = self._stages
+        late = self.stages
         m.d.comb += [
             self.drain.valid.eq(delay(m, drained_1, 1 + late, reset=True)),
             self.drain.data.eq(delay(m, Mux(held, Value.cast(drained), 0), late)),

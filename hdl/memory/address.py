@@ -79,8 +79,6 @@ class Rows(Component):
     """
 
     def __init__(self, memory: Memory, access: Access, *, stages: int):
-        self.memory = memory
-        self.stages = stages
         super().__init__(
             {
                 "i": In(stream.Signature(command_layout(Engine.LOAD))),
@@ -152,7 +150,6 @@ class Bursts(Component):
     """
 
     def __init__(self, memory: Memory, access: Access):
-        self.memory = memory
         super().__init__(
             {
                 "i": In(stream.Signature(row_layout(memory, access))),

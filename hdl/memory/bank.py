@@ -39,10 +39,6 @@ class Bank(Component):
                 raise InputError(
                     f"Bank {name} must be a power of two of at least {least}, not {value}"
                 )
-        self.line_bytes = line_bytes
-        self.size = size
-        self.level = level
-        self.align = align
         addr_width = (size - 1).bit_length()
         line = data.ArrayLayout(unsigned(8), line_bytes)
         super().__init__(

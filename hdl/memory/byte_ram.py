@@ -32,8 +32,6 @@ class ByteRam(Component):
     """
 
     def __init__(self, width: int, depth: int):
-        self.width = width
-        self.depth = depth
         super().__init__(
             {
                 "en": In(1),

@@ -19,8 +19,6 @@ class LateRam(Component):
     """
 
     def __init__(self, width: int, depth: int):
-        self.width = width
-        self.depth = depth
         self.columns = tuple(code_columns(width, "correct"))
         addr_width = (depth - 1).bit_length()
         super().__init__(

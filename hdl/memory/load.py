@@ -37,8 +37,6 @@ class LoadEngine(Component):
 
     def __init__(self, memory: Memory, access: Access, *, stages: int = 0, level: str = "none"):
         self._memory, self._access = memory, access
-        self.stages = stages
-        self.level = level
         ports = {
             "i": In(stream.Signature(command_layout(Engine.LOAD))),
             "status": Out(EngineStatus()),

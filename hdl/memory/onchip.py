@@ -35,8 +35,6 @@ class OnchipMemory(Component):
                 f"On-chip memory must have at least two words of {memory.word_bytes} bytes and at "
                 f"most 2**mem_addr_width = {1 << memory.addr_width} bytes, not {size}"
             )
-        self.memory = memory
-        self.size = size
         super().__init__(
             {
                 "read": In(MemoryReadPort(memory)),

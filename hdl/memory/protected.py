@@ -111,8 +111,6 @@ class WordDecoder(Component):
     """
 
     def __init__(self, width: int, level: str):
-        self.width = width
-        self.level = level
         self.columns = tuple(code_columns(width, level))
         super().__init__(
             {
@@ -160,12 +158,7 @@ class ProtectedRam(Component):
         parts: bool = False,
         held: bool = False,
     ):
-        self.level = level
-        self.width = width
-        self.depth = depth
         self.part = part or width
-        self.parts = parts
-        self.held = held
         self.columns = tuple(code_columns(self.part, level))
         addr_width = (depth - 1).bit_length()
         super().__init__(
@@ -219,8 +212,6 @@ class ProtectedFifo(Component):
     """
 
     def __init__(self, width: int, depth: int, level: str):
-        self.width = width
-        self.depth = depth
         self.code = level
         super().__init__(
             {

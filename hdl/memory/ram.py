@@ -29,11 +29,7 @@ class Ram(Component):
         transparent: bool = False,
         ordered: bool = True,
     ):
-        self.width = width
         self.part = part or width
-        self.depth = depth
-        self.transparent = transparent
-        self.ordered = ordered
         addr_width = (depth - 1).bit_length()
         super().__init__(
             {

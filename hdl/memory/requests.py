@@ -21,7 +21,6 @@ class Requests(Component):
     """
 
     def __init__(self, access: Access, note: ShapeLike, *, stages: int):
-        self.stages = stages
         self.request = data.StructLayout({"addr": unsigned(access.addr_width), "note": note})
         super().__init__(
             {

@@ -98,14 +98,8 @@ class Scratchpad(Component):
     ):
         if banks < 1 or banks & (banks - 1):
             raise InputError(f"Scratchpad banks must be a power of two, not {banks!r}")
-        self.access = access
         self.writers, self._widths = tuple(writers), tuple(writers.values())
         self.readers = tuple(readers)
-        self.banks = banks
-        self.bank_bytes = bank_bytes
-        self.stages = stages
-        self.level = level
-        self.throttle = throttle
         ports = {f"read_{name}": In(ReadPort(access)) for name in self.readers}
         ports |= {f"write_{name}": In(WritePort(access)) for name in writers}
         if throttle:

@@ -24,7 +24,6 @@ class SplitRam(Ram):
     """
 
     def __init__(self, width: int, depth: int, *, part: int, stages: int = 0):
-        self.stages = stages
         super().__init__(width, depth, part=part, ordered=False)
 
     def circuit(self, m):

@@ -36,7 +36,6 @@ class StoreEngine(Component):
 
     def __init__(self, memory: Memory, access: Access, *, stages: int = 0):
         self._memory, self._access = memory, access
-        self.stages = stages
         ports = {
             "i": In(stream.Signature(command_layout(Engine.STORE))),
             "status": Out(EngineStatus()),

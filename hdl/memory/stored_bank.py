@@ -41,10 +41,6 @@ class AccumulatorBank(Component):
     def __init__(
         self, depth: int, layout: data.ArrayLayout, level: str = "none", *, later: int = 0
     ):
-        self._depth = depth
-        self._later = later
-        self._level = level
-        self._layout = layout
         addr_width = (depth - 1).bit_length()
         super().__init__(
             {
@@ -61,10 +57,10 @@ class AccumulatorBank(Component):
         )
 
     def circuit(self, m):
-        size, part = self._layout.size, self._layout.size // self._layout.length
-        m.submodules.rows = rows = protected_ram(size, self._depth, self._level, part=part)
-        m.submodules.marks = marks = protected_ram(1, self._depth, self._level)
-        if self._level != "none":
+        size, part = self.layout.size, self.layout.size // self.layout.length
+        m.submodules.rows = rows = protected_ram(size, self.depth, self.level, part=part)
+        m.submodules.marks = marks = protected_ram(1, self.depth, self.level)
+        if self.level != "none":
             # Rows that hold no sum may be anything.
             filled = delay(m, self.filled, 1)
             m.d.comb += self.errors.eq(Mux(filled, rows.errors, 0) | marks.errors)
@@ -75,9 +71,9 @@ class AccumulatorBank(Component):
             marks.read_en.eq(self.read_en),
             marks.read_addr.eq(self.read_addr),
             self.filled.eq(marks.read_data),
-            rows.write_addr.eq(delay(m, self.write_addr, self._later)),
+            rows.write_addr.eq(delay(m, self.write_addr, self.later)),
             rows.write_data.eq(self.write_row),
-            rows.write_en.eq(delay(m, self.write_stb, self._later, reset=True)),
+            rows.write_en.eq(delay(m, self.write_stb, self.later, reset=True)),
             marks.write_addr.eq(self.write_addr),
             marks.write_data.eq(self.write_stb),
             marks.write_en.eq(self.write_stb | self.clear_stb),
@@ -94,7 +90,6 @@ class StoredBank(Component):
     """
 
     def __init__(self, depth: int, layout: data.ArrayLayout):
-        self._depth = depth
         self._part = layout.size // layout.length
         self._columns = code_columns(self._part, "correct")
         size = self._part + check_bits(self._columns)
@@ -115,8 +110,8 @@ class StoredBank(Component):
 
     def circuit(self, m):
         stored = coded(self.write_row.as_value(), self._part, self._columns)
-        m.submodules.rows = rows = Ram(len(stored), self._depth, ordered=False)
-        m.submodules.marks = marks = protected_ram(1, self._depth, "correct")
+        m.submodules.rows = rows = Ram(len(stored), self.depth, ordered=False)
+        m.submodules.marks = marks = protected_ram(1, self.depth, "correct")
         m.d.comb += [
             rows.read_en.eq(self.read_en),
             rows.read_addr.eq(self.read_addr),

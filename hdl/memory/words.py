@@ -19,7 +19,6 @@ class WordSplitter(Component):
     """
 
     def __init__(self, memory: Memory, width: int):
-        self.width = width
         self.ratio = memory.width // width
         words = MemoryWritePort(memory).members["data"].signature
         super().__init__(
@@ -60,10 +59,7 @@ class WordCollector(Component):
     """
 
     def __init__(self, memory: Memory, width: int, depth: int, more: int = 1):
-        self.width = width
         self.ratio = memory.width // width
-        self.depth = depth
-        self.more = more
         super().__init__(
             {
                 "take": In(1),

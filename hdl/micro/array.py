@@ -30,8 +30,6 @@ class MicroArray(Component):
     """
 
     def __init__(self, array: records.Array, accumulators: records.Accumulators):
-        self.array = array
-        self.accumulators = accumulators
         super().__init__(
             {
                 "byte": In(8),

@@ -51,8 +51,6 @@ class MicroCore(Component):
         data_depth: int,
         requantizer: bool,
     ):
-        self.requantizer = requantizer
-        self._microcode = microcode
         super().__init__(
             {
                 "mem_read": Out(MemoryReadPort(memory)),
@@ -210,7 +208,7 @@ class MicroCore(Component):
         """Fetch the micro-instruction after the next one, and let the next one begin."""
         control = self._control
         m.submodules.microcode = rom = Memory(
-            shape=unsigned(32), depth=len(self._microcode), init=self._microcode
+            shape=unsigned(32), depth=len(self.microcode), init=self.microcode
         )
         fetch = rom.read_port()
         place = Signal.like(self._next)

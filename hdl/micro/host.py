@@ -24,7 +24,6 @@ class MicroHost(RunRegisters):
     """
 
     def __init__(self, program_depth: int, memory: Map):
-        self.program_depth = program_depth
         self._map = memory
         super().__init__(
             {

@@ -25,7 +25,6 @@ class MicroMachine(Component):
     """
 
     def __init__(self, config: Config):
-        self.config = config
         super().__init__(machine_ports(config))
 
     def circuit(self, m):

@@ -22,7 +22,6 @@ class SparseMatrixEngine(Component):
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):
-        self.config = config
         self._dense, self._sparse = MatrixEngine(config), SparseUnit(config, sparse)
         members = dict(self._dense.signature.members)
         members |= {

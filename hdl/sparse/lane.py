@@ -47,7 +47,6 @@ class SparseLane(Component):
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):
-        self.config = config
         self.longest_row = sparse.longest_row
         load = load_bytes(config.access)
         members = {

@@ -40,8 +40,6 @@ class SparseUnit(Component):
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):
-        self.config = config
-        self.sparse = sparse
         self.lanes = sparse.lanes
         most = self.lanes << (2 * RUN_WIDTH)
         super().__init__(

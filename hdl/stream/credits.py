@@ -22,8 +22,6 @@ class CreditQueue(Component):
     """
 
     def __init__(self, payload: ShapeLike, latency: int):
-        self.payload = payload
-        self.latency = latency
         super().__init__(
             {
                 "taken": In(1),

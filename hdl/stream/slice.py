@@ -52,8 +52,6 @@ class RegisterSlice(Component):
     """
 
     def __init__(self, shape, *, forward: bool = False):
-        self.shape = shape
-        self.forward = forward
         signature = stream.Signature(shape)
         super().__init__({"i": In(signature), "o": Out(signature), "following": Out(shape)})
 

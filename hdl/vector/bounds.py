@@ -16,7 +16,6 @@ class OutputBounds(Component):
     """
 
     def __init__(self, *, operand_width: int):
-        self.operand_width = operand_width
         super().__init__(
             {"zero": In(signed(8)), "wide": In(1), "relu": In(1), "o": Out(bounds_layout())}
         )

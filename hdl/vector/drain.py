@@ -35,7 +35,6 @@ class DrainReader(Component):
     """
 
     def __init__(self, config: VectorConfig):
-        self.config = config
         self.wider = config.fused is not None and config.beat_lanes > config.vector.lanes
         members = {
             "start": In(1),

@@ -72,7 +72,6 @@ class Epilogue(Component):
     """Cycles by which the result of a polynomial is later than the result of a table lookup."""
 
     def __init__(self, config: VectorConfig):
-        self.config = config
         lanes = config.beat_lanes
         members = {
             "start": In(1),

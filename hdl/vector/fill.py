@@ -21,7 +21,6 @@ class Fill(Component):
     """
 
     def __init__(self, config: VectorConfig):
-        self.config = config
         largest = max(config.vector.words, config.table_slots)
         members = {
             "start": In(1),

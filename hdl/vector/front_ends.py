@@ -35,7 +35,6 @@ class FrontEnds(Component):
     """
 
     def __init__(self, config: VectorConfig):
-        self.config = config
         beats = stream.Signature(beat_layout(config.access))
         members = {
             "start": In(1),

@@ -27,7 +27,6 @@ class MapFront(Component):
     """
 
     def __init__(self, access: Access, lanes: int, beat_lanes: int):
-        self.lanes = lanes
         super().__init__(
             {
                 "wide": In(1),
@@ -68,7 +67,6 @@ class ColumnOffset(Component):
     offset: Out(signed(OFFSET_WIDTH))
 
     def __init__(self, lanes: int):
-        self.lanes = lanes
         super().__init__()
 
     def circuit(self, m):
@@ -105,7 +103,6 @@ class SoftmaxFront(Component):
     """
 
     def __init__(self, config: VectorConfig):
-        self.config = config
         factor = {}
         if config.row_factors:
             factor["number"] = In(range(config.row_factors))
@@ -215,7 +212,6 @@ class NormFront(Component):
     """
 
     def __init__(self, config: VectorConfig):
-        self.config = config
         lanes = config.vector.lanes
         factor = {"factor": Out(Flow(factor_layout()))} if config.row_factors else {}
         super().__init__(

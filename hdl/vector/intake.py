@@ -28,7 +28,6 @@ class Intake(Component):
     """
 
     def __init__(self, config: VectorConfig):
-        self.config = config
         super().__init__(
             {
                 "words": In(stream.Signature(word_layout(config, marked=True))),

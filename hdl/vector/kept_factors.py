@@ -27,7 +27,6 @@ class KeptFactors(Component):
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):
-        self.rows = rows
         self.has_norm = norm
         self.has_softmax = softmax
         numbered = numbered_layout(rows)

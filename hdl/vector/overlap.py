@@ -29,8 +29,6 @@ class Overlap(Component):
     """
 
     def __init__(self, *, stages: int, fused: bool):
-        self.stages = stages
-        self.fused = fused
         commands = command_layout(Engine.VECTOR)
         super().__init__(
             {

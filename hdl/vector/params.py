@@ -113,11 +113,8 @@ class ParamMemory(Component):
     def __init__(
         self, config: VectorConfig, depth: int = 0, *, marked: bool = False, factored: bool = False
     ):
-        self.config = config
-        self.factored = factored
         members = factor_members(config) if factored else {}
         self.depth = depth or config.vector.words
-        self.marked = marked
         addr_width = (config.vector.words - 1).bit_length()
         self._addr_width = max(1, addr_width)
         super().__init__(

@@ -32,9 +32,6 @@ class RowReader(Component):
     """
 
     def __init__(self, access: Access, *, stages: int = 0, wraps: bool = False, ahead: int = 0):
-        self.access = access
-        self.stages = stages
-        self.wraps = wraps
         self.ahead = max(ahead, reader_latency(stages))
         super().__init__(
             {

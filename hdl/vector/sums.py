@@ -23,9 +23,6 @@ class SumWriter(Component):
     """
 
     def __init__(self, access: Access, lanes: int, *, stages: int = 0, forward: bool = False):
-        self.access = access
-        self.stages = stages
-        self.forward = forward
         super().__init__(
             {
                 "start": In(1),

@@ -87,7 +87,6 @@ class VectorEngine(Component):
     """
 
     def __init__(self, config: VectorConfig, instructions: Sequence[Definition]):
-        self.config = config
         self.instructions = tuple(instructions)
         members = {
             "i": In(stream.Signature(command_layout(Engine.VECTOR))),

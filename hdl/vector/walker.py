@@ -102,9 +102,6 @@ class Walker(Component):
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):
-        self.addr_width = addr_width
-        self.wraps = wraps
-        self.stages = stages
         super().__init__(
             {
                 "start": In(1),

@@ -30,7 +30,6 @@ class VectorWalks(Component):
     """
 
     def __init__(self, config: VectorConfig):
-        self.config = config
         self.param_addr_width = max(1, (config.vector.words - 1).bit_length())
         rows = walk_layout(config.access.addr_width)
         members = {

@@ -63,8 +63,6 @@ class BlockReader(Component):
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):
-        self.memory = memory
-        self.chip = chip
         super().__init__(
             {
                 "port": In(MemoryReadPort(memory)),
@@ -142,8 +140,6 @@ class BlockWriter(Component):
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):
-        self.memory = memory
-        self.chip = chip
         super().__init__(
             {
                 "port": In(MemoryWritePort(memory)),

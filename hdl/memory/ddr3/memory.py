@@ -37,8 +37,6 @@ class Ddr3Memory(Component):
                 f"{memory.width}"
             )
         check_holds(chip, memory)
-        self.memory = memory
-        self.start = start
         super().__init__(
             {
                 "read": In(MemoryReadPort(memory)),

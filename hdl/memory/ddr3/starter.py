@@ -26,7 +26,6 @@ class Starter(Component):
     """
 
     def __init__(self, start: Ddr3Start):
-        self.start = start
         super().__init__(
             {
                 "cyc": Out(1),

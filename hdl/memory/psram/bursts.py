@@ -27,9 +27,6 @@ class Bursts(Component):
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, columns: int):
-        self.memory = memory
-        self.chip = chip
-        self.columns = columns
         burst = Signature(burst_layout(memory))
         super().__init__(
             {

@@ -53,8 +53,6 @@ class PsramController(Component):
                 f"{chip.name}, not {memory.width}"
             )
         check_holds(chip, memory)
-        self.memory = memory
-        self.chip = chip
         self.timing = chip.at(clock)
         if memory.word_bytes > self.timing.columns * chip.column_bytes:
             raise InputError(

@@ -23,8 +23,6 @@ class Banks(Component):
     """
 
     def __init__(self, chip: SdramChip, timing: SdramTiming):
-        self.chip = chip
-        self.timing = timing
         super().__init__(
             {
                 "bank": In(chip.bank_bits),

@@ -48,8 +48,6 @@ class SdramController(Component):
                 f"{memory.width}"
             )
         check_holds(chip, memory)
-        self.memory = memory
-        self.chip = chip
         self.timing = chip.at(clock)
         super().__init__(
             {

@@ -38,8 +38,6 @@ class PageCutter(Component):
     """
 
     def __init__(self, memory: Memory, chip: SdramChip):
-        self.memory = memory
-        self.chip = chip
         super().__init__(
             {
                 "i": In(stream.Signature(burst_layout(memory))),
@@ -89,8 +87,6 @@ class Pieces(Component):
     """
 
     def __init__(self, memory: Memory, chip: SdramChip):
-        self.memory = memory
-        self.chip = chip
         burst = burst_layout(memory)
         layout = data.StructLayout({"piece": piece_layout(chip), "writes": 1})
         super().__init__(

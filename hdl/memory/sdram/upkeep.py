@@ -25,7 +25,6 @@ class Upkeep(Component):
     """
 
     def __init__(self, timing: SdramTiming):
-        self.timing = timing
         super().__init__(
             {
                 "ready": Out(1),
