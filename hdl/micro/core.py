@@ -4,9 +4,8 @@ from amaranth.hdl import Cat, Const, Mux, Signal, signed, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from celosia.arch import records
 from celosia.arch.micro.isa import IMMEDIATE_WIDTH, REGISTERS
-from celosia.arch.records import Accumulators
-from celosia.arch.records import Memory as ExternalMemory
 from celosia.hdl.arithmetic.wide_multiplier import WideMultiplier
 from celosia.hdl.component import Component
 from celosia.hdl.memory.byte_ram import BytePort
@@ -44,8 +43,8 @@ class MicroCore(Component):
         self,
         microcode: list[int],
         *,
-        memory: ExternalMemory,
-        accumulators: Accumulators,
+        memory: records.Memory,
+        accumulators: records.Accumulators,
         scratchpad_bytes: int,
         program_depth: int,
         data_depth: int,

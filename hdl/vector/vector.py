@@ -156,10 +156,10 @@ class VectorEngine(Component):
             reader.start.eq(start & ~drains),
             second.walk.eq(self._registered(m, walks.r)),
             second.start.eq(start & adds),
-            accumulators.acc_addr.eq(self._registered(m, command.acc_addr)),
-            accumulators.acc_stride.eq(self._registered(m, command.acc_stride)),
-            accumulators.m.eq(self._registered(m, command.m)),
-            accumulators.n.eq(self._registered(m, command.n)),
+            *(
+                getattr(accumulators, name).eq(self._registered(m, command[name]))
+                for name in ("acc_addr", "acc_stride", "m", "n")
+            ),
             accumulators.start.eq(start & drains),
             fronts.command.eq(command),
             fronts.opcode.eq(opcode_r),
@@ -345,15 +345,13 @@ class VectorEngine(Component):
 
     def _epilogue(self, m, epilogue, flag, overlap):
         """Connect the back end to the command."""
-        m.d.comb += [
-            epilogue.zero.eq(overlap.o.o_zero),
-            epilogue.wide.eq(flag.wide_out),
-            epilogue.relu.eq(flag.relu),
-            epilogue.look_up.eq(flag.table),
-            epilogue.slot.eq(overlap.o.table),
-        ]
         m.d.comb += assign(
             epilogue,
+            zero=overlap.o.o_zero,
+            wide=flag.wide_out,
+            relu=flag.relu,
+            look_up=flag.table,
+            slot=overlap.o.table,
             polynomial=flag.polynomial,
             rotate=flag.rotate,
             times=flag.times,
@@ -396,13 +394,10 @@ class VectorEngine(Component):
 
     def _trace(self, m):
         """Report the accepted writes."""
-        m.d.comb += [
-            self.trace.retire.eq(self.status.done),
-            self.trace.o_valid.eq(self.o.request.valid & self.o.request.ready),
-            self.trace.o_write.eq(self.o.request.p),
-        ]
-        if self.config.vector.norm:
+        m.d.comb += self.trace.retire.eq(self.status.done)
+        for name in ("o", "s") if self.config.vector.norm else ("o",):
+            request = getattr(self, name).request
             m.d.comb += [
-                self.trace.s_valid.eq(self.s.request.valid & self.s.request.ready),
-                self.trace.s_write.eq(self.s.request.p),
+                getattr(self.trace, f"{name}_valid").eq(request.valid & request.ready),
+                getattr(self.trace, f"{name}_write").eq(request.p),
             ]
