@@ -116,7 +116,7 @@ def test_firmware_classifies_images_with_the_golden_integers(tmp_path: Path, con
         expected = np.frombuffer(data[: compiled.output_count], "<i2")
         assert [int(number) for number in numbers.split()] == expected.tolist()
         assert int(digit) == expected.argmax()
-        assert int(cycles) > compiled.predict(0).cycles
+        assert int(cycles) > compiled.expect(compiled.run(), 0).cycles
     last = f"{IMAGES} outputs of {IMAGES} are the golden model's\n"
     shown = done.stdout[done.stdout.index("image 0 is") :]
     shown = shown[: shown.index(last)] + last

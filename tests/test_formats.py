@@ -284,7 +284,7 @@ def test_zeros_of_a_trained_decoder_take_neither_bytes_nor_cycles(machine) -> No
         assert turn.mismatches == 0
         assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
         size = sum(len(fill.image) for fill in program.setup)
-        spent.append((program.predict(len(tokens) - 1, LATENCY).cycles, size))
+        spent.append((program.expect(program.run(len(tokens) - 1), LATENCY).cycles, size))
     assert spent[0][0] < 0.7 * spent[1][0]
     weights = sum(op.weight.size for op in decoder.ops if isinstance(op, Linear))
     assert spent[1][1] - spent[0][1] > 0.6 * weights

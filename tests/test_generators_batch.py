@@ -111,4 +111,4 @@ def test_digits_fill_the_array() -> None:
 
 def test_a_batch_of_digits_is_predicted_to_fill_the_array() -> None:
     compiled = compile_digits("digits", SMALL, Options(batch=8))
-    assert compiled.macs() / SMALL.elements >= 0.85 * compiled.predict(40).cycles
+    assert compiled.macs() / SMALL.elements >= 0.85 * compiled.expect(compiled.run(), 40).cycles

@@ -119,7 +119,7 @@ def test_the_array_pauses_little(preset, changes, shape, kinds, cycles):
     gemm = random_gemm(config, np.random.default_rng(1), m=m, k=k, n=n)
     compiled = compile_quantized(product_model(gemm), config, Options())
     assert {name: getattr(compiled.plan, name) for name in kinds} == kinds
-    prediction = compiled.predict(40)
+    prediction = compiled.expect(compiled.run(), 40)
     registers = [0] * REGISTERS
     steps = zip(run(compiled.words, 0, registers), prediction.timeline, strict=True)
     spans = [span for step, span in steps if step.engine == Engine.MATRIX]

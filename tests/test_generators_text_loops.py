@@ -33,7 +33,7 @@ def test_tokens_order_every_hazard(name, config):
     assert all(check(fill.words, config) > 0 for fill in program.setup)
     for name, position, rows in (("step", 0, 1), ("step", 39, 1), ("chunk", 7, program.rows)):
         registers = [0] * 16
-        for register, value in program.registers(position, rows).items():
+        for register, value in program.run(position, rows=rows).registers.items():
             registers[register] = value
         assert check(program.words, config, program.entries[name].pc, registers) > 20
     assert check(program.words, config, program.entries["words"].pc) > 0
@@ -55,7 +55,7 @@ def exact_words(program):
     session.step(tokens[-1])
     assert np.array_equal(session.logits(), evaluate(program.graph, tokens)["logits"][-1])
     registers = [0] * 16
-    for register, value in program.registers(19, 1).items():
+    for register, value in program.run(19).registers.items():
         registers[register] = value
     assert check(program.words, program.config, program.entries["step"].pc, registers) > 50
     return len(program.words)

@@ -192,8 +192,9 @@ def test_half_of_a_vocabulary_lies_in_each_of_two_banks():
         session.take(tokens)
         assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
     # There is room for all others on both sides, as in twice the memory.
-    cycles = compile_text(decoder, larger, context=40).predict(39, 8).cycles
-    assert program.predict(39, 8).cycles == cycles
+    other = compile_text(decoder, larger, context=40)
+    cycles = other.expect(other.run(39), 8).cycles
+    assert program.expect(program.run(39), 8).cycles == cycles
 
 
 def test_pairs_take_half_the_slots():
@@ -201,7 +202,7 @@ def test_pairs_take_half_the_slots():
     paired = compile_text(DECODERS["llama_int4"], PAIRS, context=40)
     # Two layers, three key heads: 10 tiles of 4 keys and 7 of 6 values each; 2 pairs of heads.
     assert plain.slots - paired.slots == 2 * (3 - 2) * (10 + 7)
-    costs = [program.predict(30, 8).cycles for program in (paired, plain)]
+    costs = [program.expect(program.run(30), 8).cycles for program in (paired, plain)]
     assert costs[0] <= costs[1]
 
 

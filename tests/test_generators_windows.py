@@ -49,7 +49,7 @@ def test_a_window_on_the_circuit_takes_the_predicted_cycles() -> None:
     weights, inputs = random_weights(rng, model), random_inputs(rng, model)
     compiled = compile_model(model, weights, inputs, config, Options(search=False))
     inferences = run_inferences(compiled, "verilator", inputs[:1], FAR)
-    predicted = compiled.predict(FAR.latency, FAR.interval).cycles
+    predicted = compiled.expect(compiled.run(), FAR.latency, FAR.interval).cycles
     assert inferences.mismatches == 0
     assert inferences.figures()["cycles"] == pytest.approx(predicted, rel=0.01)
 
@@ -73,7 +73,7 @@ def attention_cycles(**seen: int) -> int:
     compiled = compile_model(model, weights, inputs, config, Options(search=False))
     steps = run(compiled.words, compiled.entries[ENCODE].pc, [0] * 16)
     steps = [step for step in steps if step.engine is not None]
-    times = compiled.predict(20).timeline
+    times = compiled.expect(compiled.run(), 20).timeline
     begin = min(
         first for step, (first, _) in zip(steps, times, strict=True) if "b_transpose" in step.flags
     )

@@ -42,7 +42,7 @@ def test_a_model_pruned_by_tiles_takes_a_third_of_the_cycles() -> None:
         compiled = compile_model(model, some, inputs, SMALL.replace(trace=True))
         traced = trace_compiled(compiled, inputs[0], "verilator", FAR)
         assert traced.figures["mismatches"] == 0
-        predicted = compiled.predict(FAR.latency).cycles
+        predicted = compiled.expect(compiled.run(), FAR.latency).cycles
         assert traced.figures["cycles"] == pytest.approx(predicted, rel=0.01)
         cycles.append({each.name.rpartition(".")[2]: each.cycles for each in traced.operations})
         left_out.append(compiled.left_out)

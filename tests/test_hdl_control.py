@@ -58,7 +58,7 @@ def test_whole_inferences_are_exact_on_buses_of_others(control, bus, model):
         request = compiled.request(values)
         runs.append(
             {
-                "pc": compiled.entries[compiled.entry(again=False)].pc,
+                "pc": compiled.entries[compiled.run().entry].pc,
                 "registers": {f"R{number}": value for number, value in request.registers.items()},
                 "writes": [(addr, data.hex()) for addr, data in request.writes],
                 "addr": compiled.output_addr,

@@ -72,7 +72,7 @@ def test_one_program_in_memory_runs_at_three_precisions(machine) -> None:
         assert turn.mismatches == 0
         wanted = evaluate(program.graph_at(bits), [token], cache)["logits"][-1]
         assert np.array_equal(session.logits(), wanted)
-        expected = program.predict(session.length - 1, LATENCY, bits=bits)
+        expected = program.expect(program.run(session.length - 1, bits=bits), LATENCY)
         assert machine == "golden" or turn.counters["loaded"] == expected.words_read
         read[bits] = expected.words_read * program.config.mem_bytes
     weights = program.macs_resident

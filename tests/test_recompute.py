@@ -77,7 +77,7 @@ def test_tokens_are_those_of_kept_keys_and_values(changes, options) -> None:
     for token in TOKENS[12:22]:
         assert session.step(token).mismatches == 0
         assert np.array_equal(session.logits(), evaluate(model, [token], cache)["logits"][-1])
-    cycles = [program.predict(15, 16).cycles for program in (plain, anew)]
+    cycles = [program.expect(program.run(15), 16).cycles for program in (plain, anew)]
     assert cycles[0] < cycles[1] < 3 * cycles[0]
 
 
@@ -110,7 +110,10 @@ def test_half_of_the_cache_is_left() -> None:
     plain, anew = programs["resident"]
     assert plain.slots - anew.slots == 2 * 4 * (2 + 2)
     plain, anew = programs["passing"]
-    read = [program.predict(15, 16).words_read * TEXT.mem_bytes for program in programs["passing"]]
+    read = [
+        program.expect(program.run(15), 16).words_read * TEXT.mem_bytes
+        for program in programs["passing"]
+    ]
     # A parameter word more says that inputs are kept as they are; each layer brings it.
     word = TEXT.vector.lanes * PARAM_BYTES
     assert plain.memory_bytes - anew.memory_bytes == 3 * 16 * GPT.dim - word
@@ -129,7 +132,7 @@ def test_the_circuit_has_the_golden_machines_tensors(model) -> None:
         turn = session.step(token)
         assert turn.mismatches == 0
         assert turn.tensors > 30
-    expected = program.predict(19, session.timing.latency).cycles
+    expected = program.expect(program.run(19), session.timing.latency).cycles
     assert turn.cycles == pytest.approx(expected, rel=0.03)
 
 

@@ -91,7 +91,11 @@ def test_sources_and_steps_are_the_references(decoders, name, config):
             assert turn.counters["macs"] == program.macs(position, count)
             wanted = evaluate(decoder, [token], cache)["logits"][0]
             assert np.array_equal(session.logits(), wanted)
-    assert program.predict_source(17, 20) > program.predict_source(2, 20) > 0
+    assert (
+        program.cycles(program.source_runs([0] * 17), 20)
+        > program.cycles(program.source_runs([0] * 2), 20)
+        > 0
+    )
 
 
 def test_a_decoder_alone_has_no_source(decoders):

@@ -108,7 +108,7 @@ def test_the_circuit_has_the_golden_machines_tensors(name):
     program = compiled(model, {**changes, **tiny, "trace": True}, options)
     session, turns = run(program, "verilator", 22)
     assert all(turn.tensors > 20 for turn in turns)
-    expected = program.predict(21, session.timing.latency)
+    expected = program.expect(program.run(21), session.timing.latency)
     assert expected.cycles == pytest.approx(turns[-1].cycles, rel=0.03)
 
 

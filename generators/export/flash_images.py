@@ -124,11 +124,7 @@ def power_on_image(
         )
     names = [name.encode() for name in labels or map(str, range(output.columns))]
     for values in inputs:
-        given = compiled.request(values)
-        for addr, data in given.writes:
-            script.write_memory(addr, data)
-        for number, value in given.registers.items():
-            script.set_register(number, value)
+        compiled.request(values).give(script)
         script.start()
         script.compare(compiled.output_addr, output.bytes)
         script.say(", class ")
@@ -181,9 +177,10 @@ def text_image(
     script.say(f"celosia: {program.name[:_LONGEST_NAME]}, image ok: {prompt}")
 
     def step(position: int) -> None:
-        for number, value in program.registers(position, 1).items():
+        run = program.run(position)
+        for number, value in run.registers.items():
             script.set_register(number, value)
-        script.start(program.entries["step"].pc)
+        script.start(program.entries[run.entry].pc)
 
     for position, token in enumerate(tokens):
         script.set_register(Register.WORD, program.word(token))

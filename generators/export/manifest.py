@@ -138,7 +138,7 @@ def _encoder(compiled: CompiledModel, names: Sequence[str], bits: int) -> dict[s
     concatenated, and so are the rows of all outputs.
     """
     return {
-        "start": compiled.entry(again=False, bits=bits),
+        "start": compiled.run(bits=bits).entry,
         "batch": compiled.batch,
         "input": _tensor(compiled.input, compiled.input_piece),
         "output": _tensor(compiled.output, compiled.output_piece),

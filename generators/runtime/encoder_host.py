@@ -15,9 +15,8 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.graph.tensors import Tensor, quantize
 from celosia.generators.program.executable import AGAIN, ENCODE, Compiled, Run, entry_at
 from celosia.generators.program.image import Bytes, Piece
-from celosia.generators.program.predict import Prediction
 from celosia.generators.reference.floats import unit_rows
-from celosia.generators.runtime.interface import Machine
+from celosia.generators.runtime.interface import Written
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,8 @@ class Request:
     registers: dict[int, int]
     """Values of sequencer registers."""
 
-    def give(self, machine: Machine) -> None:
-        """Write the request's memory contents and register values to a machine."""
+    def give(self, machine: Written) -> None:
+        """Write the request's memory contents and register values to a machine or a flash image."""
         for addr, data in self.writes:
             machine.write_memory(addr, data)
         for number, value in self.registers.items():
@@ -72,44 +71,21 @@ class EncoderHost(Compiled):
         """True if the weights and parameters stay on the chip from run to run."""
         return AGAIN in self.entries
 
-    def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
-        """Return the name of the program's entry point at which a run starts.
+    def run(self, rows: int | None = None, *, again: bool = False, bits: int = OPERAND_BITS) -> Run:
+        """Return the run (entry point and register values) of an input of ``rows`` rows.
 
-        If ``again`` is true and weights stay on the chip, the run uses the weights that an earlier
-        run loaded. In all other cases, the run loads all weights. ``bits`` (8, 4 or 2) is the
-        number of upper bits that the run reads of nested weights (stored in separate bit planes).
-        For other weights, ``bits`` must be 8.
+        By default, ``rows`` is the largest number that the program accepts. If ``again`` is true
+        and weights stay on the chip, the run uses the weights that an earlier run loaded. In all
+        other cases, the run loads all weights. ``bits`` (8, 4 or 2) is the number of upper bits
+        that the run reads of nested weights (stored in separate bit planes). For other weights,
+        ``bits`` must be 8.
         """
-        return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
-
-    def run(self, rows: int, *, again: bool = False, bits: int = OPERAND_BITS) -> Run:
-        """Return a :class:`Run` (entry point and register values) for an input of ``rows`` rows.
-
-        The other arguments select the entry point, as in :meth:`entry`.
-        """
-        return Run(self.entry(again=again, bits=bits), self.requests[rows].registers)
+        entry = AGAIN if again and self.keeps else entry_at(ENCODE, bits)
+        return Run(entry, self.requests[rows or self.input.rows].registers)
 
     def longest(self, bits: int) -> list[Run]:
-        """Return a list with the :class:`Run` of the longest input; the run loads all weights."""
-        return [self.run(self.input.rows, bits=bits)]
-
-    def predict(
-        self,
-        latency: int,
-        interval: int = 1,
-        rows: int | None = None,
-        *,
-        again: bool = False,
-        bits: int = OPERAND_BITS,
-    ) -> Prediction:
-        """Return the predicted cycles of an inference of ``rows`` rows.
-
-        By default, ``rows`` is the largest number that the program accepts. External memory returns
-        the first word ``latency`` cycles after a request, then one every ``interval`` cycles. The
-        other arguments are those of :meth:`entry`.
-        """
-        run = self.run(rows or self.input.rows, again=again, bits=bits)
-        return self.expect(run, latency, interval)
+        """Return a list with the run of the longest input; the run loads all weights."""
+        return [self.run(bits=bits)]
 
     def runs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Return a list of arrays; each has the rows of all inputs that one run processes.

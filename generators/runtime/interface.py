@@ -6,20 +6,24 @@ from typing import Protocol
 from celosia.sim.report import Report
 
 
-class Machine(Protocol):
-    """A machine with external memory that a host controls through the host port."""
+class Written(Protocol):
+    """The memories and registers that a host writes: a machine's, or those of a flash image."""
 
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory from byte address ``addr`` on."""
-
-    def read_memory(self, addr: int, count: int) -> bytes:
-        """Return ``count`` bytes of external memory from byte address ``addr`` on."""
 
     def load_program(self, words: Sequence[int]) -> None:
         """Load a program's words into program memory."""
 
     def set_register(self, number: int, value: int) -> None:
         """Set the sequencer's register ``number`` to ``value``, for all later runs."""
+
+
+class Machine(Written, Protocol):
+    """A machine with external memory that a host controls through the host port."""
+
+    def read_memory(self, addr: int, count: int) -> bytes:
+        """Return ``count`` bytes of external memory from byte address ``addr`` on."""
 
     def read_register(self, name: str) -> int:
         """Return the value of a host port register."""

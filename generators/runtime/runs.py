@@ -39,6 +39,7 @@ class Runs:
         again = compiled.keeps and machine.unbroken() and self._kept
         self._kept = False
         compiled.request(values).give(machine)
-        report = machine.start(compiled.entries[compiled.entry(again=again, bits=bits)].pc)
+        run = compiled.run(len(values), again=again, bits=bits)
+        report = machine.start(compiled.entries[run.entry].pc)
         self._kept = compiled.keeps
         return machine.read_memory(compiled.output_addr, compiled.output_count), report, again

@@ -68,7 +68,7 @@ def bench_sparse(
         result |= {
             f"{name}cycles": report.counters.get("span_matrix", 0),
             f"{name}total_cycles": report.cycles,
-            f"{name}predicted_cycles": compiled.predict(LATENCY, again=True).cycles,
+            f"{name}predicted_cycles": compiled.expect(compiled.run(again=True), LATENCY).cycles,
         }
         result["mismatches"] += int(np.count_nonzero(outputs != gemm.expected))
         if coded:

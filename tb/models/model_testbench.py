@@ -55,7 +55,9 @@ def model_testbench(
         writer.steps.say(f"input {index}")
         runs.run(values, bits)
     microcoded = config.micro is not None
-    predicted = LONG if microcoded else SLACK * compiled.predict(LATENCY, bits=bits).cycles
+    predicted = (
+        LONG if microcoded else SLACK * compiled.expect(compiled.run(bits=bits), LATENCY).cycles
+    )
     limit = predicted + SLACK * len(compiled.words)
     memory = writer.memory(compiled.memory_bytes)
     files = attachment, writer.words, memory, writer.steps, limit, top, PROGRAM_HEX

@@ -54,14 +54,15 @@ def run_answers(
     asked, stepped = Turn(), Turn()
     floats = None if source is None else FloatText(source.description, source.weights)
 
+    rate = timing.latency, timing.interval
+
     @functools.cache
     def to_encode(count: int) -> int:
-        return program.predict_source(count, timing.latency, timing.interval)
+        return program.cycles(program.source_runs([0] * count), *rate)
 
     @functools.cache
     def to_step(position: int, count: int) -> int:
-        predicted = program.predict(position, timing.latency, timing.interval, source=count)
-        return predicted.cycles
+        return program.cycles([program.run(position, source=count)], *rate)
 
     expected: Counter[str] = Counter()
 

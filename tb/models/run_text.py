@@ -182,13 +182,8 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
     program, timing = session.program, session.timing
     cycles = [turn.cycles for turn in turns]
     timed = bool(turns) and cycles[0] > 0
-    expected = program.predict(
-        session.length - 1,
-        timing.latency,
-        timing.interval,
-        source=session.source,
-        bits=session.bits,
-    )
+    run = program.run(session.length - 1, source=session.source, bits=session.bits)
+    expected = program.expect(run, timing.latency, timing.interval)
     return {
         **run_figures(session, turns, [session.setup, first, *turns]),
         "recompute": program.cache.recompute,
@@ -252,7 +247,8 @@ def run_figures(
 def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
     """Return the figures of the source, with the mismatches and tensors of the whole text."""
     timing, timed = session.timing, encoded.cycles > 0
-    expected = session.program.predict_source(session.source, timing.latency, timing.interval)
+    runs = session.program.source_runs([0] * session.source)
+    expected = session.program.cycles(runs, timing.latency, timing.interval)
     whole = [session.setup, encoded, *session.turns]
     return {
         "source_tokens": session.source,

@@ -136,7 +136,8 @@ def _figures(
     That run read nested weights with ``bits`` bits.
     """
     program, timing = session.program, session.timing
-    expected = program.predict_texts(positions, timing.latency, timing.interval, bits=bits)
+    runs = program.runs(positions, bits=bits)
+    expected = program.cycles(runs, timing.latency, timing.interval)
     cycles = both[-1].cycles
     timed = cycles > 0
     return {

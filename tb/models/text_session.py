@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.lower.text_program import TextProgram
 from celosia.generators.program.draft import Written
-from celosia.generators.program.executable import entry_at
+from celosia.generators.program.executable import Run
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.integers import evaluate
 from celosia.generators.runtime.interface import Machine
@@ -135,11 +135,8 @@ class TextSession:
         """
         self.begin()
         program, self.source, turn = self.program, len(tokens), Turn()
-        for first in range(0, len(tokens), program.lookups):
-            self._set(program.lookup_registers(tokens, first))
-            turn.add(self._start("lookup"))
-        self._set(program.encode_registers(self.source))
-        turn.add(self._start("encode"))
+        for run in program.source_runs(tokens):
+            turn.add(self._start(run))
         reference = self._reference
         if reference is not None and reference.graph.source is not None:
             evaluate(reference.graph.source, tokens, self._decoded)
@@ -147,8 +144,8 @@ class TextSession:
 
     def step(self, token: int) -> Turn:
         """Run the decoder on the text's next token; return the run's cycles and counters."""
-        self._set(self.program.registers(self.length, 1, self.source, [token]))
-        turn = self._start(entry_at("step", self.bits))
+        run = self.program.run(self.length, [token], source=self.source, bits=self.bits)
+        turn = self._start(run)
         self._decode([token])
         self.length += 1
         self.turns.append(turn)
@@ -173,11 +170,9 @@ class TextSession:
         return turn
 
     def _chunk(self, tokens: Sequence[int]) -> Turn:
-        program = self.program
-        self._set(program.words_registers(tokens, self.length))
-        turn = self._start("words")
-        self._set(program.registers(self.length, len(tokens)))
-        turn.add(self._start(entry_at("chunk", self.bits)))
+        turn = Turn()
+        for run in self.program.chunk_runs(self.length, tokens, bits=self.bits):
+            turn.add(self._start(run))
         self._decode(tokens)
         self.length += len(tokens)
         return turn
@@ -205,7 +200,7 @@ class TextSession:
     def logits(self) -> Ints:
         """Return the logits of the next token, [vocabulary], read from external memory."""
         vocabulary = self.program.vocabulary
-        turn = self._start("logits")
+        turn = self._start(Run("logits", {}))
         logits_by_machine = []
         for machine in self._machines:
             data = machine.read_memory(self.program.logits.addr, 2 * vocabulary)
@@ -222,13 +217,11 @@ class TextSession:
         if self.turns:
             self.turns[-1].add(Turn(mismatches=int(not same), tensors=1, wrong=[name] * (not same)))
 
-    def _set(self, registers: dict[int, int]) -> None:
+    def _start(self, run: Run) -> Turn:
         for machine in self._machines:
-            for number, value in registers.items():
+            for number, value in run.registers.items():
                 machine.set_register(int(number), value)
-
-    def _start(self, name: str) -> Turn:
-        entry = self.program.entries[name]
+        entry = self.program.entries[run.entry]
         return self._run(entry.pc, entry.written)
 
     def _run(self, pc: int, written: Sequence[Written]) -> Turn:

@@ -44,4 +44,4 @@ def text_testbench(
 def _cycles(program: TextHost, bits: int) -> int:
     """Return the expected cycles of a chunk or a step, whichever takes more."""
     position = min(program.cache.capacity, program.places) - program.rows
-    return program.predict(position, LATENCY, rows=program.rows, bits=bits).cycles
+    return program.expect(program.run(position, rows=program.rows, bits=bits), LATENCY).cycles

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from celosia.generators.program.executable import entry_at
 from celosia.generators.runtime.interface import Machine
-from celosia.generators.runtime.text_host import SCORES, TextHost
+from celosia.generators.runtime.text_host import TextHost
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import PROMPT
 from celosia.tb.models.text_session import TextSession
@@ -46,12 +45,12 @@ class TextsSession(TextSession):
             before if token is None else token
             for before, token in zip(self._last, tokens, strict=True)
         ]
-        self._set(self.program.step_registers(positions, self._last))
-        self.turns.append(self._start(entry_at("step", self.bits)))
+        step, scores = self.program.runs(positions, self._last, bits=self.bits)
+        self.turns.append(self._start(step))
         chosen: list[int | None] = []
         for text, token in enumerate(tokens):
             if text:
-                self.turns[-1].add(self._start(entry_at(SCORES, self.bits)))
+                self.turns[-1].add(self._start(scores))
             chosen.append(None)
             if token is not None:
                 self._decoded = self._caches[text]

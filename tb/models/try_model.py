@@ -100,7 +100,7 @@ def _encoder(path: Path, tokens: int) -> dict[str, Any]:
         "tensors": tensors,
         "mismatches": mismatches,
         "cosine": min(cosines),
-        "cycles": compiled.predict(LATENCY).cycles,
+        "cycles": compiled.expect(compiled.run(), LATENCY).cycles,
     }
 
 
@@ -128,5 +128,5 @@ def _decoder(path: Path, tokenizer: Path | None, config: Config) -> dict[str, An
         "tensors": tensors,
         "mismatches": mismatches,
         "cosine": min(cosines),
-        "cycles": program.predict(program.cache.capacity - 1, LATENCY).cycles,
+        "cycles": program.expect(program.run(program.cache.capacity - 1), LATENCY).cycles,
     }

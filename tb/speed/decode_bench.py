@@ -89,7 +89,7 @@ def bench_decode(
     session.length = positions
     session.bits = bits
     turn = session.step(1)
-    expected = program.predict(positions, session.timing.latency, bits=bits)
+    expected = program.expect(program.run(positions, bits=bits), session.timing.latency)
     words, cycles = expected.words_read, turn.cycles
     macs = program.macs(positions)
     return {

@@ -108,4 +108,5 @@ def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str
 def _predicted(program: TextProgram, context: int, timing: MemoryTiming) -> int:
     """Return the predicted cycles of the last step."""
     source = program.source_positions
-    return program.predict(context - 1, timing.latency, timing.interval, source=source).cycles
+    run = program.run(context - 1, source=source)
+    return program.expect(run, timing.latency, timing.interval).cycles
