@@ -20,7 +20,7 @@ from celosia.generators.frontend.hugging_face_pair import PAIR_FAMILIES, load_hu
 from celosia.generators.frontend.hugging_face_text import load_hugging_face_text
 from celosia.generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
 from celosia.generators.frontend.onnx.file import file_and_output, is_onnx
-from celosia.generators.frontend.onnx.importer import is_causal
+from celosia.generators.frontend.onnx.recognized import is_causal
 from celosia.generators.frontend.onnx.text import load_onnx_text
 from celosia.generators.frontend.other_files import refuse_other
 from celosia.generators.frontend.processors import holds_tokenizer

@@ -1,14 +1,12 @@
 """An ONNX graph: its inputs and nodes, and methods that run parts of the graph."""
 
-import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.onnx.batch import single
@@ -18,22 +16,17 @@ from celosia.generators.frontend.onnx.engine import (
     RunError,
     Runner,
     inferred,
-    run_node,
 )
 from celosia.generators.frontend.onnx.file import file_and_output, onnx_library, subgraphs
 from celosia.generators.frontend.onnx.inputs import MASKS, InputReader, Place, sizes_of
-from celosia.generators.frontend.onnx.node import Array, Node
-from celosia.generators.frontend.onnx.nodes import evaluate
+from celosia.generators.frontend.onnx.node import Array
 from celosia.generators.frontend.onnx.values import (
-    Input,
     Made,
-    Mask,
-    Opaque,
-    UnsupportedError,
-    Value,
-    View,
 )
+from celosia.generators.frontend.weights import Floats
 
+TOLERANCE = 1e-3
+"""Tolerance of an imported model against the graph, relative to the largest output."""
 _SEED = 1
 _FEW = 100
 """Token numbers that surely exist, as far as a table is visible."""
@@ -228,80 +221,6 @@ class Graph:
             arrays[place.name] = np.asarray(array, place.dtype)
         return arrays
 
-    def follow(self) -> tuple[dict[str, Value], list[str]]:
-        """Return the meaning of each value of the graph, and texts about unsupported nodes.
-
-        The first result is a dictionary from a value's name to a constant, a :class:`Mask`, or a
-        :class:`View` (elements of a tensor in any arrangement). The dictionary has the graph's
-        inputs and constants, and all values from which the selected output is computed.
-
-        The second result is a list with one reason for each unsupported node. The outputs of an
-        unsupported node are views of an :class:`Opaque` (a tensor that the host computes).
-        """
-        first = self.places[0]
-        values: dict[str, Value] = dict(self.known)
-        values[first.name] = self._input(first)
-        for place in self.places[1:]:
-            if place.kind == "other":
-                values[place.name] = self._opaque(place.name)
-                continue
-            count = self.tokens if place.kind == "length" else place.count
-            full, cut = place.given(count), place.given(count - 1)
-            values[place.name] = Mask(full, cut) if place.masks else full
-        reasons = []
-        for node in self.needed({self.output}, set()):
-            operands = [values[name] if name else None for name in node.input]
-            name = node.name or node.output[0]
-            own = node.domain in ("", "ai.onnx")
-            kind = node.op_type if own else f"{node.domain}.{node.op_type}"
-            attributes = {a.name: self._helper.get_attribute_value(a) for a in node.attribute}
-            outputs: Sequence[Value] = ()
-            try:
-                fold = self._fold(node)
-                step = Node(name, kind, operands, attributes, fold, self.opset, self.made)
-                outputs = evaluate(step)
-            except InputError as error:
-                raise InputError(f"Model {self.path} is not run: {error}") from error
-            except UnsupportedError as error:
-                reasons.append(f"node {name} ({node.op_type}): {error}")
-            except Exception as error:
-                reasons.append(f"node {name} ({node.op_type}): cannot be followed, {error}")
-            for number, output in enumerate(node.output):
-                if not output:
-                    continue
-                value = outputs[number] if number < len(outputs) else self._opaque(output)
-                if isinstance(value, View) and isinstance(value.tensor, Opaque):
-                    value = self._opaque(output)
-                values[output] = value
-                self._name(output, value)
-        return values, reasons
-
-    def _input(self, place: Place) -> View:
-        shape = place.shape
-        if place.kind == "tokens" or len(self.own) == 1:
-            rows, columns = place.count, 1
-        else:
-            rows, columns = int(np.prod(shape[:-1])), shape[-1]
-        tensor = Input(node=place.name, rows=rows, columns=columns, tokens=place.kind == "tokens")
-        return View(tensor, shape)
-
-    def _opaque(self, name: str) -> Value:
-        shape = self.shape(name)
-        columns = shape[-1] if shape else 1
-        size = int(np.prod(shape))
-        rows = size // columns if columns else 0
-        tensor = Opaque(node=name, rows=rows, columns=columns)
-        return View(tensor, shape)
-
-    def _name(self, name: str, value: Value) -> None:
-        if not isinstance(value, View):
-            return
-        with contextlib.suppress(UnsupportedError):
-            value = self.made.settled(value)
-            if value.ordered:
-                self.names.setdefault(id(value.tensor), name)
-                self.made.kept.append(value.tensor)
-
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a value by the value's name.
 
@@ -400,14 +319,7 @@ class Graph:
         """Return the NumPy dtype of the elements of the value named ``name``."""
         return self._helper.tensor_dtype_to_np_dtype(self._inferred[name][0])
 
-    def _fold(self, node: Any) -> Callable[[Sequence[Any]], list[Array]]:
-        """Return a function that computes one node from numbers."""
-        opsets = self.model.opset_import
-        return lambda inputs: run_node(node, inputs, opsets)
-
-    def run(
-        self, values: Array, length: int, others: Mapping[str, Array] | None = None
-    ) -> NDArray[np.float64]:
+    def run(self, values: Array, length: int, others: Mapping[str, Array] | None = None) -> Floats:
         """Run the whole graph, and return the selected output as an array of floats.
 
         If the graph has a fixed batch of more than 1, each input is repeated for the whole batch.
@@ -422,3 +334,17 @@ class Graph:
         arrays = self.run_part(self._whole, feeds)
         first = np.asarray(arrays[self._answer()], np.float64)
         return first[:1] if self.batch > 1 else first
+
+    def check(self, subject: str, outputs: Floats, expected: Floats) -> None:
+        """Raise :class:`InputError` if the outputs of an imported model differ from the graph's.
+
+        They may differ by :data:`TOLERANCE` times the graph's largest output, or times 1 if that is
+        more. ``subject`` is the name of the outputs in the message.
+        """
+        alike = outputs.shape == expected.shape
+        worst = float(np.abs(outputs - expected).max()) if alike else math.inf
+        if not worst <= TOLERANCE * max(float(np.abs(expected).max()), 1.0):
+            raise InputError(
+                f"Model {self.path} differs from the meaning of its nodes: {subject} differ by "
+                f"{worst:.3g}"
+            )

@@ -1,54 +1,43 @@
 """Import of Transformer encoders from ONNX graphs, such as those of PyTorch's exporter.
 
-The modules ``graph`` and ``nodes`` recognize the tensor that each node of a graph computes. The
-module ``match`` finds the blocks of a model description in these tensors. Before the first block
-and after the last block, a graph may have nodes that a model description cannot express. The host
-runs these nodes with ONNX Runtime or ONNX's reference implementation. Finally, the importer
+The modules ``recognized`` and ``nodes`` recognize the tensor that each node of a graph computes.
+The module ``match`` finds the blocks of a model description in these tensors. Before the first
+block and after the last block, a graph may have nodes that a model description cannot express. The
+host runs these nodes with ONNX Runtime or ONNX's reference implementation. Finally, the importer
 compares the model's outputs with the graph's outputs. If the argument ``quick`` of
 :func:`load_onnx` is true, large graphs are not compared.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.host_steps import Array, HostStep, cut
 from celosia.generators.frontend.named_inputs import NamedInputs, OtherInput
 from celosia.generators.frontend.onnx.causal import LIKE, unlike_gpt2
-from celosia.generators.frontend.onnx.explain import explain
 from celosia.generators.frontend.onnx.graph import Graph
 from celosia.generators.frontend.onnx.inputs import OpenLengthError
-from celosia.generators.frontend.onnx.length import FEW, few, made_for
-from celosia.generators.frontend.onnx.match import Encoder, match
+from celosia.generators.frontend.onnx.length import FEW, made_for
+from celosia.generators.frontend.onnx.match import NAMES, Encoder
 from celosia.generators.frontend.onnx.reading import read_graph
+from celosia.generators.frontend.onnx.recognized import read_encoder
 from celosia.generators.frontend.onnx.values import (
-    Context,
     Patches,
-    Scores,
-    Shares,
     Tensor,
-    UnsupportedError,
     Value,
     View,
 )
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer
-from celosia.generators.frontend.weights import check_weights
-from celosia.generators.reference.floats import FUNCTION_NAMES
+from celosia.generators.frontend.weights import Weights, check_weights
 
 _MANY_SCORES = 1 << 25
 """Scores of all attention of an input for which a comparison with the graph takes seconds."""
-TOLERANCE = 1e-3
-"""Tolerance of the imported model against the graph, relative to the largest output."""
-NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
-"""Our name of each function."""
 
 
 def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
@@ -72,8 +61,8 @@ def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     - the graph does not accept ``tokens`` tokens, or ``tokens`` is 0 and the graph fixes no number;
     - the model is a decoder;
     - a part of the graph is not supported; the message names the part, and a remedy if known;
-    - the compared outputs differ by more than :data:`TOLERANCE` times the largest output (or times
-      1, if that is more).
+    - the compared outputs differ by more than 0.001 times the largest output (or times 1, if that
+      is more).
     """
     fixed = made_for(path) if tokens else 0
     if fixed not in (0, tokens):
@@ -126,126 +115,6 @@ def _refuse_causal(path: Path, encoder: Encoder) -> None:
     )
 
 
-def is_causal(path: Path) -> bool:
-    """Return whether an ONNX file's model has a causal mask; False if no model is recognized."""
-    try:
-        tokens = made_for(path) or few(path)
-        return read_graph(path, tokens, lambda graph: read_encoder(graph)[0].blocks[0].causal)
-    except InputError:
-        return False
-
-
-def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
-    """Return the encoder that a graph computes, and the dictionary from :meth:`Graph.follow`.
-
-    The dictionary has the meaning of each value by name: a constant, a mask or a view (elements of
-    a tensor). Raises :class:`InputError` if parts of the graph are unsupported; the message names
-    these parts.
-    """
-    if graph.blocks is None:
-        try:
-            graph.blocks = _read_encoder(graph)
-        except InputError as error:
-            graph.blocks = error
-    blocks: tuple[Encoder, dict[str, Value]] | InputError = graph.blocks
-    if isinstance(blocks, InputError):
-        raise blocks
-    return blocks
-
-
-def _read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
-    values, reasons = graph.follow()
-    first, error = _matched(graph, values, graph.output)
-    if first is not None:
-        return first, values
-    others: list[UnsupportedError] = []
-    # Of all values behind the blocks, the last that is understood; the host does the rest.
-    for node in reversed(graph.needed({graph.output}, set())):
-        for name in node.output:
-            if name and _host_can(graph, values, name):
-                encoder, wrong = _matched(graph, values, name)
-                if encoder is not None and not _lacks_mlp(graph, values, encoder, name):
-                    return replace(encoder, name=name), values
-                others += [] if wrong is None else [wrong]
-    raise InputError(f"Model {graph.path} is not run: {explain(graph, reasons, error, others)}")
-
-
-def _matched(
-    graph: Graph, values: dict[str, Value], name: str
-) -> tuple[Encoder | None, UnsupportedError | None]:
-    value = values.get(name)
-    try:
-        if not isinstance(value, View):
-            raise UnsupportedError("the output does not depend on the input")
-        encoder = match(graph.made.settled(value), graph.names)
-        nodes = graph.needed({encoder.prologue} - {""}, set())
-        if _attends(graph, values, nodes):
-            read = {name for node in nodes for name in node.input}
-            others = [place.name for place in graph.others if place.name in read]
-            why = "there is attention before it that is in no block like those behind"
-            if others:
-                why = f"it takes {', '.join(others)} between blocks"
-            raise UnsupportedError(f"node {encoder.prologue}: {why}")
-        return encoder, None
-    except UnsupportedError as error:
-        return None, error
-
-
-def _lacks_mlp(graph: Graph, values: dict[str, Value], encoder: Encoder, name: str) -> bool:
-    """Return whether blocks without an MLP have something behind that is added like one."""
-    if "up.weight" in encoder.blocks[0].weights:
-        return False
-    adding = (n for n in graph.needed({graph.output}, {name}) if n.op_type in ("Add", "Sum"))
-    return any(
-        all(isinstance(values.get(operand), View) for operand in node.input)
-        and np.prod(graph.shape(node.output[0])) == encoder.rows * encoder.dim
-        for node in adding
-    )
-
-
-def _host_can(graph: Graph, values: dict[str, Value], name: str) -> bool:
-    """Return whether the host can compute all after a value: no attention, and no other data."""
-    value = values.get(name)
-    if not isinstance(value, View):
-        return False
-    nodes, data = graph.needed({graph.output}, {name}), {graph.places[0].name}
-    if value.tensor.rows == 1:  # how many tokens there were is lost
-        data |= {place.name for place in graph.places if place.masks}
-    # Of the input some nodes may take the shape.
-    reading = (node for node in nodes if node.op_type not in ("Shape", "Size"))
-    read = {operand for node in reading for operand in node.input}
-    return not data & read and not _attends(graph, values, nodes)
-
-
-def _attends(graph: Graph, values: dict[str, Value], nodes: Sequence[Any]) -> bool:
-    """Return whether some of the nodes multiply data by data, as attention of tokens does.
-
-    Pooling by constant queries does not count, nor does a product of one row with rows of other
-    inputs.
-    """
-    for node in nodes:
-        for output in node.output:
-            value = values.get(output)
-            if isinstance(value, View) and isinstance(value.tensor, Scores | Context):
-                return True
-        operands = [values.get(operand) for operand in node.input]
-        data = [operand for operand in operands if isinstance(operand, View)]
-        pools = any(isinstance(operand.tensor, Shares) for operand in data)
-        if node.op_type in ("MatMul", "Einsum") and data == operands and not pools:
-            own = [graph.shape(name) for name in node.input if _depends(graph, name)]
-            if len(own) != 1 or np.prod(own[0]) != own[0][-1]:
-                return True
-    return False
-
-
-def _depends(graph: Graph, name: str) -> bool:
-    """Return whether a value depends on the numbers of the first input."""
-    return graph.places[0].name in {
-        name,
-        *(operand for node in graph.needed({name}, set()) for operand in node.input),
-    }
-
-
 def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
     place = graph.places[0]
     before: list[HostStep] = []
@@ -290,12 +159,7 @@ def _others(graph: Graph) -> tuple[OtherInput, ...]:
     """
     made = []
     for place in graph.others:
-        rows = [
-            len(graph.known[node.input[0]])
-            for node in graph.model.graph.node
-            if node.op_type == "Gather" and node.input[1] == place.name
-            if node.input[0] in graph.known
-        ]
+        rows = _tables(graph, place.name)
         integer = np.issubdtype(place.dtype, np.integer)
         below = min([*rows, np.iinfo(place.dtype).max]) if integer and rows else graph.tokens
         shape = place.shape[1:] if graph.batched else place.shape
@@ -307,11 +171,20 @@ def _vocabulary(graph: Graph, description: ModelDescription) -> int:
     """Return the number of tokens: the rows of the table that the input selects from."""
     if description.vocabulary:
         return description.vocabulary
-    first = graph.places[0].name
-    for node in graph.model.graph.node:
-        if node.op_type == "Gather" and node.input[1] == first and node.input[0] in graph.known:
-            return len(graph.known[node.input[0]])
-    raise InputError(f"Model {graph.path} is not run: its table of token vectors is not found")
+    rows = _tables(graph, graph.places[0].name)
+    if not rows:
+        raise InputError(f"Model {graph.path} is not run: its table of token vectors is not found")
+    return rows[0]
+
+
+def _tables(graph: Graph, name: str) -> list[int]:
+    """Return the number of rows of each constant table that an input selects rows from."""
+    return [
+        len(graph.known[node.input[0]])
+        for node in graph.model.graph.node
+        if node.op_type == "Gather" and node.input[1] == name
+        if node.input[0] in graph.known
+    ]
 
 
 def _prologue(encoder: Encoder, graph: Graph) -> HostStep:
@@ -380,19 +253,12 @@ def _products(graph: Graph, nodes: Sequence[Any]) -> int:
 
 def _describe(
     encoder: Encoder, name: str, start: Tensor | None
-) -> tuple[ModelDescription, dict[str, NDArray[np.float64]]]:
-    first = encoder.blocks[0]
-    token = "class_token" in encoder.weights
+) -> tuple[ModelDescription, Weights]:
+    first, token = encoder.blocks[0], "class_token" in encoder.weights
     description = ModelDescription(
-        name=name,
+        **encoder.fields(name),
         tokens=encoder.rows - token,
         features=0 if encoder.embedding != "linear" or start is None else start.columns,
-        dim=encoder.dim,
-        layers=len(encoder.blocks),
-        heads=first.heads,
-        kv_heads=first.kv_heads,
-        head_dim=first.head_dim,
-        ffn=len(first.weights.get("up.weight", ())),
         classes=encoder.classes,
         head_hidden=len(encoder.weights.get("head_hidden.weight", ())),
         head_activation=NAMES[encoder.head_activation] if encoder.head_activation else "tanh",
@@ -405,21 +271,8 @@ def _describe(
         class_token=token,
         pooling=encoder.pooling,
         positions="learned" if "positions" in encoder.weights else "none",
-        norm=encoder.norm,
-        epsilon=encoder.epsilon,
-        placement=first.placement,
-        final_norm="final_norm.weight" in encoder.weights,
-        activation=NAMES[first.activation] if first.activation else "gelu",
     )
-    weights = dict(encoder.weights)
-    for layer, block in enumerate(encoder.blocks):
-        weights |= {f"layers.{layer}.{part}": value for part, value in block.weights.items()}
-    if encoder.norm == "rmsnorm":
-        shifted = [k for k, v in weights.items() if k.endswith("norm.bias") and np.any(v != 0)]
-        if shifted:
-            raise InputError(f"Model {name} adds a bias behind its RMSNorm {shifted[0]}")
-        weights = {k: v for k, v in weights.items() if not k.endswith("norm.bias")}
-    return description, dict(check_weights(weights, description))
+    return description, check_weights(encoder.tensors(name), description)
 
 
 def _verify(path: Path, graph: Graph, source: Source) -> None:
@@ -435,12 +288,7 @@ def _verify(path: Path, graph: Graph, source: Source) -> None:
         expected = graph.run(inputs if tokens else first, length, others)
         values = {source.named.first: inputs, **others} if others else inputs
         floats = np.asarray(source.floats(source.prepare(values)))
-        worst = math.inf
-        if expected.size % floats.shape[-1] == 0 and expected.size >= floats.size:
-            expected = expected.reshape(-1, floats.shape[-1])[: floats.size // floats.shape[-1]]
-            worst = float(np.abs(floats.reshape(expected.shape) - expected).max())
-        if worst > TOLERANCE * max(float(np.abs(expected).max()), 1.0) or math.isnan(worst):
-            raise InputError(
-                f"Model {path} differs from the meaning of its nodes: "
-                f"outputs of {length} tokens differ by {worst:.3g}"
-            )
+        floats = floats.reshape(-1, floats.shape[-1])
+        if expected.size % floats.shape[1] == 0 and expected.size >= floats.size:
+            expected = expected.reshape(-1, floats.shape[1])[: len(floats)]
+        graph.check(f"outputs of {length} tokens", floats, expected)

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from celosia.arch.errors import InputError
 from celosia.generators.frontend.onnx.affine import as_linear
+from celosia.generators.frontend.onnx.block import Block, alike
 from celosia.generators.frontend.onnx.values import (
     Activation,
     Affine,
@@ -25,36 +28,10 @@ from celosia.generators.frontend.onnx.values import (
     View,
 )
 from celosia.generators.frontend.weights import Floats
+from celosia.generators.reference.floats import FUNCTION_NAMES
 
-
-@dataclass(frozen=True)
-class Block:
-    """A block of a recognized encoder: its input ``source``, its weights and its settings.
-
-    ``weights`` is a dictionary from a weight's name in a model description, such as
-    ``query.weight``, to its array. The names do not contain the layer's number.
-    """
-
-    source: Tensor
-    weights: dict[str, Floats]
-    heads: int
-    kv_heads: int
-    head_dim: int
-    activation: str
-    placement: str
-    norms: tuple[Norm, ...]
-    variable: bool
-    causal: bool
-    window: int
-    global_tokens: int
-
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """Tuple of settings and weight shapes that must be the same for all blocks of a model."""
-        shapes = tuple((name, value.shape) for name, value in sorted(self.weights.items()))
-        placement = self.placement if self.norms else ""
-        masks = self.variable, self.causal, self.window, self.global_tokens
-        return self.heads, self.kv_heads, self.activation, placement, masks, shapes
+NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
+"""Our name of each function."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +55,43 @@ class Encoder:
     """The value that the host computes instead of the embedding; empty if there is none."""
     name: str = ""
     """The value that this encoder computes, if it is not the graph's output."""
+
+    def fields(self, name: str) -> dict[str, Any]:
+        """Return the fields that the descriptions of an encoder and of a decoder share, by name.
+
+        ``name`` is the model's name. A graph with a causal mask is a decoder, whose blocks are
+        recognized as those of an encoder.
+        """
+        first = self.blocks[0]
+        return {
+            "name": name,
+            "dim": self.dim,
+            "layers": len(self.blocks),
+            "heads": first.heads,
+            "kv_heads": first.kv_heads,
+            "head_dim": first.head_dim,
+            "ffn": len(first.weights.get("up.weight", ())),
+            "norm": self.norm,
+            "epsilon": self.epsilon,
+            "placement": first.placement,
+            "final_norm": "final_norm.weight" in self.weights,
+            "activation": NAMES[first.activation] if first.activation else "gelu",
+        }
+
+    def tensors(self, name: str) -> dict[str, Floats]:
+        """Return all weights of model ``name``, by the names in a description.
+
+        Raises :class:`InputError` if an RMS norm has a bias that is not 0.
+        """
+        weights = dict(self.weights)
+        for layer, block in enumerate(self.blocks):
+            weights |= {f"layers.{layer}.{part}": value for part, value in block.weights.items()}
+        if self.norm != "rmsnorm":
+            return weights
+        shifted = [k for k, v in weights.items() if k.endswith("norm.bias") and np.any(v != 0)]
+        if shifted:
+            raise InputError(f"Model {name} adds a bias behind its RMSNorm {shifted[0]}")
+        return {k: v for k, v in weights.items() if not k.endswith("norm.bias")}
 
 
 def match(output: View, names: Mapping[int, str]) -> Encoder:
@@ -123,7 +137,7 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
         raise UnsupportedError(
             f"node {x.node}: it is not the end of a block with attention and an MLP"
         )
-    blocks = _alike(blocks)
+    blocks = alike(blocks)
     bare = not blocks[0].norms
     if norms and bare:
         raise UnsupportedError(
@@ -170,52 +184,6 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
         head_activation,
         prologue,
     )
-
-
-def _alike(blocks: list[Block]) -> list[Block]:
-    """Return blocks of one shape; smaller ones are filled up with zeros.
-
-    Raises :class:`UnsupportedError` if they differ in more than their sizes.
-    """
-    heads, head_dim = (max(getattr(block, name) for block in blocks) for name in _SIZES)
-    ffn = max(len(block.weights.get("up.weight", ())) for block in blocks)
-    blocks = [_filled(block, heads, head_dim, ffn) for block in blocks]
-    for number, block in enumerate(blocks):
-        if block.kind != blocks[0].kind:
-            raise UnsupportedError(f"block {number} has another shape than block 0")
-    return blocks
-
-
-_SIZES = ("heads", "head_dim")
-
-
-def _filled(block: Block, heads: int, head_dim: int, ffn: int) -> Block:
-    """Return a block with more heads, wider heads and a wider MLP, which add zeros."""
-    more = ffn - len(block.weights.get("up.weight", ()))
-    if (block.heads, block.head_dim, more) == (heads, head_dim, 0) or (
-        block.kv_heads != block.heads
-    ):
-        return block
-    weights, own = dict(block.weights), (block.heads, block.head_dim)
-    # A description divides scores by the root of the head's width.
-    gains = {"query": (head_dim / block.head_dim) ** 0.5}
-    for name, tensor in block.weights.items():
-        part = name.partition(".")[0]
-        widths = [(0, 0)] * (tensor.ndim + 1)
-        if part in ("query", "key", "value"):
-            widths[:2] = [(0, size - old) for size, old in zip((heads, head_dim), own, strict=True)]
-            split = tensor.reshape(*own, *tensor.shape[1:])
-            wide = np.pad(gains.get(part, 1.0) * split, widths)
-            weights[name] = wide.reshape(heads * head_dim, *tensor.shape[1:])
-        elif name == "output.weight":
-            widths[1:] = [(0, size - old) for size, old in zip((heads, head_dim), own, strict=True)]
-            wide = np.pad(tensor.reshape(len(tensor), *own), widths)
-            weights[name] = wide.reshape(len(tensor), heads * head_dim)
-        elif part == "up":
-            weights[name] = np.pad(tensor, [(0, more), *widths[2:]])
-        elif name == "down.weight":
-            weights[name] = np.pad(tensor, [(0, 0), (0, more)])
-    return replace(block, weights=weights, heads=heads, kv_heads=heads, head_dim=head_dim)
 
 
 def _parameters(name: str, linear: Linear) -> dict[str, Floats]:

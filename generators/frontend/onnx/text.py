@@ -11,11 +11,11 @@ import numpy as np
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.onnx.causal import LIKE, unlike_gpt2
 from celosia.generators.frontend.onnx.graph import Graph
-from celosia.generators.frontend.onnx.importer import NAMES, TOLERANCE, read_encoder
 from celosia.generators.frontend.onnx.length import few, longest, made_for
 from celosia.generators.frontend.onnx.reading import read_graph
+from celosia.generators.frontend.onnx.recognized import read_encoder
 from celosia.generators.frontend.text_description import TextDescription
-from celosia.generators.frontend.weights import Floats, Weights, check_weights
+from celosia.generators.frontend.weights import Weights, check_weights
 from celosia.generators.reference.floats import forward
 
 
@@ -57,8 +57,8 @@ def text_length(path: Path) -> int:
 def _load(graph: Graph) -> tuple[TextDescription, Weights]:
     path = graph.path
     encoder, _ = read_encoder(graph)
-    first, tensors = encoder.blocks[0], encoder.weights
-    if not first.causal:
+    tensors = encoder.weights
+    if not encoder.blocks[0].causal:
         raise InputError(f"Model {path} has no causal mask; run it with: celosia run {path}")
     wrong = unlike_gpt2(encoder)
     if wrong:
@@ -66,35 +66,20 @@ def _load(graph: Graph) -> tuple[TextDescription, Weights]:
     biased = bool(np.any(tensors["head.bias"]))
     tied = np.array_equal(tensors["words"], tensors["head.weight"])
     model = TextDescription(
-        name=graph.file.stem,
+        **encoder.fields(graph.file.stem),
         vocabulary=encoder.classes,
         positions=encoder.rows,
-        dim=encoder.dim,
-        layers=len(encoder.blocks),
-        heads=first.heads,
-        kv_heads=first.kv_heads,
-        head_dim=first.head_dim,
-        ffn=len(first.weights["up.weight"]),
-        norm=encoder.norm,
-        epsilon=encoder.epsilon,
         position="learned",
-        placement=first.placement,
-        final_norm="final_norm.weight" in tensors,
         gated=False,
-        activation=NAMES[first.activation],
         bias=True,
         tied=tied,
         head_bias=biased,
     )
-    weights: dict[str, Floats] = {"positions": np.zeros((encoder.rows, encoder.dim)), **tensors}
+    weights = {"positions": np.zeros((encoder.rows, encoder.dim))} | encoder.tensors(model.name)
     if not biased:
         del weights["head.bias"]
     if tied:
         del weights["head.weight"]
-    for layer, block in enumerate(encoder.blocks):
-        weights |= {f"layers.{layer}.{part}": value for part, value in block.weights.items()}
-    if encoder.norm == "rmsnorm":
-        weights = {k: v for k, v in weights.items() if not k.endswith("norm.bias")}
     checked = check_weights(weights, model)
     _verify(path, graph, model, checked)
     return model, checked
@@ -105,8 +90,4 @@ def _verify(path: Path, graph: Graph, model: TextDescription, weights: Weights) 
     numbers = rng.integers(0, model.vocabulary, model.positions)
     expected = graph.run(numbers, len(numbers)).reshape(len(numbers), -1)
     logits = forward(model, weights, numbers[None])["logits"][0]
-    worst = float(np.abs(logits - expected).max())
-    if not worst <= TOLERANCE * max(float(np.abs(expected).max()), 1.0):
-        raise InputError(
-            f"Model {path} differs from the meaning of its nodes: scores differ by {worst:.3g}"
-        )
+    graph.check("scores", logits, expected)
