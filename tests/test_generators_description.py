@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from celosia.generators.frontend.description import ModelDescription, read_description
+from celosia.generators.frontend.base_description import read_fields
+from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.weights import check_weights, load_model, model_names, read_weights
 
 FIELDS = {"name": "toy", "tokens": 5, "features": 3, "dim": 12, "layers": 1, "heads": 3, "ffn": 10}
@@ -114,24 +115,30 @@ def test_a_model_of_tokens_has_tables_and_no_linear_embedding() -> None:
 def test_toml_round_trip(tmp_path) -> None:
     path = tmp_path / "model.toml"
     path.write_text(MODEL.to_toml())
-    assert read_description(path) == MODEL
+    assert read_fields(path, ModelDescription) == MODEL
 
 
 def test_bad_description_files(tmp_path) -> None:
     path = tmp_path / "model.toml"
     message = f"Cannot read model description {path}: No such file or directory"
-    refused(ValueError, message, read_description, path)
+    refused(ValueError, message, read_fields, path, ModelDescription)
     path.write_text("name = ")
     with pytest.raises(ValueError, match=r"^Model description .* is not TOML: "):
-        read_description(path)
+        read_fields(path, ModelDescription)
     path.write_text('name = "toy"\ncolour = 1\n')
     with pytest.raises(ValueError, match=r"^Unknown model field 'colour' in .*; known are act"):
-        read_description(path)
+        read_fields(path, ModelDescription)
     path.write_text('name = "toy"\n')
-    refused(ValueError, f"Model description {path} lacks the field 'dim'", read_description, path)
+    refused(
+        ValueError,
+        f"Model description {path} lacks the field 'dim'",
+        read_fields,
+        path,
+        ModelDescription,
+    )
     path.write_text(MODEL.to_toml().replace("dim = 12", 'dim = "12"'))
     message = f"Model field dim must be an integer, not '12' in {path}"
-    refused(ValueError, message, read_description, path)
+    refused(ValueError, message, read_fields, path, ModelDescription)
 
 
 def test_models_of_the_package() -> None:

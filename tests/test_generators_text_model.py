@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from celosia.generators.frontend.base_description import read_fields
 from celosia.generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
-from celosia.generators.frontend.text_description import TextDescription, read_text_description
+from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import forward
 from tests.support.decoders import random_text_weights
@@ -148,10 +149,10 @@ def test_descriptions_are_written_and_read(tmp_path) -> None:
     path = tmp_path / "model.toml"
     for model in (LLAMA, GPT2):
         path.write_text(model.to_toml())
-        assert read_text_description(path) == model
+        assert read_fields(path, TextDescription) == model
     path.write_text("name = 'toy'\ntokens = 3")
     with pytest.raises(ValueError, match=r"^Unknown model field 'tokens' in .*; known are activ"):
-        read_text_description(path)
+        read_fields(path, TextDescription)
 
 
 def test_tokens_that_are_refused() -> None:

@@ -1,148 +1,10 @@
 """Description of a Transformer encoder: its sizes and its structure, without weights."""
 
-import dataclasses
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from dataclasses import dataclass
+from typing import ClassVar
 
-from celosia.arch.errors import InputError, InputTypeError
-from celosia.arch.files import read_toml
-from celosia.arch.names import check_name
-
-ACTIVATIONS = (
-    "gelu",
-    "gelu_tanh",
-    "silu",
-    "relu",
-    "leaky_relu",
-    "relu6",
-    "relu_squared",
-    "hard_sigmoid",
-    "hard_swish",
-    "quick_gelu",
-    "elu",
-    "mish",
-    "sigmoid",
-    "tanh",
-)
-"""The activation functions of an MLP: tables of the machine, except ``relu``."""
-
-
-MOST = {"layers": 1000, "epsilon": 1.0, "rotary_base": 1e12}
-MOST_OF_ANY = 1 << 24
-"""Admissible range of each field of a description; a value outside is refused first."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Description:
-    """Fields and checks that descriptions of encoders and decoders share."""
-
-    name: str
-    """Name of the model."""
-    dim: int
-    """Width of the residual stream."""
-    layers: int
-    """Number of blocks."""
-    heads: int
-    """Number of query heads."""
-    ffn: int
-    """Width of the hidden layer of the MLP; 0 for an encoder's blocks without one."""
-    kv_heads: int = 0
-    """Key and value heads, a divisor of ``heads``; 0 for the same number as ``heads``."""
-    head_dim: int = 0
-    """Width of a head; 0 for ``dim / heads``."""
-    epsilon: float = 1e-5
-    """Epsilon that norms add to the variance."""
-
-    POSITIVE: ClassVar[tuple[str, ...]]
-    """Numbers that must be positive."""
-    NOT_NEGATIVE: ClassVar[tuple[str, ...]]
-    """Numbers that may be 0."""
-    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]]
-    """Values that texts may have."""
-
-    def check_fields(self) -> None:
-        """Check types and values of the fields; replace 0 in ``kv_heads`` and ``head_dim``.
-
-        ``kv_heads`` 0 stands for ``heads``, and ``head_dim`` 0 for ``dim / heads``. Raises
-        :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if a
-        number is out of its range, or a text is not one of the field's choices. :class:`InputError`
-        is also raised if ``head_dim`` is 0 and ``heads`` does not divide ``dim``, or if
-        ``kv_heads`` does not divide ``heads``.
-        """
-        for field in fields(self):
-            self._check_type(field.name, field.type)
-        check_name("Model field name", self.name)
-        for name in self.POSITIVE:
-            if getattr(self, name) < 1:
-                raise InputError(f"Model field {name} must be positive, not {getattr(self, name)}")
-        for name in self.NOT_NEGATIVE:
-            if getattr(self, name) < 0:
-                raise InputError(
-                    f"Model field {name} must not be negative, not {getattr(self, name)}"
-                )
-        for name, known in self.CHOICES.items():
-            if getattr(self, name) not in known:
-                raise InputError(
-                    f"Model field {name} must be one of {', '.join(known)}, "
-                    f"not {getattr(self, name)!r}"
-                )
-        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
-        if not self.head_dim and self.dim % self.heads:
-            raise InputError(
-                f"Model field dim must be a multiple of heads where head_dim is not given, "
-                f"but dim is {self.dim} and heads is {self.heads}"
-            )
-        object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
-        if self.heads % self.kv_heads:
-            raise InputError(
-                f"Model field heads must be a multiple of kv_heads, but heads is {self.heads} "
-                f"and kv_heads is {self.kv_heads}"
-            )
-
-    @property
-    def query_width(self) -> int:
-        """Number of columns of the queries of all heads together."""
-        return self.heads * self.head_dim
-
-    @property
-    def kv_width(self) -> int:
-        """Number of columns of the keys of all heads together; the values have as many columns."""
-        return self.kv_heads * self.head_dim
-
-    @property
-    def group(self) -> int:
-        """Number of query heads that share one key head."""
-        return self.heads // self.kv_heads
-
-    def _check_type(self, name: str, kind: Any) -> None:
-        value = getattr(self, name)
-        if kind is int and (isinstance(value, bool) or not isinstance(value, int)):
-            raise InputTypeError(f"Model field {name} must be an integer, not {value!r}")
-        if kind is float and (isinstance(value, bool) or not isinstance(value, float)):
-            raise InputTypeError(f"Model field {name} must be a real number, not {value!r}")
-        most = MOST.get(name, MOST_OF_ANY)
-        if kind in (int, float) and not value <= most:
-            raise InputError(f"Model field {name} must be at most {most}, not {value}")
-        if kind in (bool, str) and not isinstance(value, kind):
-            text = "true or false" if kind is bool else "a string"
-            raise InputTypeError(f"Model field {name} must be {text}, not {value!r}")
-
-    def replace(self, **changes: Any) -> Self:
-        """Return a copy of this description with the fields in ``changes`` set to new values."""
-        return dataclasses.replace(self, **changes)
-
-    def to_toml(self) -> str:
-        """Return the description as TOML text that :func:`read_fields` accepts."""
-        lines = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            quoted = isinstance(value, str)
-            text = json.dumps(value, ensure_ascii=False) if quoted else str(value).lower()
-            lines.append(f"{field.name} = {text}\n")
-        return "".join(lines)
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.base_description import ACTIVATIONS, Description, Shapes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,16 +67,6 @@ class ModelDescription(Description):
     """Pooling of the sequence into one vector: its mean, its first token, or none."""
     positions: str = "learned"
     """``learned`` if a trained vector is added at each place of the sequence, or ``none``."""
-    norm: str = "layernorm"
-    """The normalization of the blocks."""
-    placement: str = "pre"
-    """Position of the norms: a block's input or its sum."""
-    final_norm: bool = True
-    """True if the last block's output is normalized; needs a norm."""
-    activation: str = "gelu"
-    """The activation function of the MLP; ``gelu`` is the exact form, with erf."""
-    bias: bool = True
-    """True if linear layers have biases."""
     skip: bool = True
     """True if blocks add their input."""
     parallel: bool = False
@@ -324,99 +176,41 @@ class ModelDescription(Description):
         rows = self.sequence if self.pooling == "none" else 1
         return rows, self.classes or self.dim
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return a dictionary from weights' names to shapes.
-
-        Matrices of linear layers are [outputs, inputs]; embedding tables are [entries, dim].
-        """
-        shapes_by_name: dict[str, tuple[int, ...]] = {}
-
-        def linear(name: str, outputs: int, inputs: int) -> None:
-            shapes_by_name[f"{name}.weight"] = (outputs, inputs)
-            if self.bias:
-                shapes_by_name[f"{name}.bias"] = (outputs,)
-
-        def norm(name: str) -> None:
-            if self.norm != "none":
-                shapes_by_name[f"{name}.weight"] = (self.dim,)
-            if self.norm == "layernorm":
-                shapes_by_name[f"{name}.bias"] = (self.dim,)
-
+    def shapes(self) -> Shapes:
+        """Return a dictionary from weights' names to shapes, as of all descriptions."""
+        shapes: Shapes = {}
         if self.embedding == "linear":
-            linear("embed", self.dim, self.features)
+            shapes |= self.linear_shapes("embed", self.dim, self.features)
         elif self.embedding == "tokens":
-            shapes_by_name["words"] = (self.vocabulary, self.dim)
+            shapes["words"] = (self.vocabulary, self.dim)
         if self.types:
-            shapes_by_name["types"] = (self.types, self.dim)
+            shapes["types"] = (self.types, self.dim)
         if self.class_token:
-            shapes_by_name["class_token"] = (self.dim,)
+            shapes["class_token"] = (self.dim,)
         if self.positions == "learned":
-            shapes_by_name["positions"] = (self.sequence, self.dim)
+            shapes["positions"] = (self.sequence, self.dim)
         if self.embedding_norm:
-            norm("embedding_norm")
+            shapes |= self.norm_shapes("embedding_norm")
         for layer in range(self.layers):
-            prefix = f"layers.{layer}"
-            norm(f"{prefix}.norm" if self.parallel else f"{prefix}.attention_norm")
-            linear(f"{prefix}.query", self.query_width, self.dim)
-            linear(f"{prefix}.key", self.kv_width, self.dim)
-            if self.values:
-                linear(f"{prefix}.value", self.kv_width, self.dim)
-            if self.shaped:
-                shapes_by_name |= {
-                    f"{prefix}.{name}": (self.heads,) for name in ("alpha", "beta", "gamma")
-                }
-            if self.output:
-                linear(f"{prefix}.output", self.dim, self.query_width)
-            if self.parallel:
-                shapes_by_name |= {f"{prefix}.{name}_gain": (1,) for name in ("attention", "mlp")}
-            if not self.ffn:
-                continue
-            if not self.parallel:
-                norm(f"{prefix}.mlp_norm")
-            linear(f"{prefix}.up", self.ffn, self.dim)
-            linear(f"{prefix}.down", self.dim, self.ffn)
+            shapes |= self._block(f"layers.{layer}")
         if self.final_norm:
-            norm("final_norm")
+            shapes |= self.norm_shapes("final_norm")
         if self.head_hidden:
-            linear("head_hidden", self.head_hidden, self.dim)
+            shapes |= self.linear_shapes("head_hidden", self.head_hidden, self.dim)
         if self.classes:
-            linear("head", self.classes, self.head_hidden or self.dim)
-        return shapes_by_name
+            shapes |= self.linear_shapes("head", self.classes, self.head_hidden or self.dim)
+        return shapes
 
-
-def read_description(path: Path) -> ModelDescription:
-    """Return an encoder's description from a TOML file.
-
-    Raises :class:`InputError` in the same cases as :func:`read_fields`.
-    """
-    return read_fields(path, ModelDescription)
-
-
-Described = TypeVar("Described", bound=Description)
-
-
-def read_fields(path: Path, kind: type[Described]) -> Described:
-    """Return the description in a TOML file, as an object of class ``kind``.
-
-    Raises :class:`InputError` if the file cannot be read, is not TOML, or its description is
-    invalid.
-    """
-    values = read_toml(path, "model description")
-    declared = fields(kind)
-    known = {field.name for field in declared}
-    for name in values:
-        if name not in known:
-            raise InputError(
-                f"Unknown model field {name!r} in {path}; known are {', '.join(sorted(known))}"
-            )
-    required = [
-        field.name
-        for field in declared
-        if field.default is dataclasses.MISSING and field.name not in values
-    ]
-    if required:
-        raise InputError(f"Model description {path} lacks the field {required[0]!r}")
-    try:
-        return kind(**values)
-    except InputTypeError as error:
-        raise InputError(f"{error} in {path}") from error
+    def _block(self, prefix: str) -> Shapes:
+        shapes = self.norm_shapes(f"{prefix}.norm" if self.parallel else f"{prefix}.attention_norm")
+        inputs = ("query", "key", "value") if self.values else ("query", "key")
+        shapes |= self.projection_shapes(prefix, inputs)
+        if self.shaped:
+            shapes |= {f"{prefix}.{name}": (self.heads,) for name in ("alpha", "beta", "gamma")}
+        if self.output:
+            shapes |= self.projection_shapes(prefix, ["output"])
+        if self.parallel:
+            shapes |= {f"{prefix}.{name}_gain": (1,) for name in ("attention", "mlp")}
+        if self.ffn and not self.parallel:
+            shapes |= self.norm_shapes(f"{prefix}.mlp_norm")
+        return shapes | self.projection_shapes(prefix, ("up", "down") if self.ffn else ())

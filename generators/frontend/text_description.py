@@ -1,13 +1,11 @@
 """Descriptions of language models with or without an encoder: shapes and settings."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from celosia.arch.errors import InputError
-from celosia.generators.frontend.description import ACTIVATIONS, Description, read_fields
+from celosia.generators.frontend.base_description import ACTIVATIONS, Description, Shapes
 
 ATTENTION = ("query", "key", "value", "output")
 """The linear layers of an attention."""
@@ -47,7 +45,6 @@ class TextDescription(Description):
     positions: int
     """Number of places (tokens) of the longest text that the model was made for."""
     norm: str = "rmsnorm"
-    """The normalization before attention, MLP and head."""
     position: str = "rotary"
     """Kind of positions: rotated queries and keys, or trained vectors that are added."""
     bounded: bool = False
@@ -67,17 +64,11 @@ class TextDescription(Description):
     gated: bool = True
     """True if the MLP has a gate."""
     activation: str = "silu"
-    """The activation function of the MLP; ``gelu`` is the exact form, with erf."""
     bias: bool = False
-    """True if the linear layers of the blocks have biases."""
     tied: bool = True
     """True if the head's weights are the vocabulary's vectors."""
     head_bias: bool = False
     """True if the head adds a bias to each score."""
-    placement: str = "pre"
-    """Position of the norms: the input of attention and MLP, or the sum after them."""
-    final_norm: bool = True
-    """True if the last layer's output is normalized."""
     source_layers: int = 0
     """Number of the encoder's blocks; 0 for a decoder alone."""
     source_positions: int = 0
@@ -171,78 +162,41 @@ class TextDescription(Description):
         """Return whether layer number ``layer`` has a rotary embedding of queries and keys."""
         return self.position == "rotary" and self.rotated[layer % len(self.rotated)] == "1"
 
-    @property
-    def projections(self) -> dict[str, tuple[int, int]]:
-        """Shapes [outputs, inputs] of the linear layers in a block's attention and MLP, by name."""
-        shapes = {
-            "query": (self.query_width, self.dim),
-            "key": (self.kv_width, self.dim),
-            "value": (self.kv_width, self.dim),
-            "output": (self.dim, self.query_width),
-            "gate": (self.ffn, self.dim),
-            "up": (self.ffn, self.dim),
-            "down": (self.dim, self.ffn),
-        }
-        if not self.gated:
-            del shapes["gate"]
+    def shapes(self) -> Shapes:
+        """Return a dictionary from weights' names to shapes, as of all descriptions."""
+        shapes: Shapes = {"words": (self.vocabulary, self.dim)}
+        if self.position == "learned":
+            shapes["positions"] = (self.positions, self.dim)
+        if self.rotary_speeds:
+            shapes["rotary_speeds"] = (self.head_dim // 2,)
+        for layer in range(self.layers):
+            shapes |= self._block(f"layers.{layer}")
+        if self.final_norm:
+            shapes |= self.norm_shapes("final_norm")
+        if not self.tied:
+            shapes["head.weight"] = (self.vocabulary, self.dim)
+        if self.head_bias:
+            shapes["head.bias"] = (self.vocabulary,)
+        return shapes | (self._source_shapes() if self.source_layers else {})
+
+    def _block(self, prefix: str) -> Shapes:
+        shapes = self.norm_shapes(f"{prefix}.attention_norm")
+        shapes |= self.norm_shapes(f"{prefix}.mlp_norm")
+        names = (name for name in self.projections if self.gated or name != "gate")
+        shapes |= self.projection_shapes(prefix, names)
+        for name in ("query_norm", "key_norm") if self.head_norms else ():
+            shapes[f"{prefix}.{name}.weight"] = (self.head_dim,)
         return shapes
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return a dictionary from the name of each weight tensor to its shape.
-
-        The shape of a linear layer's weights is [outputs, inputs].
-        """
-        shapes_by_name: dict[str, tuple[int, ...]] = {"words": (self.vocabulary, self.dim)}
-
-        def norm(name: str) -> None:
-            shapes_by_name[f"{name}.weight"] = (self.dim,)
-            if self.norm == "layernorm":
-                shapes_by_name[f"{name}.bias"] = (self.dim,)
-
-        if self.position == "learned":
-            shapes_by_name["positions"] = (self.positions, self.dim)
-        if self.rotary_speeds:
-            shapes_by_name["rotary_speeds"] = (self.head_dim // 2,)
-
-        def linears(prefix: str, names: Iterable[str]) -> None:
-            for name in names:
-                shape = self.projections[name]
-                shapes_by_name[f"{prefix}.{name}.weight"] = shape
-                if self.bias:
-                    shapes_by_name[f"{prefix}.{name}.bias"] = shape[:1]
-
-        def block(prefix: str) -> None:
-            norm(f"{prefix}.attention_norm")
-            norm(f"{prefix}.mlp_norm")
-            linears(prefix, self.projections)
-            for name in ("query_norm", "key_norm") if self.head_norms else ():
-                shapes_by_name[f"{prefix}.{name}.weight"] = (self.head_dim,)
-
+    def _source_shapes(self) -> Shapes:
+        shapes: Shapes = {}
+        if self.source_words:
+            shapes["source.words"] = (self.vocabulary, self.dim)
+        shapes["source.positions"] = (self.source_positions, self.dim)
+        for layer in range(self.source_layers):
+            shapes |= self._block(f"source.layers.{layer}")
+        shapes |= self.norm_shapes("source.final_norm")
         for layer in range(self.layers):
-            block(f"layers.{layer}")
-        if self.final_norm:
-            norm("final_norm")
-        if not self.tied:
-            shapes_by_name["head.weight"] = (self.vocabulary, self.dim)
-        if self.head_bias:
-            shapes_by_name["head.bias"] = (self.vocabulary,)
-        if self.source_layers:
-            if self.source_words:
-                shapes_by_name["source.words"] = shapes_by_name["words"]
-            shapes_by_name["source.positions"] = (self.source_positions, self.dim)
-            for layer in range(self.source_layers):
-                block(f"source.layers.{layer}")
-            norm("source.final_norm")
-            for layer in range(self.layers):
-                norm(f"layers.{layer}.cross.attention_norm")
-                linears(f"layers.{layer}.cross", ATTENTION)
-        return shapes_by_name
-
-
-def read_text_description(path: Path) -> TextDescription:
-    """Return a decoder's description from a TOML file.
-
-    Raises :class:`InputError` in the same cases as
-    :func:`celosia.generators.frontend.description.read_fields`.
-    """
-    return read_fields(path, TextDescription)
+            shapes |= self.norm_shapes(f"layers.{layer}.cross.attention_norm")
+            shapes |= self.projection_shapes(f"layers.{layer}.cross", ATTENTION)
+        return shapes

@@ -9,6 +9,7 @@ import numpy as np
 
 from celosia.arch.errors import InputError
 from celosia.arch.files import check_links
+from celosia.generators.frontend.base_description import read_fields
 from celosia.generators.frontend.folder_tokenizer import read_text_tokenizer
 from celosia.generators.frontend.hugging_face_folder import (
     CONFIG_FILE,
@@ -25,7 +26,7 @@ from celosia.generators.frontend.onnx.text import load_onnx_text
 from celosia.generators.frontend.other_files import refuse_other
 from celosia.generators.frontend.processors import holds_tokenizer
 from celosia.generators.frontend.sample_files import read_array
-from celosia.generators.frontend.text_description import TextDescription, read_text_description
+from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_families import REFUSED, TEXT_FAMILIES
 from celosia.generators.frontend.tokenizer import (
     TOKENIZER_FILE,
@@ -239,7 +240,7 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     path = folder if _is_folder(folder) else Path(checkpoint)
     check_links(path)
     if (path / DECODER_FILE).is_file():
-        model = read_text_description(path / DECODER_FILE)
+        model = read_fields(path / DECODER_FILE, TextDescription)
         weights = read_weights(path / WEIGHTS_FILE, model)
         own = path / SOURCES_FILE
         sources = (

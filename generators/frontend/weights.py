@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,18 +10,11 @@ from safetensors import SafetensorError, deserialize
 
 from celosia.arch.errors import InputError, close
 from celosia.arch.files import reading, within
-from celosia.generators.frontend.description import ModelDescription, read_description
+from celosia.generators.frontend.base_description import Description, read_fields
+from celosia.generators.frontend.description import ModelDescription
 
 Floats = NDArray[np.float64]
 Weights = Mapping[str, Floats]
-
-
-class Shaped(Protocol):
-    """Interface of model descriptions that list the shapes of the model's weight tensors."""
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return a dictionary from the name of each weight tensor to its shape."""
-        ...
 
 
 _MODELS = Path(__file__).parents[1] / "models"
@@ -52,11 +45,11 @@ def load_model(source: str) -> tuple[ModelDescription, Weights]:
             f"Unknown model {source!r};{close(source, names)} use a folder with "
             f"{DESCRIPTION_FILE} and {WEIGHTS_FILE}, or one of {', '.join(names)}"
         )
-    description = read_description(folder / DESCRIPTION_FILE)
+    description = read_fields(folder / DESCRIPTION_FILE, ModelDescription)
     return description, read_weights(folder / WEIGHTS_FILE, description)
 
 
-def read_weights(path: Path, description: Shaped) -> Weights:
+def read_weights(path: Path, description: Description) -> Weights:
     """Return the weights in a safetensors file: a dictionary from name to array in float64.
 
     ``description`` lists the tensors that the file must contain. Raises :class:`InputError` if the
@@ -121,7 +114,7 @@ def _array(part: Mapping[str, Any]) -> NDArray[np.generic]:
     return np.frombuffer(data, _TYPES[kind]).reshape(part["shape"])
 
 
-def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Shaped) -> Weights:
+def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Description) -> Weights:
     """Check tensors against the shapes in ``description``, and convert them to float64.
 
     The result is a dictionary from name to array. Raises :class:`InputError` if a tensor is

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from celosia.arch.errors import InputError
 from celosia.arch.functions import FUNCTIONS
-from celosia.generators.frontend.description import ACTIVATIONS
+from celosia.generators.frontend.base_description import ACTIVATIONS
 from celosia.generators.frontend.embedding import given
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.functions import FUNCTIONS
-from celosia.generators.frontend.description import ACTIVATIONS
+from celosia.generators.frontend.base_description import ACTIVATIONS
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.reference.floats import FUNCTION_NAMES
 

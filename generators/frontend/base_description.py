@@ -1,0 +1,227 @@
+"""Fields and checks of model descriptions, for encoders and decoders alike."""
+
+import dataclasses
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+from celosia.arch.errors import InputError, InputTypeError
+from celosia.arch.files import read_toml
+from celosia.arch.names import check_name
+
+ACTIVATIONS = (
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "relu",
+    "leaky_relu",
+    "relu6",
+    "relu_squared",
+    "hard_sigmoid",
+    "hard_swish",
+    "quick_gelu",
+    "elu",
+    "mish",
+    "sigmoid",
+    "tanh",
+)
+"""The activation functions of an MLP: tables of the machine, except ``relu``."""
+Shapes = dict[str, tuple[int, ...]]
+"""Shapes of weight tensors by name."""
+MOST = {"layers": 1000, "epsilon": 1.0, "rotary_base": 1e12}
+MOST_OF_ANY = 1 << 24
+"""Admissible range of each field of a description; a value outside is refused first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description(ABC):
+    """Fields and checks that descriptions of encoders and decoders share."""
+
+    name: str
+    """Name of the model."""
+    dim: int
+    """Width of the residual stream."""
+    layers: int
+    """Number of blocks."""
+    heads: int
+    """Number of query heads."""
+    ffn: int
+    """Width of the hidden layer of the MLP; 0 for an encoder's blocks without one."""
+    kv_heads: int = 0
+    """Key and value heads, a divisor of ``heads``; 0 for the same number as ``heads``."""
+    head_dim: int = 0
+    """Width of a head; 0 for ``dim / heads``."""
+    norm: str = "layernorm"
+    """The normalization of the blocks."""
+    epsilon: float = 1e-5
+    """Epsilon that norms add to the variance."""
+    placement: str = "pre"
+    """Position of the norms: the input of attention and MLP, or the sum after them."""
+    final_norm: bool = True
+    """True if the last block's output is normalized; needs a norm."""
+    activation: str = "gelu"
+    """The activation function of the MLP; ``gelu`` is the exact form, with erf."""
+    bias: bool = True
+    """True if the linear layers of the blocks have biases."""
+
+    POSITIVE: ClassVar[tuple[str, ...]]
+    """Numbers that must be positive."""
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]]
+    """Numbers that may be 0."""
+    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]]
+    """Values that texts may have."""
+
+    def check_fields(self) -> None:
+        """Check types and values of the fields; replace 0 in ``kv_heads`` and ``head_dim``.
+
+        ``kv_heads`` 0 stands for ``heads``, and ``head_dim`` 0 for ``dim / heads``. Raises
+        :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if a
+        number is out of its range, or a text is not one of the field's choices. :class:`InputError`
+        is also raised if ``head_dim`` is 0 and ``heads`` does not divide ``dim``, or if
+        ``kv_heads`` does not divide ``heads``.
+        """
+        for field in fields(self):
+            self._check_type(field.name, field.type)
+        check_name("Model field name", self.name)
+        for name in self.POSITIVE:
+            if getattr(self, name) < 1:
+                raise InputError(f"Model field {name} must be positive, not {getattr(self, name)}")
+        for name in self.NOT_NEGATIVE:
+            if getattr(self, name) < 0:
+                raise InputError(
+                    f"Model field {name} must not be negative, not {getattr(self, name)}"
+                )
+        for name, known in self.CHOICES.items():
+            if getattr(self, name) not in known:
+                raise InputError(
+                    f"Model field {name} must be one of {', '.join(known)}, "
+                    f"not {getattr(self, name)!r}"
+                )
+        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
+        if not self.head_dim and self.dim % self.heads:
+            raise InputError(
+                f"Model field dim must be a multiple of heads where head_dim is not given, "
+                f"but dim is {self.dim} and heads is {self.heads}"
+            )
+        object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
+        if self.heads % self.kv_heads:
+            raise InputError(
+                f"Model field heads must be a multiple of kv_heads, but heads is {self.heads} "
+                f"and kv_heads is {self.kv_heads}"
+            )
+
+    @abstractmethod
+    def shapes(self) -> Shapes:
+        """Return a dictionary from weights' names to shapes.
+
+        Matrices of linear layers are [outputs, inputs]; embedding tables are [entries, dim].
+        """
+
+    @property
+    def query_width(self) -> int:
+        """Number of columns of the queries of all heads together."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Number of columns of the keys of all heads together; the values have as many columns."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def group(self) -> int:
+        """Number of query heads that share one key head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def projections(self) -> dict[str, tuple[int, int]]:
+        """Shapes [outputs, inputs] of the linear layers in a block's attention and MLP, by name.
+
+        ``gate`` is a layer of gated MLPs only.
+        """
+        return {
+            "query": (self.query_width, self.dim),
+            "key": (self.kv_width, self.dim),
+            "value": (self.kv_width, self.dim),
+            "output": (self.dim, self.query_width),
+            "gate": (self.ffn, self.dim),
+            "up": (self.ffn, self.dim),
+            "down": (self.dim, self.ffn),
+        }
+
+    def linear_shapes(self, name: str, outputs: int, inputs: int) -> Shapes:
+        """Return the shapes of the tensors of linear layer ``name``, by tensor name."""
+        bias: Shapes = {f"{name}.bias": (outputs,)} if self.bias else {}
+        return {f"{name}.weight": (outputs, inputs)} | bias
+
+    def projection_shapes(self, prefix: str, names: Iterable[str]) -> Shapes:
+        """Return the shapes of the tensors of the :attr:`projections` ``names``, by tensor name.
+
+        The tensors' names begin with ``prefix``.
+        """
+        linears = (self.linear_shapes(f"{prefix}.{n}", *self.projections[n]) for n in names)
+        return {name: shape for shapes in linears for name, shape in shapes.items()}
+
+    def norm_shapes(self, name: str) -> Shapes:
+        """Return the shapes of the tensors of norm ``name``, by tensor name."""
+        parts = {"layernorm": ("weight", "bias"), "rmsnorm": ("weight",), "none": ()}[self.norm]
+        return {f"{name}.{part}": (self.dim,) for part in parts}
+
+    def _check_type(self, name: str, kind: Any) -> None:
+        value = getattr(self, name)
+        if kind is int and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InputTypeError(f"Model field {name} must be an integer, not {value!r}")
+        if kind is float and (isinstance(value, bool) or not isinstance(value, float)):
+            raise InputTypeError(f"Model field {name} must be a real number, not {value!r}")
+        most = MOST.get(name, MOST_OF_ANY)
+        if kind in (int, float) and not value <= most:
+            raise InputError(f"Model field {name} must be at most {most}, not {value}")
+        if kind in (bool, str) and not isinstance(value, kind):
+            text = "true or false" if kind is bool else "a string"
+            raise InputTypeError(f"Model field {name} must be {text}, not {value!r}")
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy of this description with the fields in ``changes`` set to new values."""
+        return dataclasses.replace(self, **changes)
+
+    def to_toml(self) -> str:
+        """Return the description as TOML text that :func:`read_fields` accepts."""
+        lines = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            quoted = isinstance(value, str)
+            text = json.dumps(value, ensure_ascii=False) if quoted else str(value).lower()
+            lines.append(f"{field.name} = {text}\n")
+        return "".join(lines)
+
+
+Described = TypeVar("Described", bound=Description)
+
+
+def read_fields(path: Path, kind: type[Described]) -> Described:
+    """Return the description in a TOML file, as an object of class ``kind``.
+
+    Raises :class:`InputError` if the file cannot be read, is not TOML, or its description is
+    invalid.
+    """
+    values = read_toml(path, "model description")
+    declared = fields(kind)
+    known = {field.name for field in declared}
+    for name in values:
+        if name not in known:
+            raise InputError(
+                f"Unknown model field {name!r} in {path}; known are {', '.join(sorted(known))}"
+            )
+    required = [
+        field.name
+        for field in declared
+        if field.default is dataclasses.MISSING and field.name not in values
+    ]
+    if required:
+        raise InputError(f"Model description {path} lacks the field {required[0]!r}")
+    try:
+        return kind(**values)
+    except InputTypeError as error:
+        raise InputError(f"{error} in {path}") from error
