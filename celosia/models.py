@@ -14,11 +14,10 @@ from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import PACKAGES, load_source
 from celosia.generators.frontend.text_sources import (
     TextSource,
-    TokenizerLike,
     is_text,
     load_text,
 )
-from celosia.generators.frontend.tokenizer import read_sentences
+from celosia.generators.frontend.tokenizer import TokenizerLike, read_sentences
 from celosia.generators.frontend.weights import Floats, model_names
 from celosia.generators.quantize.texts import random_sources, sample_texts
 from celosia.generators.reference.cache import KvCache

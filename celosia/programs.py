@@ -16,7 +16,8 @@ from celosia.arch.support.writing import write_files
 from celosia.exporting import files
 from celosia.generators.export.folder import outdated
 from celosia.generators.frontend.source import Source
-from celosia.generators.frontend.text_sources import TextSource, TokenizerLike
+from celosia.generators.frontend.text_sources import TextSource
+from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.graph.fewer_planes import check_bits
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import Parting

@@ -15,7 +15,7 @@ from celosia.generators.frontend.hugging_face_text import TEXT_FAMILIES
 from celosia.generators.frontend.sample_files import read_samples
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import load_source
-from celosia.generators.frontend.tokenizer import Tokenizer, read_sentences
+from celosia.generators.frontend.tokenizer import FileTokenizer, read_sentences
 from celosia.generators.frontend.weights import load_model, read_tensors
 from celosia.generators.reference.floats import forward
 
@@ -374,10 +374,10 @@ def test_texts_become_tokens_without_padding(tmp_path) -> None:
 def test_tokenizers_that_are_refused(tmp_path) -> None:
     path = tmp_path / "tokenizer.json"
     with pytest.raises(ValueError, match=r"^Cannot read tokenizer .*: .*No such file"):
-        Tokenizer(path)
+        FileTokenizer(path)
     path.write_text("{}")
     with pytest.raises(ValueError, match=r"^Tokenizer .* is not one: "):
-        Tokenizer(path)
+        FileTokenizer(path)
 
 
 def test_samples_from_files(tmp_path) -> None:

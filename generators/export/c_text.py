@@ -9,7 +9,7 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.export.c_samples import Sample, Samples, one_sample, several_samples
 from celosia.generators.export.c_source import WIDTH, array, comment, driver, identifier, string
 from celosia.generators.export.manifest import register_offset
-from celosia.generators.frontend.text_sources import TokenizerLike
+from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.lower.residence import of_text
 from celosia.generators.program.calls import Call, Index
 from celosia.generators.program.executable import Fill, entry_at

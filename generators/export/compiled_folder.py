@@ -12,7 +12,8 @@ from celosia.arch.files import check_links, inside, reading
 from celosia.arch.presets import load
 from celosia.generators.export.manifest import CONFIG, DECODER, ENCODER, FORMAT, MANIFEST, PROGRAM
 from celosia.generators.frontend.hugging_face_folder import read_json
-from celosia.generators.frontend.text_sources import TokenizerLike, open_tokenizer
+from celosia.generators.frontend.text_sources import open_tokenizer
+from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.residence import Cache
 from celosia.generators.program.calls import Index, Value

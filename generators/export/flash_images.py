@@ -10,7 +10,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.link import WORD_BYTES, Command, request
 from celosia.arch.power_on import ENTRIES, ENTRY_BYTES, Op, record, seal
 from celosia.arch.registers import REGISTER_MAP
-from celosia.generators.frontend.text_sources import TokenizerLike
+from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.lower.residence import Register
 from celosia.generators.runtime.encoder_host import EncoderHost
 from celosia.generators.runtime.text_host import TextHost

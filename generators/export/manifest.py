@@ -7,8 +7,8 @@ from typing import Any
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.registers import REGISTER_MAP
 from celosia.generators.frontend.source import Source
-from celosia.generators.frontend.text_sources import TextSource, TokenizerLike
-from celosia.generators.frontend.tokenizer import TextTokenizer
+from celosia.generators.frontend.text_sources import TextSource
+from celosia.generators.frontend.tokenizer import TextTokenizer, TokenizerLike
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.lower.residence import TEXT_REGISTERS

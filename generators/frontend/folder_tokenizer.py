@@ -2,25 +2,22 @@
 
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from celosia.arch.errors import InputError
 from celosia.arch.packages import library
 from celosia.generators.frontend.processors import holds_tokenizer, read_tokenizer
 from celosia.generators.frontend.sentence_folder import SentenceFolder
 from celosia.generators.frontend.tokenizer import (
     TOKENIZER_FILE,
+    FileTokenizer,
     TextTokenizer,
     Tokenizer,
-    with_types,
 )
 
 _UNBOUNDED = 1 << 30
 """Lengths from which on a tokenizer's longest text is unlimited."""
 
 
-class FolderTokenizer:
+class FolderTokenizer(Tokenizer):
     """A tokenizer from a Hugging Face folder, for an encoder's texts."""
 
     def __init__(self, folder: Path, sentences: SentenceFolder):
@@ -28,68 +25,48 @@ class FolderTokenizer:
 
         Raises :class:`InputError` as :func:`celosia.generators.frontend.processors.read_tokenizer`.
         """
-        self._tokenizer = read_tokenizer(folder)
-        self._prompt = sentences.prompt
+        self._library = read_tokenizer(folder)
+        self.prompt = sentences.prompt
         if sentences.lower:
             self._lower(folder)
-        own = int(min(self._tokenizer.model_max_length, _UNBOUNDED))
+        own = int(min(self._library.model_max_length, _UNBOUNDED))
         self.longest = sentences.longest or (own if own < _UNBOUNDED else 0)
-        """Longest text by the folder's settings (tokens); 0 where these leave it open."""
 
     def _lower(self, folder: Path) -> None:
         """Make texts lower-case before anything else."""
-        if not self._tokenizer.is_fast:
+        if not self._library.is_fast:
             raise InputError(
                 f"Setting 'do_lower_case' of the sentences of folder {folder} cannot be kept for "
-                f"the tokenizer {type(self._tokenizer).__name__}; take it out there, and set it in "
+                f"the tokenizer {type(self._library).__name__}; take it out there, and set it in "
                 "tokenizer_config.json"
             )
         kinds = library("tokenizers.normalizers", "Texts need", "tokenizers", "text")
-        backend = self._tokenizer.backend_tokenizer
+        backend = self._library.backend_tokenizer
         own = [] if backend.normalizer is None else [backend.normalizer]
         backend.normalizer = kinds.Sequence([kinds.Lowercase(), *own])
 
-    def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
-        """Return the token numbers of a text, or of a pair of texts if ``second`` is not None.
-
-        If the folder's settings have a prompt, it is put before ``text``. The result is [n] if all
-        token types are 0, otherwise [n, 2]: token numbers and types. It has at most ``most``
-        tokens, including special tokens. If a single text is too long, its beginning or its end is
-        cut off, according to the tokenizer's settings. If a pair is too long, tokens are cut from
-        the longer of the two texts first.
-
-        Raises :class:`InputError` if the text has no token, or ``most`` leaves no room for a token
-        besides the special tokens.
-        """
-        marks = self._tokenizer.num_special_tokens_to_add(second is not None)
-        if most <= marks:
-            raise InputError(f"A text takes more than {marks} tokens, but at most {most} may be")
+    def _tokens(self, text: str, second: str | None, most: int) -> tuple[list[int], list[int]]:
         try:
-            encoding = self._tokenizer(
-                self._prompt + text, second, truncation=True, max_length=most
-            )
+            encoding = self._library(text, second, truncation=True, max_length=most)
         except Exception as error:
             raise InputError(f"Text {text!r} has no tokens: {error}") from error
-        numbers = np.array(encoding["input_ids"], np.int64)
-        if not len(numbers):
-            raise InputError(f"Text {text!r} has no tokens")
-        return with_types(numbers, encoding.get("token_type_ids") or [])
+        return encoding["input_ids"], encoding.get("token_type_ids") or []
 
 
-def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer | Tokenizer | None:
+def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> Tokenizer | None:
     """Return the tokenizer of an encoder's folder, or None if the folder contains none.
 
     ``sentences`` has the folder's settings of Sentence Transformers. The result is a
     :class:`FolderTokenizer` if the folder has a tokenizer file other than ``tokenizer.json``, or if
     a setting in ``sentences`` differs from its default. Otherwise it is a
-    :class:`celosia.generators.frontend.tokenizer.Tokenizer`.
+    :class:`celosia.generators.frontend.tokenizer.FileTokenizer`.
 
     Raises :class:`InputError` in the same cases as the constructors of these two classes.
     """
     path = folder / TOKENIZER_FILE
     if holds_tokenizer(folder) or (path.is_file() and sentences != SentenceFolder()):
         return FolderTokenizer(folder, sentences)
-    return Tokenizer(path) if path.is_file() else None
+    return FileTokenizer(path) if path.is_file() else None
 
 
 def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -> TextTokenizer:

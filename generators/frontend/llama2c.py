@@ -8,8 +8,8 @@ import numpy as np
 
 from celosia.arch.errors import InputError
 from celosia.arch.files import reading, within
-from celosia.generators.frontend.pieces import whole
 from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.frontend.weights import Floats, Weights, check_weights
 
 HEADER = struct.Struct("<7i")
@@ -102,7 +102,7 @@ _ATTENTION = ("query", "key", "value", "output")
 _MLP = ("gate", "down", "up")
 
 
-class Llama2cTokenizer:
+class Llama2cTokenizer(TokenizerLike):
     """The byte-pair tokenizer of llama2.c, which merges tokens by score.
 
     A text becomes the token BEGIN, a token for a space, and a token for each character. For a
@@ -181,16 +181,3 @@ class Llama2cTokenizer:
         if len(piece) == 6 and piece.startswith(b"<0x"):
             return bytes([int(piece[3:5], 16)])
         return piece
-
-    def decode(self, tokens: list[int]) -> str:
-        """Return the text of tokens; BEGIN and END add nothing."""
-        pairs = itertools.pairwise([-1, *tokens])
-        joined = b"".join(self.piece(t, before) for before, t in pairs if t not in self.ends)
-        return joined.decode(errors="replace")
-
-    def settled(self, tokens: list[int]) -> str:
-        """Return the part of the decoded text that further tokens cannot change.
-
-        The result lacks only a last character whose UTF-8 bytes are incomplete.
-        """
-        return whole(self.decode(tokens))

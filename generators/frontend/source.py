@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.embedding import check_shape, lookup
-from celosia.generators.frontend.folder_tokenizer import FolderTokenizer
 from celosia.generators.frontend.host_steps import Array, HostStep, Prepared, apply
 from celosia.generators.frontend.named_inputs import NamedInputs, Values
 from celosia.generators.frontend.tokenizer import Tokenizer
@@ -27,7 +26,7 @@ class Source:
 
     description: ModelDescription
     weights: Weights
-    tokenizer: Tokenizer | FolderTokenizer | None = None
+    tokenizer: Tokenizer | None = None
     """None if the model does not take texts."""
     before: tuple[HostStep, ...] = ()
     """Steps of the host before the machine's part, without table lookups."""

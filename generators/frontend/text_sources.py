@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from celosia.generators.frontend.tokenizer import (
     CharacterTokenizer,
     NumberTokenizer,
     TextTokenizer,
+    TokenizerLike,
     read_sentences,
     read_tokenizer_file,
 )
@@ -54,36 +54,6 @@ SOURCES_FILE = "sources.txt"
 _MODELS = Path(__file__).parents[1] / "models"
 _COMPARED = 8
 """Texts of the calibration on which integers are compared with floats."""
-
-
-class TokenizerLike(Protocol):
-    """Interface of tokenizers: conversion of texts into tokens and back."""
-
-    @property
-    def begin(self) -> int | None:
-        """Token from which a text without a prompt is generated; None if there is no such token."""
-
-    @property
-    def ends(self) -> frozenset[int]:
-        """Set of tokens; a text ends after any of them."""
-
-    def encode(self, text: str) -> list[int]:
-        """Return the token numbers of a text.
-
-        The list is never empty: :class:`InputError` is raised if the text has no token.
-        """
-
-    def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text whose last token is ``before``.
-
-        ``before`` is -1 if the text has no token yet.
-        """
-
-    def decode(self, tokens: list[int]) -> str:
-        """Return the text that a list of tokens stands for."""
-
-    def settled(self, tokens: list[int]) -> str:
-        """Decode tokens, and return only the part of the text that later tokens cannot change."""
 
 
 @dataclass(frozen=True)
@@ -260,13 +230,11 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     if path.suffix != LLAMA2C_SUFFIX:
         refuse_other(path)
     model, weights = load_llama2c(path)
-    known: TokenizerLike = NumberTokenizer(model.vocabulary)
     names = (f"tok{model.vocabulary}{LLAMA2C_SUFFIX}", f"tokenizer{LLAMA2C_SUFFIX}")
     beside = (path.with_name(name) for name in names)
     tokenizer = tokenizer or next((file for file in beside if file.is_file()), None)
-    if tokenizer is not None:
-        known = Llama2cTokenizer(tokenizer, model.vocabulary)
-    return TextSource(model, weights, known, tokenizer)
+    known = None if tokenizer is None else Llama2cTokenizer(tokenizer, model.vocabulary)
+    return TextSource(model, weights, known or NumberTokenizer(model.vocabulary), tokenizer)
 
 
 def _is_folder(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """Tokenizers of texts: from tokenizer.json files, by character, or for lists of numbers."""
 
-from collections.abc import Sequence
+import itertools
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,45 @@ from celosia.generators.frontend.pieces import Pieces, clean, unclean, whole
 TOKENIZER_FILE = "tokenizer.json"
 
 
-class Tokenizer:
-    """A tokenizer for encoders, read from a tokenizer.json file; it does not pad texts."""
+class Tokenizer(ABC):
+    """A tokenizer of an encoder's texts; it does not pad texts."""
 
     longest = 0
-    """Longest text by the tokenizer's settings (tokens); 0, as these leave it open."""
+    """Longest text by the tokenizer's settings (tokens); 0 if these leave it open."""
+    prompt = ""
+    """Text before every text."""
+
+    _library: Any
+    """The object of the package ``tokenizers`` or ``transformers`` that makes the tokens."""
+
+    @abstractmethod
+    def _tokens(self, text: str, second: str | None, most: int) -> tuple[list[int], list[int]]:
+        """Return the numbers and the types of at most ``most`` tokens."""
+
+    def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
+        """Return the token numbers of ``text``, or of the pair of ``text`` and ``second``.
+
+        If the tokenizer has a :attr:`prompt`, it is put before ``text``. The result is an array
+        [n]. If any token's type is not 0, the result is [n, 2], with the types in column 1. A
+        token's type shows to which text of a pair it belongs. Special tokens are included. If there
+        are more than ``most`` tokens, the beginning or the end of the text is cut off, according to
+        the tokenizer's settings. In a pair, tokens are cut from the longer text first.
+
+        Raises :class:`InputError` if the text has no token, or if ``most`` leaves no room for a
+        token besides the special tokens.
+        """
+        marks = self._library.num_special_tokens_to_add(second is not None)
+        if most <= marks:
+            raise InputError(f"A text takes more than {marks} tokens, but at most {most} may be")
+        numbers, types = self._tokens(self.prompt + text, second, most)
+        if not numbers:
+            raise InputError(f"Text {text!r} has no tokens")
+        columns = [numbers, types] if any(types) else numbers
+        return np.array(columns, np.int64).T
+
+
+class FileTokenizer(Tokenizer):
+    """A tokenizer for encoders, read from a tokenizer.json file."""
 
     def __init__(self, path: Path):
         """Read a tokenizer.json file.
@@ -28,31 +63,56 @@ class Tokenizer:
         Raises :class:`InputError` if the package ``tokenizers`` is not installed, or the file
         cannot be read or is no tokenizer.
         """
-        self._tokenizer: Any = read_tokenizer_file(path)
-        self._cut = {"direction": (self._tokenizer.truncation or {}).get("direction", "right")}
+        self._library = read_tokenizer_file(path)
+        self._cut = {"direction": (self._library.truncation or {}).get("direction", "right")}
 
-    def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
-        """Return the token numbers of ``text``, or of the pair of ``text`` and ``second``.
+    def _tokens(self, text: str, second: str | None, most: int) -> tuple[list[int], list[int]]:
+        self._library.enable_truncation(max_length=most, **self._cut)
+        encoding = self._library.encode(text, second)
+        return encoding.ids, encoding.type_ids
 
-        The result is an array [n]. If any token's type is not 0, the result is [n, 2], with the
-        types in column 1. A token's type shows to which text of a pair it belongs. Special tokens
-        are included. If there are more than ``most`` tokens, the text is truncated; in a pair, the
-        longer text is truncated. Raises :class:`InputError` if the text has no token, or if
-        ``most`` leaves no room for a token besides the special tokens.
+
+class TokenizerLike(ABC):
+    """Interface of language models' tokenizers: conversion of texts into tokens and back.
+
+    A subclass converts texts to tokens, and a token to bytes. The text of several tokens is that of
+    their bytes, unless the subclass decodes them together.
+    """
+
+    begin: int | None = None
+    """Token from which a text without a prompt is generated; None if there is no such token."""
+    ends: frozenset[int] = frozenset()
+    """Set of tokens; a text ends after any of them."""
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Return the token numbers of a text.
+
+        The list is never empty: :class:`InputError` is raised if the text has no token.
         """
-        pair = second is not None
-        marks = self._tokenizer.num_special_tokens_to_add(pair)
-        if most <= marks:
-            raise InputError(f"A text takes more than {marks} tokens, but at most {most} may be")
-        self._tokenizer.enable_truncation(max_length=most, **self._cut)
-        encoding = self._tokenizer.encode(text, second)
-        numbers = np.array(encoding.ids, np.int64)
-        if not len(numbers):
-            raise InputError(f"Text {text!r} has no tokens")
-        return with_types(numbers, encoding.type_ids)
+
+    @abstractmethod
+    def piece(self, token: int, before: int) -> bytes:
+        """Return the bytes that a token adds to a text whose last token is ``before``.
+
+        ``before`` is -1 if the text has no token yet.
+        """
+
+    def decode(self, tokens: list[int]) -> str:
+        """Return the text that a list of tokens stands for; those of :attr:`ends` add nothing."""
+        pairs = itertools.pairwise([-1, *tokens])
+        joined = b"".join(self.piece(t, before) for before, t in pairs if t not in self.ends)
+        return joined.decode(errors="replace")
+
+    def settled(self, tokens: list[int]) -> str:
+        """Decode tokens, and return only the part of the text that later tokens cannot change.
+
+        The part lacks a last character whose UTF-8 bytes are incomplete.
+        """
+        return whole(self.decode(tokens))
 
 
-class TextTokenizer:
+class TextTokenizer(TokenizerLike):
     """A tokenizer for language models, which continue a text token by token.
 
     The tokenizer is defined by a tokenizer.json file.
@@ -72,7 +132,7 @@ class TextTokenizer:
         self._tokenizer = tokenizer
         encoding = tokenizer.encode("a")
         first = next(zip(encoding.ids, encoding.special_tokens_mask, strict=True), (0, 0))
-        self.begin: int | None = int(first[0]) if first[1] else begin
+        self.begin = int(first[0]) if first[1] else begin
         self.ends, self.cleaned = ends, cleaned
         self.split: bool = tokenizer.encode_special_tokens
         self._pieces = Pieces(tokenizer)
@@ -122,14 +182,11 @@ class TextTokenizer:
         return token == self.begin or token in self.ends
 
 
-class NumberTokenizer:
+class NumberTokenizer(TokenizerLike):
     """A tokenizer for models that have no tokenizer file.
 
     A text is a list of token numbers, separated by spaces or commas.
     """
-
-    begin = None
-    ends: frozenset[int] = frozenset()
 
     def __init__(self, vocabulary: int):
         self._vocabulary = vocabulary
@@ -152,20 +209,6 @@ class NumberTokenizer:
     def piece(self, token: int, before: int) -> bytes:
         """Return a token's number as bytes, preceded by a space unless the token is the first."""
         return f"{' ' if before >= 0 else ''}{token}".encode()
-
-    def decode(self, tokens: list[int]) -> str:
-        """Return the numbers of ``tokens`` as a decimal text, separated by spaces."""
-        return " ".join(map(str, tokens))
-
-    settled = decode
-
-
-def with_types(numbers: NDArray[np.int64], types: Sequence[int]) -> NDArray[np.int64]:
-    """Return token numbers and token types as the two columns of an array [n, 2].
-
-    If all types are 0, the token numbers alone are returned, [n].
-    """
-    return np.stack([numbers, np.array(types, np.int64)], axis=1) if any(types) else numbers
 
 
 def some(tokens: list[int]) -> list[int]:
@@ -220,14 +263,13 @@ def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
     return sentences
 
 
-class CharacterTokenizer:
+class CharacterTokenizer(TokenizerLike):
     """A tokenizer with one token for each character.
 
     Each text begins with the token of a line break; the same token ends a generated text.
     """
 
-    ends: frozenset[int]
-    """Tokens after which a text has ended: the line's end."""
+    begin: int
 
     def __init__(self, path: Path, vocabulary: int):
         """Read a JSON object that gives each of ``vocabulary`` characters its number.
@@ -262,9 +304,3 @@ class CharacterTokenizer:
         here.
         """
         return self._characters[token].encode()
-
-    def decode(self, tokens: list[int]) -> str:
-        """Return the text that ``tokens`` stand for; tokens of line breaks are skipped."""
-        return "".join(self._characters[token] for token in tokens if token not in self.ends)
-
-    settled = decode

@@ -10,7 +10,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.link import VERSION, Identity, fingerprint
 from celosia.generators.export.flash_images import power_on_image, text_image
-from celosia.generators.frontend.text_sources import TokenizerLike
+from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.runtime.encoder_host import EncoderHost
 from celosia.generators.runtime.text_host import TextHost
 from celosia.sim.linked_machine import LinkedMachine

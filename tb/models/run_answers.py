@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from celosia.generators.frontend.text_sources import TextSource, TokenizerLike
+from celosia.generators.frontend.text_sources import TextSource
+from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.quantize.calibrate import Progress
 from celosia.generators.reference.float_text import FloatText
 from celosia.generators.runtime.interface import Machine

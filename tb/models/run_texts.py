@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
-from celosia.generators.frontend.text_sources import TokenizerLike
+from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.reference.sampling import Sampling, draw
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.runtime.text_host import TextHost

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from celosia.generators.export.c_samples import Sample
-from celosia.generators.frontend.text_sources import TokenizerLike
+from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.runtime.text_host import TextHost
 from celosia.tb.models.run_text import run_text

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from celosia.arch.formats import OPERAND_BITS
-from celosia.generators.frontend.text_sources import TokenizerLike
+from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.runtime.text_host import TextHost
 from celosia.tb.models.plain_testbench import LATENCY, Attachment, testbench_files
 from celosia.tb.models.step_writer import SLACK, StepWriter

@@ -33,7 +33,7 @@ from celosia.generators.frontend.onnx.values import (
     View,
 )
 from celosia.generators.frontend.source import Source
-from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer
+from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, FileTokenizer
 from celosia.generators.frontend.weights import Weights, check_weights
 
 _MANY_SCORES = 1 << 25
@@ -140,7 +140,7 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
     return Source(
         description,
         weights,
-        Tokenizer(beside) if vocabulary and beside.is_file() else None,
+        FileTokenizer(beside) if vocabulary and beside.is_file() else None,
         before=tuple(before),
         after=after,
         unused=graph.unused,
