@@ -15,7 +15,7 @@ from celosia.arch.tables import read_table
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.folder_tokenizer import folder_tokenizer
 from celosia.generators.frontend.host_steps import Array, HostStep, layer_norm
-from celosia.generators.frontend.hugging_face_folder import TABLES, Folder
+from celosia.generators.frontend.hugging_face_folder import TABLES, Folder, own_name
 from celosia.generators.frontend.hugging_face_heads import Head, drop_unused, text_head
 from celosia.generators.frontend.sentence_folder import read_sentence_folder
 from celosia.generators.frontend.source import Source
@@ -51,12 +51,11 @@ FAMILIES = {
 }
 """The kinds of models that are read, by the configuration's ``model_type``."""
 _EMBEDDINGS = {
-    "embeddings.word_embeddings.weight": "words",
-    "embeddings.position_embeddings.weight": "positions",
-    "embeddings.token_type_embeddings.weight": "types",
+    "embeddings.word_embeddings": "words",
+    "embeddings.position_embeddings": "positions",
+    "embeddings.token_type_embeddings": "types",
+    "embeddings.LayerNorm": "embedding_norm",
 }
-
-
 _TABLE_SIZES = {
     "max_position_embeddings": ("embeddings.position_embeddings.weight", 0),
     "type_vocab_size": ("embeddings.token_type_embeddings.weight", 0),
@@ -86,7 +85,7 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     family = FAMILIES[model_folder.kind]
     model_folder.no_setting_left(family.only, {})
     model_folder.read((f"{model_folder.kind}.", "roberta."))
-    tables = {ours: model_folder.tensors.get(theirs) for theirs, ours in _EMBEDDINGS.items()}
+    tables = {o: model_folder.tensors.get(f"{t}.weight") for t, o in _EMBEDDINGS.items()}
     words = tables["words"]
     if words is None:
         raise InputError(f"Weight 'words' is missing in {model_folder.weights_path}")
@@ -145,7 +144,7 @@ def _weights(
     first = _first_position(folder, family)
     tensors: dict[str, NDArray[np.generic]] = {}
     for theirs in list(folder.tensors):
-        ours = _own_name(theirs, family)
+        ours = own_name(theirs, family.layer, family.parts, _EMBEDDINGS)
         if not ours:
             continue
         tensor = folder.take(theirs)
@@ -162,21 +161,6 @@ def _weights(
 def _first_position(folder: Folder, family: _Family) -> int:
     """Return the row of the table of positions for the first token."""
     return folder.config["pad_token_id"] + 1 if family.after_padding else 0
-
-
-def _own_name(name: str, family: _Family) -> str:
-    """Return our name of a tensor, or an empty text if it is not known."""
-    if name in _EMBEDDINGS:
-        return _EMBEDDINGS[name]
-    module, _, part = name.rpartition(".")
-    if part not in ("weight", "bias"):
-        return ""
-    if module == "embeddings.LayerNorm":
-        return f"embedding_norm.{part}"
-    number, _, inside = module.removeprefix(family.layer).partition(".")
-    if module.startswith(family.layer) and inside in family.parts:
-        return f"layers.{number}.{family.parts[inside]}.{part}"
-    return ""
 
 
 def _fields(

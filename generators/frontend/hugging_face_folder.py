@@ -33,6 +33,28 @@ ACTIVATIONS = read_table(TABLES / "activations.toml")["activations"]
 """The name in a description of each activation of a configuration."""
 
 
+_ROWS = ("words", "positions", "types")
+"""Our names of tables of vectors, which have no bias."""
+
+
+def own_name(name: str, layer: str, parts: Mapping[str, str], outside: Mapping[str, str]) -> str:
+    """Return our name of a tensor, or an empty text if it is not known.
+
+    ``name`` is its name in the file. ``layer`` is the prefix of layer 0, without the number.
+    ``parts`` has our name of each part of a layer, and ``outside`` those of other modules.
+    """
+    module, _, part = name.rpartition(".")
+    number, _, inside = module.removeprefix(layer).partition(".")
+    if part not in ("weight", "bias"):
+        return ""
+    if module.startswith(layer) and number.isdigit():
+        return f"layers.{number}.{parts[inside]}.{part}" if inside in parts else ""
+    ours = outside.get(module, "")
+    if ours in _ROWS:
+        return ours if part == "weight" else ""
+    return f"{ours}.{part}" if ours else ""
+
+
 def is_hugging_face(folder: Path) -> bool:
     """Return whether a path is a folder that contains a config.json."""
     return (folder / CONFIG_FILE).is_file()

@@ -8,7 +8,7 @@ import numpy as np
 from celosia.arch.errors import InputError
 from celosia.arch.files import within
 from celosia.arch.tables import read_table
-from celosia.generators.frontend.hugging_face_folder import TABLES, Folder
+from celosia.generators.frontend.hugging_face_folder import TABLES, Folder, own_name
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights, check_weights
 
@@ -46,21 +46,15 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     head = np.asarray(model_folder.tensors.pop("lm_head.weight", words), np.float64)
     bias = np.ravel(np.asarray(model_folder.tensors.pop("final_logits_bias", 0), np.float64))
     tensors: dict[str, Floats] = {}
-    parts = _NAMES["parts"]
     for part, start in (("encoder", "source."), ("decoder", "")):
         places = _positions(model_folder, f"{part}.embed_positions.weight", model)
         tensors[f"{start}positions"] = places[: model.positions]
         for kind in ("weight", "bias"):
             tensors[f"{start}final_norm.{kind}"] = model_folder.floats(f"{part}.layer_norm.{kind}")
-        for theirs in [
-            tensor for tensor in model_folder.tensors if tensor.startswith(f"{part}.layers.")
-        ]:
-            _, _, number, rest = theirs.split(".", 3)
-            inside, _, kind = rest.rpartition(".")
-            if inside in parts:
-                tensors[f"{start}layers.{number}.{parts[inside]}.{kind}"] = model_folder.floats(
-                    theirs
-                )
+        for theirs in list(model_folder.tensors):
+            ours = own_name(theirs, f"{part}.layers.", _NAMES["parts"], {})
+            if ours:
+                tensors[f"{start}{ours}"] = model_folder.floats(theirs)
     model_folder.nothing_left()
     scaled = model.dim**0.5 if model_folder.config.get("scale_embedding") else 1.0
     tensors["words"] = scaled * words

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from celosia.arch.errors import InputError
 from celosia.arch.files import within
-from celosia.generators.frontend.hugging_face_folder import Folder
+from celosia.generators.frontend.hugging_face_folder import Folder, own_name
 from celosia.generators.frontend.rotary_speeds import Turning, rope_settings, rotary_speeds
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_families import REFUSED, TEXT_FAMILIES, WHY, TextFamily
@@ -67,8 +67,11 @@ def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     turning = rotary_speeds(model_folder, rope, model.head_dim) if rope else None
     model_folder.read((family.prefix,))
     tensors: Tensors = {}
+    # A name behind "layers." is that of a part which another module outside of the layers has, too.
+    own = {k[7:]: v for k, v in family.tensors.items() if k.startswith("layers.")}
+    parts = {**family.tensors, **own}
     for theirs in list(model_folder.tensors):
-        ours = _own_name(theirs, family)
+        ours = own_name(theirs, family.layer, parts, family.tensors)
         module, _, part = ours.removeprefix("layers.").rpartition(".")
         extra = part == "bias" and "norm" not in module and module.partition(".")[2] not in biased
         extra = extra and not (set(_FUSED.get(module.partition(".")[2], "-")) <= biased)
@@ -81,19 +84,6 @@ def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     with within(model_folder.weights_path):
         arranged = _arranged(tensors, model, family, model_folder)
         return _in_one_form(_filled(arranged, model, family, biased), model, model_folder, turning)
-
-
-def _own_name(name: str, family: TextFamily) -> str:
-    """Return our name of a tensor, or an empty text if it is not known."""
-    module, _, part = name.rpartition(".")
-    if part not in ("weight", "bias"):
-        return ""
-    number, _, inside = module.removeprefix(family.layer).partition(".")
-    if module.startswith(family.layer) and number.isdigit():
-        ours = family.tensors.get(f"layers.{inside}") or family.tensors.get(inside)
-        return f"layers.{number}.{ours}.{part}" if ours else ""
-    ours = family.tensors.get(module, "")
-    return ours if ours in ("words", "positions") else f"{ours}.{part}" if ours else ""
 
 
 def _tied(
