@@ -6,7 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.formats import OPERAND_BITS
-from celosia.generators.export.c_source import WIDTH, array, comment, driver, identifier, string
+from celosia.generators.export.c_source import (
+    WIDTH,
+    Samples,
+    array,
+    identifier,
+    initializer,
+    model_files,
+    string,
+    words,
+)
 from celosia.generators.export.manifest import register_offset
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.encoder_compiler import CompiledModel
@@ -33,82 +42,38 @@ def c_files(
     Raises :class:`InputError` if a Python package that generates the C header of the machine's
     registers is missing.
     """
-    name = identifier(compiled.graph.description.name)
-    return {
-        **driver(compiled.config, "celosia"),
-        f"{name}_model.h": _header(compiled, name, len(inputs)),
-        f"{name}_model.c": _model(compiled, name, names, bits),
-        f"{name}_samples.c": _samples(compiled, name, inputs, outputs),
-    }
-
-
-def _header(compiled: CompiledModel, name: str, samples: int) -> str:
-    """Return the header of a model and its samples."""
-    quantized = compiled.graph
-    inputs, output = compiled.input, compiled.output
-    guard = f"{name.upper()}_MODEL_H"
-    return f"""\
-/* Model {comment(quantized.description.name)} for configuration {comment(compiled.config.name)}. */
-#ifndef {guard}
-#define {guard}
-
-#include "celosia.h"
-
-#define {name.upper()}_INPUTS {inputs.rows * inputs.columns} /* elements of the longest input */
-#define {name.upper()}_OUTPUTS {output.rows * output.columns}
-#define {name.upper()}_SAMPLES {samples}
-
-typedef {_type(inputs)} {name}_input_t;
-typedef {_type(output)} {name}_output_t;
-
-extern const celosia_model_t {name}_model;
-
-/* Inputs, rows of them, and the outputs that are expected. */
-extern const float {name}_sample_inputs[{name.upper()}_SAMPLES][{name.upper()}_INPUTS];
-extern const uint32_t {name}_sample_rows[{name.upper()}_SAMPLES];
-extern const {name}_output_t {name}_sample_outputs[{name.upper()}_SAMPLES][{name.upper()}_OUTPUTS];
-
-#endif
-"""
-
-
-def _model(compiled: CompiledModel, name: str, names: Sequence[str], bits: int) -> str:
-    """Return the source of a model."""
     image = compiled.image.tobytes()
-    words = np.frombuffer(image + bytes(-len(image) % 4), "<u4")
+    start, again = (compiled.run(again=kept, bits=bits).entry for kept in (False, True))
     rows = [
         f"    {{{count}, {len(request.registers)}, {len(request.writes)}, "
         f"{_reference('settings', count, bool(request.registers))}, "
         f"{_reference('pieces', count, bool(request.writes))}}},"
         for count, request in compiled.requests.items()
     ]
-    return "\n".join(
-        [
-            f'#include "{name}_model.h"\n',
-            *array("static const uint32_t program", (f"0x{word:08x}" for word in compiled.words)),
-            *array("static const uint32_t image", (f"0x{word:08x}" for word in words)),
-            *(line for item in compiled.requests.items() for line in _request(*item)),
-            *array("static const char *const labels", map(string, names), 4),
-            "static const celosia_request_t requests[] = {",
-            *rows,
-            "};\n",
-            f"const celosia_model_t {name}_model = {{",
-            f"    .name = {string(compiled.graph.description.name)},",
-            "    .program = program,",
-            f"    .program_words = {len(compiled.words)},",
-            f"    .start = {compiled.entries[compiled.run(bits=bits).entry].pc},",
-            f"    .again = {compiled.entries[compiled.run(again=True, bits=bits).entry].pc},",
-            "    .image = image,",
-            f"    .image_bytes = {len(image)},",
-            f"    .memory_bytes = {compiled.memory_bytes},",
-            f"    .input = {_tensor(compiled.input, compiled.input_addr)},",
-            f"    .output = {_tensor(compiled.output, compiled.output_addr)},",
-            "    .requests = requests,",
-            f"    .request_count = {len(rows)},",
-            f"    .labels = {'labels' if names else 'NULL'},",
-            "};\n",
-        ]
-    )
+    arrays = [
+        *array("static const uint32_t image", words(image)),
+        *(line for item in compiled.requests.items() for line in _request(*item)),
+        *array("static const char *const labels", map(string, names), 4),
+        "static const celosia_request_t requests[] = {",
+        *rows,
+        "};\n",
+    ]
+    fields = [
+        f".name = {string(compiled.name)},",
+        ".program = program,",
+        f".program_words = {len(compiled.words)},",
+        f".start = {compiled.entries[start].pc},",
+        f".again = {compiled.entries[again].pc},",
+        ".image = image,",
+        f".image_bytes = {len(image)},",
+        f".memory_bytes = {compiled.memory_bytes},",
+        f".input = {_tensor(compiled.input, compiled.input_addr)},",
+        f".output = {_tensor(compiled.output, compiled.output_addr)},",
+        ".requests = requests,",
+        f".request_count = {len(rows)},",
+        f".labels = {'labels' if names else 'NULL'},",
+    ]
+    return model_files(compiled, ["celosia"], arrays, fields, _samples(compiled, inputs, outputs))
 
 
 def _request(rows: int, request: Request) -> list[str]:
@@ -134,29 +99,37 @@ def _reference(kind: str, rows: int, exists: bool) -> str:
 
 
 def _samples(
-    compiled: CompiledModel,
-    name: str,
-    inputs: Sequence[NDArray[np.float32]],
-    outputs: Sequence[bytes],
-) -> str:
-    """Return the source of the samples; shorter inputs are padded with 0."""
-    longest = compiled.input.rows * compiled.input.columns
-    upper = name.upper()
-    lines = [f'#include "{name}_model.h"\n']
-    lines.append(f"const float {name}_sample_inputs[{upper}_SAMPLES][{upper}_INPUTS] = {{")
+    compiled: CompiledModel, inputs: Sequence[NDArray[np.float32]], outputs: Sequence[bytes]
+) -> Samples:
+    """Return the code of the samples; shorter inputs are padded with 0."""
+    name, entry, output = identifier(compiled.name), compiled.input, compiled.output
+    upper, longest = name.upper(), entry.rows * entry.columns
+    sizes = f"""\
+#define {upper}_INPUTS {longest} /* elements of the longest input */
+#define {upper}_OUTPUTS {output.rows * output.columns}
+#define {upper}_SAMPLES {len(inputs)}
+
+typedef {_type(entry)} {name}_input_t;
+typedef {_type(output)} {name}_output_t;
+"""
+    declarations = [
+        f"const float {name}_sample_inputs[{upper}_SAMPLES][{upper}_INPUTS]",
+        f"const uint32_t {name}_sample_rows[{upper}_SAMPLES]",
+        f"const {name}_output_t {name}_sample_outputs[{upper}_SAMPLES][{upper}_OUTPUTS]",
+    ]
+    lines = [f"{declarations[0]} = {{"]
     for values in inputs:
         flat = np.zeros(longest, np.float32)
         flat[: values.size] = values.ravel()
         lines += _row(f"{float(value).hex()}f" for value in flat)
-    lines.append("};\n")
-    rows = ", ".join(str(len(values)) for values in inputs)
-    lines.append(f"const uint32_t {name}_sample_rows[{upper}_SAMPLES] = {{{rows}}};\n")
-    kind = f"const {name}_output_t"
-    lines.append(f"{kind} {name}_sample_outputs[{upper}_SAMPLES][{upper}_OUTPUTS] = {{")
-    for output in outputs:
-        data = output[: compiled.output_count]
-        lines += _row(map(str, np.frombuffer(data, "<i2" if compiled.output.wide else np.int8)))
-    return "\n".join([*lines, "};\n"])
+    lines += ["};\n", f"{declarations[1]} = {initializer(map(len, inputs))};\n"]
+    lines.append(f"{declarations[2]} = {{")
+    for data in outputs:
+        integers = np.frombuffer(data[: compiled.output_count], "<i2" if output.wide else np.int8)
+        lines += _row(map(str, integers))
+    declared = "".join(f"extern {declaration};\n" for declaration in declarations)
+    comment = "/* Inputs, rows of them, and the outputs that are expected. */\n"
+    return Samples(sizes, comment + declared, [*lines, "};\n"])
 
 
 def _row(values: Iterable[str]) -> list[str]:
@@ -173,7 +146,7 @@ def _row(values: Iterable[str]) -> list[str]:
 def _tensor(tensor: Tensor, addr: int) -> str:
     """Return the initializer of a tensor; its scale is written exactly."""
     values = (addr, tensor.rows, tensor.columns, tensor.width, tensor.zero, tensor.scale.hex())
-    return f"{{{', '.join(map(str, values))}}}"
+    return initializer(values)
 
 
 def _type(tensor: Tensor) -> str:

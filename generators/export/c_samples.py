@@ -1,9 +1,9 @@
 """Sample texts as C code: prompts, and the continuations that the golden machine generated."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from celosia.generators.export.c_source import array
+from celosia.generators.export.c_source import Samples, array, initializer
 
 
 @dataclass(frozen=True)
@@ -13,18 +13,6 @@ class Sample:
     tokens: Sequence[int]
     given: int
     """Number of tokens from the host: the source, or the beginning of the text."""
-
-
-@dataclass(frozen=True)
-class Samples:
-    """C code that defines sample texts: arrays of tokens, and the lengths of the texts."""
-
-    sizes: str
-    """Macros of a header."""
-    declared: str
-    """Declarations of a header."""
-    defined: Sequence[str]
-    """Lines of the source."""
 
 
 def one_sample(name: str, sample: Sample) -> Samples:
@@ -58,22 +46,16 @@ extern const uint32_t *const {name}_sample_tokens[{texts}];
 extern const uint32_t {name}_sample_given[{texts}], {name}_sample_counts[{texts}];
 """
     own = [f"tokens_{text}" for text in range(len(samples))]
+    given, counts = zip(*((sample.given, len(sample.tokens)) for sample in samples), strict=True)
     defined = [
         *(
             line
             for which, sample in zip(own, samples, strict=True)
             for line in array(f"static const uint32_t {which}", map(str, sample.tokens))
         ),
-        _row(f"const uint32_t *const {name}_sample_tokens[{texts}]", own),
-        _row(f"const uint32_t {name}_sample_given[{texts}]", (sample.given for sample in samples)),
-        _row(
-            f"const uint32_t {name}_sample_counts[{texts}]",
-            (len(sample.tokens) for sample in samples),
-        ),
+        f"const uint32_t *const {name}_sample_tokens[{texts}] = {initializer(own)};",
+        f"const uint32_t {name}_sample_given[{texts}] = {initializer(given)};",
+        f"const uint32_t {name}_sample_counts[{texts}] = {initializer(counts)};",
         "",
     ]
     return Samples(f"#define {texts} {len(samples)}\n", declared, defined)
-
-
-def _row(declaration: str, values: Iterable[object]) -> str:
-    return f"{declaration} = {{{', '.join(map(str, values))}}};"

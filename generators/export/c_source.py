@@ -1,12 +1,15 @@
-"""C sources: arrays, strings, identifiers, and the source files of the driver."""
+"""C sources: the files of a model, arrays, strings, identifiers, and the driver."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from celosia.arch.config import Config
+import numpy as np
+
 from celosia.arch.registers import systemrdl
 from celosia.generators.export.registers import HEADER, SOURCE, header
+from celosia.generators.program.executable import Compiled
 
 _DRIVER = Path(__file__).parent / "driver"
 WIDTH = 8
@@ -16,18 +19,80 @@ _PLAIN = re.compile(r"[^ -~]|[\\?]|\*/|/\*")
 _LONGEST = 64  # characters of an identifier, which names files, too
 
 
-def driver(config: Config, *names: str) -> dict[str, str | bytes]:
-    """Return the files of a machine's C driver: a dictionary from file name to content.
+@dataclass(frozen=True)
+class Samples:
+    """C code that defines sample inputs and the expected outputs."""
 
-    ``names`` are the driver's C modules; each has a ``.c`` and a ``.h`` file. Two further files
-    describe the machine's registers: a C header and a SystemRDL file.
+    sizes: str
+    """Macros of a header."""
+    declared: str
+    """Declarations of a header."""
+    defined: Sequence[str]
+    """Lines of the source."""
+
+
+def model_files(
+    code: Compiled,
+    modules: Sequence[str],
+    arrays: Iterable[str],
+    fields: Iterable[str],
+    samples: Samples,
+) -> dict[str, str | bytes]:
+    """Return the C files of a compiled model: a dictionary from file name to content.
+
+    The files are the header and the source of the model ``NAME_model``, its samples, and the
+    driver; NAME is derived from the model's name. ``modules`` are the driver's C modules; each has
+    a ``.c`` and a ``.h`` file, and the last one runs the model. ``arrays`` are the lines of the
+    model's constant arrays besides the program, and ``fields`` the initializers of the model's
+    fields in the order of their declaration. Two further files describe the machine's registers: a
+    C header and a SystemRDL file.
 
     Raises :class:`InputError` if a Python package that generates the header is missing.
     """
-    files = [_DRIVER / f"{name}{ending}" for name in names for ending in (".c", ".h")]
-    sources = {path.name: path.read_text(encoding="utf-8") for path in files}
-    depth = config.control.program_depth
-    return {HEADER: header(depth), SOURCE: systemrdl(depth), **sources}
+    name, kind, depth = identifier(code.name), modules[-1], code.config.control.program_depth
+    paths = [_DRIVER / f"{module}{ending}" for module in modules for ending in (".c", ".h")]
+    upper, include = name.upper(), f'#include "{name}_model.h"\n'
+    declared = f"""\
+/* Model {comment(code.name)} for configuration {comment(code.config.name)}. */
+#ifndef {upper}_MODEL_H
+#define {upper}_MODEL_H
+
+#include "{kind}.h"
+
+{samples.sizes}
+extern const {kind}_model_t {name}_model;
+
+{samples.declared}
+#endif
+"""
+    source = [
+        include,
+        *array("static const uint32_t program", words(code.words)),
+        *arrays,
+        f"const {kind}_model_t {name}_model = {{",
+        *(f"    {field}" for field in fields),
+        "};\n",
+    ]
+    return {
+        HEADER: header(depth),
+        SOURCE: systemrdl(depth),
+        **{path.name: path.read_text(encoding="utf-8") for path in paths},
+        f"{name}_model.h": declared,
+        f"{name}_model.c": "\n".join(source),
+        f"{name}_samples.c": "\n".join([include, *samples.defined]),
+    }
+
+
+def words(data: bytes | Iterable[int]) -> list[str]:
+    """Return 32-bit words in C: the numbers in ``data``, or its bytes, filled up with zeros."""
+    if isinstance(data, bytes):
+        data = np.frombuffer(data + bytes(-len(data) % 4), "<u4").tolist()
+    return [f"0x{word:08x}" for word in data]
+
+
+def initializer(values: Iterable[object]) -> str:
+    """Return values in braces, as C initializes a struct or an array with them."""
+    return f"{{{', '.join(map(str, values))}}}"
 
 
 def identifier(name: str) -> str:

@@ -1,13 +1,19 @@
 """A compiled decoder in C99: programs, memory images, register values and tokens as arrays."""
 
-from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Mapping, Sequence
 
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
-from celosia.generators.export.c_samples import Sample, Samples, one_sample, several_samples
-from celosia.generators.export.c_source import WIDTH, array, comment, driver, identifier, string
+from celosia.generators.export.c_samples import Sample, one_sample, several_samples
+from celosia.generators.export.c_source import (
+    WIDTH,
+    array,
+    identifier,
+    initializer,
+    model_files,
+    string,
+    words,
+)
 from celosia.generators.export.manifest import register_offset
 from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.lower.residence import of_text
@@ -42,67 +48,28 @@ def text_c_files(
     the C header of the machine's registers is missing.
     """
     name = identifier(program.name)
-    if program.texts > 1:
-        parts, sample_files = ["celosia_text", "celosia_texts"], several_samples(name, samples)
-    else:
-        parts, sample_files = ["celosia_text"], one_sample(name, *samples)
-    return {
-        **driver(program.config, "celosia", *parts),
-        f"{name}_model.h": _header(program, name, parts[-1], sample_files),
-        f"{name}_model.c": _model(program, tokenizer, name, parts[-1], bits),
-        f"{name}_samples.c": "\n".join([f'#include "{name}_model.h"\n', *sample_files.defined]),
-    }
-
-
-def _header(program: TextHost, name: str, part: str, samples: Samples) -> str:
-    """Return the header of a model and its samples; ``part`` is the driver file that runs it."""
-    upper = name.upper()
-    return f"""\
-/* Model {comment(program.name)} for configuration {comment(program.config.name)}. */
-#ifndef {upper}_MODEL_H
-#define {upper}_MODEL_H
-
-#include "{part}.h"
-
-{samples.sizes}
-extern const {part}_model_t {name}_model;
-
-{samples.declared}
-#endif
-"""
-
-
-def _model(program: TextHost, tokenizer: TokenizerLike, name: str, part: str, bits: int) -> str:
-    """Return the source of a model; ``part`` is the driver file that runs it."""
-    pieces = [_piece(tokenizer, token) for token in range(program.vocabulary)]
-    stripped = _is_stripped(tokenizer, program.vocabulary)
-    texts = (f"(const uint8_t *){string(piece)}" for piece in pieces)
+    modules, made = ["celosia", "celosia_text"], one_sample(name, samples[0])
     calls = {which: call for which, call in program.calls.items() if which in CALLS}
-    fields = [*_fields(program, calls, bits), f".stripped = {int(stripped)},"]
+    fields = _fields(program, calls, bits)
+    fields.append(f".stripped = {int(_is_stripped(tokenizer, program.vocabulary))},")
     if program.texts > 1:
+        modules, made = [*modules, "celosia_texts"], several_samples(name, samples)
         calls[_SECOND] = {of_text(register, 1): value for register, value in calls["step"].items()}
         own = _call(program, SCORES, _SECOND, len(calls[_SECOND]), bits)
         fields = [".both = {", *(f"    {line}" for line in fields), "},", f".{_SECOND} = {own},"]
-    return "\n".join(
-        [
-            f'#include "{name}_model.h"\n',
-            *(line for number, fill in enumerate(program.setup) for line in _fill(number, fill)),
-            *array("static const uint32_t program", _hex(program.words)),
-            *(line for which, call in calls.items() for line in _values(which, call)),
-            *array("static const uint8_t *const pieces", texts, 4),
-            *array(
-                "static const celosia_fill_t setup",
-                (
-                    f"{{image_{number}, setup_{number}, {len(fill.image)}, {len(fill.words)}}}"
-                    for number, fill in enumerate(program.setup)
-                ),
-                1,
-            ),
-            f"const {part}_model_t {name}_model = {{",
-            *(f"    {line}" for line in fields),
-            "};\n",
-        ]
+    pieces = (_piece(tokenizer, token) for token in range(program.vocabulary))
+    texts = (f"(const uint8_t *){string(piece)}" for piece in pieces)
+    fills = (
+        f"{{image_{number}, setup_{number}, {len(fill.image)}, {len(fill.words)}}}"
+        for number, fill in enumerate(program.setup)
     )
+    arrays = [
+        *(line for number, fill in enumerate(program.setup) for line in _fill(number, fill)),
+        *(line for which, call in calls.items() for line in _values(which, call)),
+        *array("static const uint8_t *const pieces", texts, 4),
+        *array("static const celosia_fill_t setup", fills, 1),
+    ]
+    return model_files(program, modules, arrays, fields, made)
 
 
 def _fields(program: TextHost, calls: Mapping[str, Call], bits: int) -> list[str]:
@@ -134,7 +101,7 @@ def _fields(program: TextHost, calls: Mapping[str, Call], bits: int) -> list[str
             for which, name in CALLS.items()
         ),
         *(f".{field} = {value}," for field, value in numbers.items()),
-        f".logits = {{{', '.join(map(str, scores))}}},",
+        f".logits = {initializer(scores)},",
         ".pieces = pieces,",
     ]
 
@@ -159,16 +126,10 @@ def _is_stripped(tokenizer: TokenizerLike, vocabulary: int) -> bool:
 
 def _fill(number: int, fill: Fill) -> list[str]:
     """Return the arrays of a program that loads data into on-chip memory."""
-    image = np.frombuffer(fill.image + bytes(-len(fill.image) % 4), "<u4")
-    words = [int(word) for word in image] or [0]
     return [
-        *array(f"static const uint32_t image_{number}", _hex(words)),
-        *array(f"static const uint32_t setup_{number}", _hex(fill.words)),
+        *array(f"static const uint32_t image_{number}", words(fill.image or bytes(4))),
+        *array(f"static const uint32_t setup_{number}", words(fill.words)),
     ]
-
-
-def _hex(words: Iterable[int]) -> Iterable[str]:
-    return (f"0x{word:08x}" for word in words)
 
 
 def _values(which: str, call: Call) -> list[str]:
@@ -185,8 +146,7 @@ def _values(which: str, call: Call) -> list[str]:
         )
         for register, value in call.items()
     )
-    values = (f"{{{', '.join(map(str, row))}}}" for row in rows)
-    return array(f"static const celosia_value_t {which}_values", values, WIDTH // 4)
+    return array(f"static const celosia_value_t {which}_values", map(initializer, rows), WIDTH // 4)
 
 
 def _call(program: TextHost, which: str, values: str, count: int, bits: int) -> str:
