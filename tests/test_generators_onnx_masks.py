@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from celosia.generators.frontend.onnx.inputs import Place
+from celosia.generators.frontend.onnx.made import Made
 from celosia.generators.frontend.onnx.node import Node
 from celosia.generators.frontend.onnx.nodes import evaluate
 from celosia.generators.frontend.onnx.norms import kept_rows, shared_mean
-from celosia.generators.frontend.onnx.values import Input, Kept, Made, Mask, UnsupportedError, View
+from celosia.generators.frontend.onnx.values import Input, Kept, Mask, UnsupportedError, View
 
 ROWS, COLUMNS = 3, 2
 SOURCE = Input(node="x", rows=ROWS, columns=COLUMNS, tokens=False)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from celosia.generators.frontend.onnx.functions import BINARY, PARAMETRIC, UNARY
-from celosia.generators.frontend.onnx.values import Made, Tensor, UnsupportedError, View
+from celosia.generators.frontend.onnx.made import Made
+from celosia.generators.frontend.onnx.values import Tensor, UnsupportedError, View
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 runtime = pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")

@@ -19,10 +19,8 @@ from celosia.generators.frontend.onnx.engine import (
 )
 from celosia.generators.frontend.onnx.file import file_and_output, onnx_library, subgraphs
 from celosia.generators.frontend.onnx.inputs import MASKS, InputReader, Place, sizes_of
+from celosia.generators.frontend.onnx.made import Made
 from celosia.generators.frontend.onnx.node import Array
-from celosia.generators.frontend.onnx.values import (
-    Made,
-)
 from celosia.generators.frontend.weights import Floats
 
 TOLERANCE = 1e-3

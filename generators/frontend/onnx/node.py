@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from celosia.generators.frontend.onnx.made import Made
 from celosia.generators.frontend.onnx.values import (
     Index,
-    Made,
     Tensor,
     UnsupportedError,
     Value,

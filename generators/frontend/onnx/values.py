@@ -8,25 +8,20 @@ a product multiplies, even if other nodes have moved them before.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from celosia.arch.functions import FUNCTIONS
-from celosia.generators.frontend.base_description import ACTIVATIONS
 from celosia.generators.frontend.weights import Floats
-from celosia.generators.reference.floats import FUNCTION_NAMES
 
 Function = Callable[[Floats], Floats]
 Index = NDArray[np.int64]
 
 _FAR = np.geomspace(10.0, 1e4, 13)
-_SAMPLES = np.concatenate([-_FAR[::-1], np.linspace(-9.0, 9.0, 1801), _FAR])
+SAMPLES = np.concatenate([-_FAR[::-1], np.linspace(-9.0, 9.0, 1801), _FAR])
 """Arguments at which functions are compared; a bound as that of a Clip may be far from 0."""
-_TOLERANCE = 2e-5 * np.maximum(1.0, np.abs(_SAMPLES) / 9)
-"""Tolerance by which a function is recognized; constants are often float32."""
 
 
 class UnsupportedError(Exception):
@@ -312,10 +307,10 @@ class View:
         """
         if self.function is None:
             return 1.0
-        outputs = self.function(_SAMPLES)
+        outputs = self.function(SAMPLES)
         factor = float(self.function(np.ones(1))[0])
         with np.errstate(all="ignore"):
-            same = np.allclose(outputs, factor * _SAMPLES, rtol=1e-6, atol=1e-9)
+            same = np.allclose(outputs, factor * SAMPLES, rtol=1e-6, atol=1e-9)
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
@@ -350,64 +345,3 @@ class Mask:
 
 
 Value = View | Mask | NDArray[np.generic]
-
-
-@dataclass
-class Made:
-    """Cache of tensors that functions compute: one tensor for each function and source tensor."""
-
-    activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
-    scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)
-    padding: int | None = None
-    """The token number that stands for a missing token, if the graph compares with it."""
-    kept: list[Tensor] = field(default_factory=list)
-    """Sources of these tensors, kept so that their identities are not reused."""
-
-    def settled(self, view: View) -> View:
-        """Return a view without a function that has the same values, as elements of a new tensor.
-
-        A view's function, if it has one, is not yet applied to its tensor. The new tensor is an
-        :class:`Activation` or, if the function multiplies by a constant, a copy of the tensor whose
-        layer has scaled weights. A view without a function is returned unchanged.
-
-        Raises :class:`UnsupportedError` if the function is neither a supported activation nor a
-        multiplication by a constant, or if the tensor's layer has no weights to be scaled.
-        """
-        if view.function is None:
-            return view
-        tensor = view.tensor
-        factor = view.factor()
-        if factor is not None:
-            if factor == 1.0:
-                return replace(view, function=None)
-            times = id(tensor), factor
-            if times not in self.scaled:
-                self.scaled[times] = _times(tensor, factor)
-                self.kept.append(tensor)
-            return View(self.scaled[times], view.places)
-        outputs = view.function(_SAMPLES)
-        for name in FUNCTION_NAMES.values():
-            with np.errstate(all="ignore"):
-                apart = np.abs(FUNCTIONS[name](_SAMPLES) - outputs)
-            if np.all(apart <= _TOLERANCE):
-                key = id(tensor), name
-                if key not in self.activations:
-                    self.activations[key] = tensor.into(Activation, tensor.node, function=name)
-                    self.kept.append(tensor)
-                return View(self.activations[key], view.places)
-        raise UnsupportedError(f"its input is a function that is none of {', '.join(ACTIVATIONS)}")
-
-
-def _times(tensor: Tensor, factor: float) -> Tensor:
-    """Return a tensor times a factor; raise :class:`UnsupportedError` if none can include it."""
-    if isinstance(tensor, Linear):
-        return replace(tensor, weight=factor * tensor.weight, bias=factor * tensor.bias)
-    if isinstance(tensor, Norm):
-        return replace(tensor, gamma=factor * tensor.gamma, beta=factor * tensor.beta)
-    if isinstance(tensor, Lookup):
-        return replace(tensor, table=factor * tensor.table)
-    if isinstance(tensor, Affine):
-        return replace(tensor, gains=factor * tensor.gains, shifts=factor * tensor.shifts)
-    if isinstance(tensor, Shift):
-        return replace(tensor, source=_times(tensor.source, factor), values=factor * tensor.values)
-    raise UnsupportedError(f"it multiplies by {factor:g} a tensor without a linear layer")
