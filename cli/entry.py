@@ -1,9 +1,7 @@
 """The entry point of the command ``celosia``; it handles interrupts also during imports."""
 
 import importlib
-
-from celosia.arch.support.process import end_processes, starting
-from celosia.cli.interrupts import answered
+import signal
 
 
 def main() -> None:
@@ -11,5 +9,11 @@ def main() -> None:
 
     SIGINT and SIGTERM end the command in an orderly way, also during the import.
     """
-    with answered(end_processes, starting):
+    # Python may discard the exception that its own handler raises during an import. So a signal
+    # ends the process until the handlers of the command are set.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    interrupts = importlib.import_module("celosia.cli.interrupts")
+    process = importlib.import_module("celosia.arch.support.process")
+    with interrupts.answered(process.end_processes, process.starting):
         importlib.import_module("celosia.cli.main").main()

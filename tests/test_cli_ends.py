@@ -165,12 +165,21 @@ def test_a_program_that_discards_every_exception_is_ended(grace, signals) -> Non
     assert program.returncode == 130
 
 
+def handles_signals(program: subprocess.Popen) -> bool:
+    """Return whether SIGTERM has a handler, which it has not while Python itself starts."""
+    status = Path(f"/proc/{program.pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> signal.SIGTERM - 1 & 1)
+
+
 def interrupt_compile(folder: Path, seconds: float, number: int) -> None:
     command = [sys.executable, "-c", "from celosia.cli.entry import main; main()", "compile"]
     command += ["digits-simplified", "--config", "tiny", "--count", "1", "--out", str(folder)]
     with subprocess.Popen(
         command, cwd=cache.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as program:
+        while not handles_signals(program):
+            time.sleep(0.01)
         time.sleep(seconds)
         program.send_signal(number)
         _, errors = program.communicate(timeout=20)
@@ -179,7 +188,7 @@ def interrupt_compile(folder: Path, seconds: float, number: int) -> None:
     assert not folder.exists() or not any(folder.glob(".celosia*"))
 
 
-@pytest.mark.parametrize("seconds", [0.25, 1.3])
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
 def test_compile_is_interrupted(tmp_path: Path, seconds) -> None:
     interrupt_compile(tmp_path / "out", seconds, signal.SIGINT)
 
@@ -189,4 +198,4 @@ def test_compile_is_interrupted_at_any_time(tmp_path: Path) -> None:
     rng = random.Random(1)
     for turn in range(300):
         number = rng.choice([signal.SIGINT, signal.SIGTERM])
-        interrupt_compile(tmp_path / str(turn), rng.uniform(0.2, 2.5), number)
+        interrupt_compile(tmp_path / str(turn), rng.uniform(0.0, 2.0), number)
