@@ -13,7 +13,7 @@ from celosia.generators.reference.integers import evaluate
 from celosia.tb.models.text_session import TextSession
 
 STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
-COUNT = 200
+COUNT = 140
 """Tokens of a true text."""
 
 pytestmark = pytest.mark.slow
